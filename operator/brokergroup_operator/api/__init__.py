@@ -1,0 +1,1 @@
+"""The kinds as typed models; crds/*.yaml are generated from them."""

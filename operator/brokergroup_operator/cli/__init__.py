@@ -1,0 +1,1 @@
+"""The commands `brokergroup` and `kubectl brokergroup`."""

@@ -1,0 +1,1 @@
+"""The controller plane: remoting server, controller_core, record store, role changes."""

@@ -1,0 +1,1 @@
+"""The demo: a broker group under load that fails over twice while you watch."""

@@ -1,0 +1,1 @@
+"""MEASURES. From Prometheus exports and the operator's incident log to availability and recovery times, with Spark."""
