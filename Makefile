@@ -1,0 +1,109 @@
+# The two commands: `make demo` and `make test`. `make help` lists the rest.
+#
+# Everything runs from .venv, which uv fills from the committed uv.lock. uv itself is taken from the path, else pip puts it
+# into .tools (a folder of this checkout), else apt brings pip first (as root), else we say what to do.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+UV_VERSION := 0.13.8
+PYTHON ?= python3
+BIN := .venv/bin
+ONCE ?=
+
+##@ Start here
+
+.PHONY: demo
+demo: .venv/.installed ## A broker group of Python replicas under load fails over twice while you watch (ONCE=1: by itself, one line of JSON)
+	@$(BIN)/brokergroup demo $(if $(ONCE),--once,)
+
+.PHONY: test
+test: .venv/.installed-all ## Set-up and every test this machine can run (REQUIRE_REAL=1: nothing may be left out)
+	@$(BIN)/python tests/run.py
+
+##@ With real parts (Java, Maven and Go; installed by name where the machine allows it)
+
+.PHONY: demo-real
+demo-real: .venv/.installed-all ## The same demo with Java brokers 5.5.0, a NameServer and the Java producer (needs root for network namespaces)
+	@$(BIN)/python tests/real/parts/install.py rocketmq >&2
+	@$(BIN)/brokergroup demo --implementation rocketmq $(if $(ONCE),--once,)
+
+.PHONY: parts
+parts: .venv/.installed-all ## Install the real parts (kube-apiserver, etcd, kubectl, RocketMQ, Prometheus, helm) into the cache
+	@$(BIN)/python tests/real/parts/install.py --all
+
+.PHONY: parts-list
+parts-list: .venv/.installed ## Which real parts are here, which are missing and why
+	@$(BIN)/python tests/real/parts/install.py --list
+
+##@ While developing
+
+.PHONY: setup
+setup: .venv/.installed-all ## Fill .venv from uv.lock: the operator, its tests and Spark
+
+.PHONY: format
+format: .venv/.installed-all ## Format and fix what ruff can
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+.PHONY: lint
+lint: .venv/.installed-all ## ruff, import-linter
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+
+.PHONY: type
+type: .venv/.installed-all ## mypy, strict
+	@$(BIN)/mypy
+
+.PHONY: test-core
+test-core: .venv/.installed-all ## Only the state machine's traces and properties
+	@$(BIN)/pytest -q tests/core
+
+##@ Generated files
+
+.PHONY: generate
+generate: .venv/.installed-all ## Write crds/ and dashboards/ anew from their models
+	@$(BIN)/python -m brokergroup_operator.api.generate
+	@$(BIN)/python -m brokergroup_operator.observe.dashboards
+
+##@ Reports
+
+.PHONY: sla-report
+sla-report: .venv/.installed-all ## Availability and recovery times of the last demo run, by Spark
+	@$(BIN)/brokergroup sla report --demo .demo
+
+##@ Housekeeping
+
+.PHONY: clean
+clean: ## Remove what the targets made in this checkout (not the cache of real parts)
+	rm -rf .venv .tools .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*##"} \
+	  /^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} \
+	  /^[a-zA-Z_-]+:.*?##/ {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Set-up writes to standard error only: the last line of standard output belongs to the target that measures.
+UV = $$( command -v uv || echo .tools/uv/bin/uv )
+
+.tools/uv-ready:
+	@mkdir -p .tools
+	@if command -v uv >/dev/null; then :; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  $(PYTHON) -m pip install --quiet --root-user-action=ignore --target .tools/uv uv==$(UV_VERSION) >&2; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  (apt-get update -qq && apt-get install -y -qq python3-pip) >&2 && \
+	  $(PYTHON) -m pip install --quiet --root-user-action=ignore --target .tools/uv uv==$(UV_VERSION) >&2; \
+	else \
+	  echo "make: needs uv (https://docs.astral.sh/uv/), or pip for $(PYTHON), or root to install python3-pip: none is here" >&2; exit 1; \
+	fi
+	@touch $@
+
+.venv/.installed: pyproject.toml uv.lock | .tools/uv-ready
+	@$(UV) sync --quiet --frozen --inexact --no-default-groups --python $(PYTHON) >&2
+	@touch $@
+
+.venv/.installed-all: pyproject.toml uv.lock | .tools/uv-ready
+	@$(UV) sync --quiet --frozen --inexact --all-extras --python $(PYTHON) >&2
+	@touch .venv/.installed $@
