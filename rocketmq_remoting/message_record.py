@@ -1,0 +1,400 @@
+"""A message as RocketMQ stores it: one record of the commit log.
+
+The same bytes travel three ways: they are appended to the commit log, replicated to slaves as raw log bytes, and handed
+to consumers as the body of a pull answer (records one after the other). So this module is both the storage format of the
+replica and the read side of every client.
+
+Layout, in order (``ha-and-deployment.md`` C.1, all integers big-endian and signed)::
+
+    total size 4 · magic 4 · body CRC 4 · queue id 4 · flag 4 · queue offset 8 · physical offset 8 · sys flag 4
+    born timestamp 8 · born host 4|16 + port 4 · store timestamp 8 · store host 4|16 + port 4
+    reconsume times 4 · prepared transaction offset 8 · body length 4 + body
+    topic length 1 (v1) or 2 (v2) + topic · properties length 2 + properties
+
+The physical offset must equal the place where the record is found. Java does not compare it; we do, because it is what
+tells a stale tail of an older life of the file from a record (upstream #10666).
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB, two bytes of topic length
+BLANK_MAGIC = -875286124  # 0xCBD43194, fills the end of a file
+BLANK_HEADER_BYTES = 8
+
+SYS_FLAG_COMPRESSED = 0x1
+SYS_FLAG_TRANSACTION_MASK = 0xC
+SYS_FLAG_TRANSACTION_PREPARED = 0x4
+SYS_FLAG_TRANSACTION_ROLLBACK = 0xC
+SYS_FLAG_BORN_HOST_V6 = 0x10
+SYS_FLAG_STORE_HOST_V6 = 0x20
+
+MAX_TOPIC_BYTES_V1 = 127
+MAX_TOPIC_BYTES_V2 = 32767
+MAX_PROPERTIES_BYTES = 32767
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_BLANK = struct.Struct(">ii")
+# total size … born timestamp; then the born host, whose length depends on the sys flag.
+_HEAD = struct.Struct(">iiiiiqqiq")
+# reconsume times, prepared transaction offset, body length.
+_MIDDLE = struct.Struct(">iqi")
+_IPV4_FIXED_BYTES = 88  # everything up to the body when both hosts are IPv4
+_SMALLEST_RECORD_BYTES = 91
+
+
+class MessageRecordError(ValueError):
+    """Bytes that are not a record of the commit log."""
+
+
+class IncompleteRecordError(MessageRecordError):
+    """The bytes end inside a record: read on, or cut here if there is nothing to read on."""
+
+
+class CorruptRecordError(MessageRecordError):
+    """The bytes contradict themselves: no reading on can repair it."""
+
+
+class Host(NamedTuple):
+    """An address and port as records carry them."""
+
+    ip: str
+    port: int
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """One decoded record, with the place it was stored at."""
+
+    topic: str
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    store_timestamp_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    properties_bytes: bytes
+    size_bytes: int
+    magic: int = MAGIC_V1
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """User and system properties, decoded on first use."""
+        return decode_properties(self.properties_bytes)
+
+    @property
+    def message_id(self) -> str:
+        """The offsetMsgId of send answers: store host, port and physical offset in upper-case hex (C.4)."""
+        return offset_message_id(self.store_host, self.physical_offset)
+
+
+class EntryKind(enum.Enum):
+    """What stands at a position of the log."""
+
+    RECORD = enum.auto()
+    BLANK = enum.auto()  # the rest of this file is unused: go on with the next file
+    END = enum.auto()  # zeros: no data from here on
+
+
+class LogEntry(NamedTuple):
+    """A position of the log, looked at just closely enough to index it."""
+
+    kind: EntryKind
+    size_bytes: int
+    topic: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    sys_flag: int = 0
+    store_timestamp_ms: int = 0
+
+
+_END = LogEntry(EntryKind.END, 0)
+
+
+def inspect_entry(
+    data: bytes | memoryview, position: int, end: int, *, physical_offset: int, check_crc: bool = True
+) -> LogEntry:
+    """Look at the entry of the log at ``data[position:end]``, which is said to be stored at ``physical_offset``.
+
+    Raises IncompleteRecordError when the bytes end inside the entry and CorruptRecordError when they cannot be one.
+    """
+    available = end - position
+    if available < BLANK_HEADER_BYTES:
+        raise IncompleteRecordError(f"{available} bytes at offset {physical_offset}, an entry has at least 8")
+    total, magic = _BLANK.unpack_from(data, position)
+    if magic == BLANK_MAGIC:
+        return LogEntry(EntryKind.BLANK, total)
+    if total == 0 and magic == 0:
+        return _END
+    _check_claims(total, magic, available, physical_offset)
+    head = _HEAD.unpack_from(data, position)
+    if head[6] != physical_offset:
+        raise CorruptRecordError(f"record at offset {physical_offset} says it is stored at {head[6]}")
+    sys_flag = head[7]
+    store_timestamp_at = position + 56 + (12 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 0)
+    body_at = position + _body_position(sys_flag)
+    (body_length,) = _INT.unpack_from(data, body_at - 4)
+    topic_at, topic_length = _topic_span(data, body_at, body_length, magic, position + total, physical_offset)
+    properties_at = topic_at + topic_length
+    if properties_at + 2 > position + total:
+        raise CorruptRecordError(f"record at offset {physical_offset}: the topic runs past its {total} bytes")
+    (properties_length,) = _SHORT.unpack_from(data, properties_at)
+    if properties_length < 0 or properties_at + 2 + properties_length != position + total:
+        raise CorruptRecordError(f"record at offset {physical_offset}: its parts do not add up to its {total} bytes")
+    if check_crc and zlib.crc32(data[body_at : body_at + body_length]) & 0x7FFFFFFF != head[2]:
+        raise CorruptRecordError(f"record at offset {physical_offset}: the body's CRC is wrong")
+    topic = _topic_text(bytes(data[topic_at:properties_at]))
+    (store_timestamp_ms,) = struct.unpack_from(">q", data, store_timestamp_at)
+    return LogEntry(EntryKind.RECORD, total, topic, head[3], head[5], sys_flag, store_timestamp_ms)
+
+
+def _check_claims(total: int, magic: int, available: int, physical_offset: int) -> None:
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise CorruptRecordError(f"offset {physical_offset}: magic {magic & 0xFFFFFFFF:#010x} is no record's")
+    if total < _SMALLEST_RECORD_BYTES:
+        raise CorruptRecordError(f"record at offset {physical_offset}: size {total} is below {_SMALLEST_RECORD_BYTES}")
+    if total > available:
+        raise IncompleteRecordError(f"record at offset {physical_offset}: {available} of {total} bytes are there")
+
+
+def _body_position(sys_flag: int) -> int:
+    """Where the body begins, counted from the record's start."""
+    return (
+        _IPV4_FIXED_BYTES
+        + (12 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 0)
+        + (12 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 0)
+    )
+
+
+def _topic_span(
+    data: bytes | memoryview, body_at: int, body_length: int, magic: int, record_end: int, physical_offset: int
+) -> tuple[int, int]:
+    length_bytes = 2 if magic == MAGIC_V2 else 1
+    topic_length_at = body_at + body_length
+    if body_length < 0 or topic_length_at + length_bytes > record_end:
+        raise CorruptRecordError(f"record at offset {physical_offset}: a body of {body_length} bytes does not fit")
+    if magic == MAGIC_V2:
+        (topic_length,) = _SHORT.unpack_from(data, topic_length_at)
+    else:
+        topic_length = data[topic_length_at]
+    if topic_length < 0:
+        raise CorruptRecordError(f"record at offset {physical_offset}: topic length {topic_length} is negative")
+    return topic_length_at + length_bytes, topic_length
+
+
+@lru_cache(maxsize=4096)
+def _topic_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+@lru_cache(maxsize=4096)
+def _packed_ip(ip: str) -> bytes:
+    return ipaddress.ip_address(ip).packed
+
+
+@lru_cache(maxsize=4096)
+def _ip_text(packed: bytes) -> str:
+    return str(ipaddress.ip_address(packed))
+
+
+def record_size_bytes(*, body_bytes: int, topic_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
+    """The size a record of these parts will have."""
+    topic_length_bytes = 1 if topic_bytes <= MAX_TOPIC_BYTES_V1 else 2
+    return _body_position(sys_flag) + body_bytes + topic_length_bytes + topic_bytes + 2 + properties_bytes
+
+
+def encode_record(  # noqa: PLR0913 - one keyword per field of the record
+    *,
+    topic: str,
+    body: bytes,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    born_timestamp_ms: int,
+    born_host: Host,
+    store_timestamp_ms: int,
+    store_host: Host,
+    properties: bytes = b"",
+    flag: int = 0,
+    sys_flag: int = 0,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """One record; the IPv6 bits of ``sys_flag`` are set from the hosts, v2 is chosen for topics above 127 bytes."""
+    topic_raw = topic.encode()
+    if len(topic_raw) > MAX_TOPIC_BYTES_V2:
+        raise MessageRecordError(f"topic of {len(topic_raw)} bytes, at most {MAX_TOPIC_BYTES_V2} fit a record")
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        raise MessageRecordError(f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES_BYTES} fit a record")
+    born_ip, store_ip = _packed_ip(born_host.ip), _packed_ip(store_host.ip)
+    sys_flag &= ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
+    sys_flag |= (SYS_FLAG_BORN_HOST_V6 if len(born_ip) == 16 else 0) | (
+        SYS_FLAG_STORE_HOST_V6 if len(store_ip) == 16 else 0
+    )
+    version_2 = len(topic_raw) > MAX_TOPIC_BYTES_V1
+    total = record_size_bytes(
+        body_bytes=len(body), topic_bytes=len(topic_raw), properties_bytes=len(properties), sys_flag=sys_flag
+    )
+    head = _HEAD.pack(
+        total,
+        MAGIC_V2 if version_2 else MAGIC_V1,
+        zlib.crc32(body) & 0x7FFFFFFF,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp_ms,
+    )
+    hosts = struct.pack(
+        f">{len(born_ip)}siq{len(store_ip)}si", born_ip, born_host.port, store_timestamp_ms, store_ip, store_host.port
+    )
+    topic_length = _SHORT.pack(len(topic_raw)) if version_2 else bytes((len(topic_raw),))
+    middle = _MIDDLE.pack(reconsume_times, prepared_transaction_offset, len(body))
+    return b"".join((head, hosts, middle, body, topic_length, topic_raw, _SHORT.pack(len(properties)), properties))
+
+
+def encode_blank(size_bytes: int) -> bytes:
+    """The filler at the end of a file: its header and zeros (C.2)."""
+    if size_bytes < BLANK_HEADER_BYTES:
+        raise MessageRecordError(f"a blank of {size_bytes} bytes, it has at least {BLANK_HEADER_BYTES}")
+    return _BLANK.pack(size_bytes, BLANK_MAGIC) + bytes(size_bytes - BLANK_HEADER_BYTES)
+
+
+def decode_record(data: bytes | memoryview, position: int = 0, *, physical_offset: int | None = None) -> StoredMessage:
+    """The record that begins at ``position``; its own word is taken for where it is stored unless that is given."""
+    if len(data) - position < _SMALLEST_RECORD_BYTES:
+        raise IncompleteRecordError(
+            f"{len(data) - position} bytes left, a record has at least {_SMALLEST_RECORD_BYTES}"
+        )
+    head = _HEAD.unpack_from(data, position)
+    expected = head[6] if physical_offset is None else physical_offset
+    entry = inspect_entry(data, position, len(data), physical_offset=expected)
+    if entry.kind is not EntryKind.RECORD:
+        raise CorruptRecordError(f"a record was expected at offset {expected}, found {entry.kind.name}")
+    born_ip_bytes = 16 if entry.sys_flag & SYS_FLAG_BORN_HOST_V6 else 4
+    store_ip_bytes = 16 if entry.sys_flag & SYS_FLAG_STORE_HOST_V6 else 4
+    at = position + _HEAD.size
+    born_ip, born_port, store_timestamp_ms, store_ip, store_port = struct.unpack_from(
+        f">{born_ip_bytes}siq{store_ip_bytes}si", data, at
+    )
+    body_at = position + _body_position(entry.sys_flag)
+    reconsume_times, prepared_transaction_offset, body_length = _MIDDLE.unpack_from(data, body_at - _MIDDLE.size)
+    properties_at = body_at + body_length + (2 if head[1] == MAGIC_V2 else 1) + len(entry.topic.encode())
+    return StoredMessage(
+        topic=entry.topic,
+        body=bytes(data[body_at : body_at + body_length]),
+        queue_id=head[3],
+        queue_offset=head[5],
+        physical_offset=head[6],
+        flag=head[4],
+        sys_flag=entry.sys_flag,
+        born_timestamp_ms=head[8],
+        born_host=Host(_ip_text(born_ip), born_port),
+        store_timestamp_ms=store_timestamp_ms,
+        store_host=Host(_ip_text(store_ip), store_port),
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+        properties_bytes=bytes(data[properties_at + 2 : position + entry.size_bytes]),
+        size_bytes=entry.size_bytes,
+        magic=head[1],
+    )
+
+
+def decode_records(data: bytes) -> list[StoredMessage]:
+    """Every record of a pull answer's body, checked; the bytes must end with a whole record."""
+    messages: list[StoredMessage] = []
+    position = 0
+    while position < len(data):
+        message = decode_record(data, position)
+        messages.append(message)
+        position += message.size_bytes
+    return messages
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """``name \\x01 value \\x02`` for each, as Java writes them."""
+    for name, value in properties.items():
+        if any(mark in text for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR) for text in (name, value)):
+            raise MessageRecordError(f"property {name!r} has the value {value!r}: \\x01 and \\x02 are the separators")
+    return "".join(
+        f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}" for name, value in properties.items()
+    ).encode()
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """The reverse; a last property without its closing mark is read too, an entry without a value is left out."""
+    properties: dict[str, str] = {}
+    for entry in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, found, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if found:
+            properties[name] = value
+    return properties
+
+
+def offset_message_id(store_host: Host, physical_offset: int) -> str:
+    """``msgId`` of a send answer: IP, port and physical offset, upper-case hex (C.4)."""
+    return (_packed_ip(store_host.ip) + struct.pack(">iq", store_host.port, physical_offset)).hex().upper()
+
+
+class BatchedMessage(NamedTuple):
+    """One message of a SEND_BATCH_MESSAGE body."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+_BATCH_HEAD = struct.Struct(">iiiii")
+
+
+def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
+    """The body of request 320: total 4, magic 4, CRC 4, flag 4, body length 4, body, properties length 2, properties."""
+    parts: list[bytes] = []
+    for message in messages:
+        total = _BATCH_HEAD.size + len(message.body) + 2 + len(message.properties)
+        parts.append(_BATCH_HEAD.pack(total, 0, 0, message.flag, len(message.body)))
+        parts += (message.body, _SHORT.pack(len(message.properties)), message.properties)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[BatchedMessage]:
+    """The messages of a SEND_BATCH_MESSAGE body (``ha-and-deployment.md`` D.2)."""
+    messages: list[BatchedMessage] = []
+    position = 0
+    while position < len(data):
+        if position + _BATCH_HEAD.size + 2 > len(data):
+            raise CorruptRecordError(f"batch of {len(data)} bytes ends inside the message at {position}")
+        total, _, _, flag, body_length = _BATCH_HEAD.unpack_from(data, position)
+        body_at = position + _BATCH_HEAD.size
+        properties_at = body_at + body_length
+        if body_length < 0 or properties_at + 2 > len(data):
+            raise CorruptRecordError(f"batch message at {position}: a body of {body_length} bytes does not fit")
+        (properties_length,) = _SHORT.unpack_from(data, properties_at)
+        end = properties_at + 2 + properties_length
+        if properties_length < 0 or end > len(data) or end != position + total:
+            raise CorruptRecordError(f"batch message at {position}: its parts do not add up to its {total} bytes")
+        messages.append(BatchedMessage(flag, data[body_at:properties_at], data[properties_at + 2 : end]))
+        position = end
+    return messages
