@@ -1,0 +1,151 @@
+"""What the state machine hands out: an answer, the events that must be durable before the answer may leave, and the reason.
+
+An answer holds the fields of Java's response header and body as typed values; `None` means that Java leaves the field out. It is
+filled on errors too, with what Java has filled by then (`controller-protocol.md` §3, last paragraph).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller_core.codes import ControllerCode
+from controller_core.events import Event
+from controller_core.model import BrokerGroupRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncStateSetBody:
+    """The body of 1001, 1003 and 1004."""
+
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetNextBrokerIdAnswer:
+    """1012."""
+
+    cluster_name: str
+    broker_name: str | None
+    next_broker_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyBrokerIdAnswer:
+    """1013."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerAnswer:
+    """1003. The four master fields are all given or all left out."""
+
+    cluster_name: str
+    broker_name: str
+    master_broker_id: int | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+    sync_state_set_epoch: int | None = None
+    body: SyncStateSetBody | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectMasterAnswer:
+    """1002. The set is given with codes 0 and 2011; the members (id to address) with code 0 only."""
+
+    master_broker_id: int | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+    sync_state_set_epoch: int | None = None
+    sync_state_set: frozenset[int] | None = None
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_addresses: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSyncStateSetAnswer:
+    """1001. Java's header has 0 as the new epoch on every error."""
+
+    new_sync_state_set_epoch: int = 0
+    body: SyncStateSetBody | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetReplicaInfoAnswer:
+    """1004. Nothing is filled for an unknown group."""
+
+    master_broker_id: int | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+    body: SyncStateSetBody | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStanding:
+    """One replica in the answer to 1006. An unknown address is empty."""
+
+    broker_id: int
+    broker_address: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetSyncStateDataAnswer:
+    """1006, the entry of one group. `known` False: the group is left out of the table, without an error."""
+
+    known: bool
+    master_broker_id: int | None = None
+    master_address: str | None = None
+    master_epoch: int = 0
+    sync_state_set_epoch: int = 0
+    in_sync_replicas: tuple[ReplicaStanding, ...] = ()
+    not_in_sync_replicas: tuple[ReplicaStanding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanBrokerDataAnswer:
+    """1011. Code and remark say all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveBrokerIdAnswer:
+    """The promised id; None if refused."""
+
+    broker_id: int | None = None
+
+
+Answer = (
+    GetNextBrokerIdAnswer
+    | ApplyBrokerIdAnswer
+    | RegisterBrokerAnswer
+    | ElectMasterAnswer
+    | AlterSyncStateSetAnswer
+    | GetReplicaInfoAnswer
+    | GetSyncStateDataAnswer
+    | CleanBrokerDataAnswer
+    | ReserveBrokerIdAnswer
+)
+"""One type per request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome of one step.
+
+    `record` is the record after `events`. If `changed`, it must be committed before the answer is sent or anybody is notified;
+    if the commit finds another record, the decision is void and the step is taken again. `why` is for people.
+    """
+
+    code: ControllerCode
+    answer: Answer
+    record: BrokerGroupRecord | None
+    why: str
+    remark: str | None = None
+    events: tuple[Event, ...] = field(default=())
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(self.events)

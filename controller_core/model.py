@@ -1,0 +1,142 @@
+"""What the controller remembers of a broker group, and what it hears from it.
+
+`BrokerGroupRecord` is the durable part: the few facts that must survive every crash, because forgetting one of them hands
+out an identity twice or grants a mastership twice (`controller-protocol.md` §4, and what the safety rules add: reservations,
+registered flags, lost master processes, a next broker id that never falls). `LiveReplica` is the perishable part: what the
+last heartbeats said. Both are values: nothing here changes in place, and two records that say the same compare equal.
+
+The record outlives its replicas. A wholly cleaned group keeps its next broker id and its epochs (safety rule 4), and answers
+brokers as if it were unknown: `BrokerGroupRecord.is_known` is the question "would Java have this broker set in its tables?".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+DEFAULT_ELECTION_PRIORITY = 2**31 - 1
+"""What a broker without `brokerElectionPriority` has (`controller-protocol.md` §2.8). Lower wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One broker id and who holds it.
+
+    *reserved*: a pod was promised the id, nobody has claimed it (empty check code). *claimed*: ApplyBrokerId (1013) was granted.
+    *registered*: its holder has also sent RegisterBroker (1003), so a disk exists that knows this id.
+    An empty address means that nobody knows where the replica is (safety rule 8).
+    """
+
+    broker_id: int
+    register_check_code: str = ""
+    address: str = ""
+    reserved_for: str = ""
+    registered: bool = False
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the id is in use by a broker: what Java calls registered."""
+        return bool(self.register_check_code)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGroupRecord:
+    """The durable state of one broker group. Compared and swapped as a whole."""
+
+    cluster_name: str
+    broker_name: str
+    next_broker_id: int = 1
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    master_broker_id: int | None = None
+    master_epoch: int = 0
+    sync_state_set: frozenset[int] = frozenset()
+    sync_state_set_epoch: int = 0
+    master_process_lost: bool = False
+
+    def __post_init__(self) -> None:
+        """Keep a private, sorted, read-only copy of the replicas."""
+        ordered = {broker_id: self.replicas[broker_id] for broker_id in sorted(self.replicas)}
+        object.__setattr__(self, "replicas", MappingProxyType(ordered))
+        object.__setattr__(self, "sync_state_set", frozenset(self.sync_state_set))
+
+    def __hash__(self) -> int:
+        """Hash as a value; written out because a read-only mapping has no hash of its own."""
+        return hash(
+            (
+                self.broker_name,
+                self.next_broker_id,
+                tuple(self.replicas.values()),
+                self.master_broker_id,
+                self.master_epoch,
+                self.sync_state_set,
+                self.sync_state_set_epoch,
+                self.master_process_lost,
+            )
+        )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether Java would have this broker set in its tables: at least one id is claimed."""
+        return any(replica.claimed for replica in self.replicas.values())
+
+    @property
+    def granted_master_id(self) -> int | None:
+        """The master whose present process holds the present epoch, or None (safety rule 6)."""
+        return None if self.master_process_lost else self.master_broker_id
+
+    @property
+    def is_first_election(self) -> bool:
+        """Whether nobody holds data that an election must keep by its SyncStateSet: none was ever elected, or all were cleaned."""
+        return self.master_broker_id is None and not self.sync_state_set
+
+    def claimed_replica(self, broker_id: int | None) -> Replica | None:
+        """Return the replica with this id if a broker holds it."""
+        replica = self.replicas.get(broker_id) if broker_id is not None else None
+        return replica if replica is not None and replica.claimed else None
+
+    def address_of(self, broker_id: int | None) -> str | None:
+        """Return where the replica is, or None if nobody knows (safety rule 8)."""
+        replica = self.claimed_replica(broker_id)
+        return replica.address or None if replica is not None else None
+
+    def describe(self) -> str:
+        """Draw the record in a few lines: what the traces compare and the logs show."""
+        members = ",".join(str(broker_id) for broker_id in sorted(self.sync_state_set))
+        master = "none" if self.master_broker_id is None else str(self.master_broker_id)
+        lost = " (process lost)" if self.master_process_lost else ""
+        head = (
+            f"{self.broker_name} next={self.next_broker_id} master={master}{lost} epoch={self.master_epoch} "
+            f"set={{{members}}} setEpoch={self.sync_state_set_epoch}"
+        )
+        return "\n".join([head, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReplica:
+    """What the heartbeats of one process say, while they are fresh."""
+
+    broker_id: int
+    epoch: int = -1
+    max_offset: int = -1
+    confirm_offset: int = -1
+    election_priority: int = DEFAULT_ELECTION_PRIORITY
+    address: str = ""
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the disk behind it holds something an election could lose (safety rule 5)."""
+        return self.max_offset > 0 or self.epoch > 0
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether a heartbeat told what the disk holds; a mere sign of life (a request of its own) does not."""
+        return self.max_offset >= 0 or self.epoch >= 0
+
+
+def _describe_replica(replica: Replica) -> str:
+    parts = [str(replica.broker_id), replica.address or "-"]
+    parts.append("registered" if replica.registered else "claimed" if replica.claimed else "reserved")
+    if replica.claimed:
+        parts.append(f"check={replica.register_check_code}")
+    if replica.reserved_for:
+        parts.append(f"for={replica.reserved_for}")
+    return " ".join(parts)

@@ -1,0 +1,121 @@
+"""What can be asked of the state machine: one value per request.
+
+The first eight are RocketMQ's controller requests, reduced to what the decision needs (`controller-protocol.md` §2); the
+field names are those of the wire in Python form. A field that a broker may leave out is `None` here, as it is null in Java.
+`requester` is ours: the name of the pod that asks, if the caller knows it. `ReserveBrokerId` is ours too and never on the
+wire: the reconcile plane takes an id before it creates the pod that will claim it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetNextBrokerId:
+    """1012. Which id should a broker without one apply for?"""
+
+    cluster_name: str
+    broker_name: str | None
+    requester: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyBrokerId:
+    """1013. Take the id, proven later by the check code (`<address>;<millis>`)."""
+
+    cluster_name: str
+    broker_name: str
+    applied_broker_id: int | None
+    register_check_code: str | None
+    requester: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBroker:
+    """1003. A process of the replica has started, at this address."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int | None
+    broker_address: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectMaster:
+    """1002. By a broker (its own id), by an administrator (`designate_elect`), or by the controller (id None or -1).
+
+    `passed_over` is ours, for the controller only: replicas that must not win now, because their pods are about to go.
+    The current master may be among them: that is a planned switchover to whoever is best.
+    """
+
+    broker_name: str
+    broker_id: int | None = None
+    designate_elect: bool = False
+    cluster_name: str = ""
+    passed_over: frozenset[int] = frozenset()
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether no broker asked: then a failed election is a lost master (2004), else only a refusal (2012)."""
+        return self.broker_id is None or self.broker_id == -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSyncStateSet:
+    """1001. The master proposes a new SyncStateSet; the epochs are those it believes to be current."""
+
+    broker_name: str
+    master_broker_id: int | None
+    master_epoch: int | None
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetReplicaInfo:
+    """1004. Who is master, and what is the SyncStateSet?"""
+
+    broker_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetSyncStateData:
+    """1006, for one broker name of its list."""
+
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanBrokerData:
+    """1011. Forget these replicas (ids separated by `;`), or all of them."""
+
+    broker_name: str
+    cluster_name: str = ""
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveBrokerId:
+    """Ours. Promise the next id to a pod. Asked again for the same pod, the answer is the same id.
+
+    With `broker_id`, the reservation is refused unless that id is next: a caller that puts the id into the pod's name asks so.
+    """
+
+    cluster_name: str
+    broker_name: str
+    reserved_for: str
+    broker_id: int | None = None
+
+
+Request = (
+    GetNextBrokerId
+    | ApplyBrokerId
+    | RegisterBroker
+    | ElectMaster
+    | AlterSyncStateSet
+    | GetReplicaInfo
+    | GetSyncStateData
+    | CleanBrokerData
+    | ReserveBrokerId
+)
+"""Everything `controller_core.step.step` decides."""
