@@ -1,0 +1,155 @@
+"""BrokerGroup: one brokerName, one master and its slaves (operator-anchors.md §5).
+
+The types below are the source of `crds/brokergroup.dev_brokergroups.yaml`: field, default, bound and description are
+written once, here; rules that look at several fields or at the previous object are in `rules.py`.
+Absent optional values are None and are left out on the wire.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from brokergroup_operator.api import bounds
+from brokergroup_operator.api.brokergroup_status import BrokerGroupStatus, Durability
+from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
+
+
+class Implementation(StrEnum):
+    """What runs in the pods."""
+
+    ROCKETMQ = "rocketmq"
+    REPLICA = "replica"
+
+
+class UncleanElection(StrEnum):
+    """May a replica outside the SyncStateSet be elected when nobody of the set is left?"""
+
+    NEVER = "Never"
+    ALLOWED = "Allowed"
+
+
+class RetentionPolicy(StrEnum):
+    """What happens to claims, and with them to the data."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """When a master is given up, and what may replace it."""
+
+    heartbeat_timeout_milliseconds: Annotated[
+        int, Meta(ge=500, le=60_000, description="A broker silent for this long is lost. At least twice the interval.")
+    ] = 3000
+    heartbeat_interval_milliseconds: Annotated[
+        int, Meta(ge=100, le=30_000, description="How often a broker sends its heartbeat to the controller.")
+    ] = 500
+    fence_timeout_milliseconds: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=60_000,
+            description="How long a failover of a silent master waits for the confirmation that its process is dead."
+            " After that it elects and says Unfenced.",
+        ),
+    ] = 2000
+    unclean_election: Annotated[
+        UncleanElection,
+        Meta(description="Allowed trades acknowledged messages for availability; refused with durability Strict."),
+    ] = UncleanElection.NEVER
+
+
+class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
+    """Claims are kept unless someone asks for their deletion."""
+
+    when_deleted: Annotated[
+        RetentionPolicy, Meta(description="What happens to the claims when the BrokerGroup is deleted.")
+    ] = RetentionPolicy.RETAIN
+
+
+class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The volume of each replica: one claim per broker id, kept over pod deletions."""
+
+    size: Annotated[bounds.QuantityText, Meta(description="Size of each claim. It may grow, never shrink.")] = "8Gi"
+    storage_class_name: Annotated[
+        bounds.NameText | None,
+        Meta(description="Storage class of the claims; the cluster's default when absent. Immutable."),
+    ] = None
+    retention: StorageRetention = StorageRetention()
+
+
+class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
+    """Requests and limits of the broker's container."""
+
+    requests: Annotated[dict[str, bounds.QuantityText], Meta(max_length=16)] = {}
+    limits: Annotated[dict[str, bounds.QuantityText], Meta(max_length=16)] = {}
+
+
+class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Memory of a Java broker, as shares of limits.memory; 512 MiB each when there is no limit."""
+
+    heap_percent: Annotated[int, Meta(ge=10, le=80, description="Heap in percent of limits.memory.")] = 50
+    direct_memory_percent: Annotated[
+        int, Meta(ge=5, le=80, description="Direct memory in percent of limits.memory.")
+    ] = 25
+    extra_arguments: Annotated[
+        list[Annotated[str, Meta(max_length=256, pattern=r"^-[^\s'\"\\$`]+$")]],
+        Meta(max_length=32, description="Further JVM arguments, one per item.", extra_json_schema=bounds.ATOMIC_LIST),
+    ] = []
+
+
+class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """What the user wants."""
+
+    broker_cluster_name: Annotated[
+        bounds.BrokerNameText, Meta(description="RocketMQ's brokerClusterName. Immutable: it is written on the disks.")
+    ] = "DefaultCluster"
+    broker_name: Annotated[
+        bounds.BrokerNameText | None,
+        Meta(description="RocketMQ's brokerName; metadata.name when absent. Immutable: it is written on the disks."),
+    ] = None
+    replicas: Annotated[
+        int, Meta(ge=1, le=bounds.MAX_REPLICAS, description="Brokers of the group: one master, the others slaves.")
+    ] = 3
+    implementation: Annotated[
+        Implementation,
+        Meta(description="rocketmq: Java brokers. replica: the Python replica of this project. Immutable."),
+    ] = Implementation.ROCKETMQ
+    version: Annotated[
+        bounds.VersionText | None,
+        Meta(description="RocketMQ version; excludes image."),
+    ] = None
+    image: Annotated[bounds.ImageText | None, Meta(description="Container image; excludes version.")] = None
+    name_servers: Annotated[
+        list[bounds.HostAndPort],
+        Meta(max_length=16, description="NameServers as host:port.", extra_json_schema=bounds.SET_LIST),
+    ] = []
+    durability: Annotated[
+        Durability | None,
+        Meta(description="What an acknowledgement promises. Absent: Strict from 3 replicas on, Available below."),
+    ] = None
+    failover: FailoverSpec = FailoverSpec()
+    storage: StorageSpec = StorageSpec()
+    config: Annotated[
+        dict[str, bounds.ConfigValue],
+        Meta(
+            max_length=bounds.MAX_CONFIG_ENTRIES,
+            description="Further keys of broker.conf. Keys that the operator sets are refused.",
+        ),
+    ] = {}
+    resources: ResourceRequirements = ResourceRequirements()
+    jvm: JvmSpec = JvmSpec()
+    termination_grace_period_seconds: Annotated[
+        int, Meta(ge=1, le=3600, description="Time a broker gets between SIGTERM and SIGKILL.")
+    ] = 60
+
+
+class BrokerGroup(Struct, frozen=True, rename="camel", kw_only=True):
+    """A RocketMQ broker group: brokers that replicate one log, and one of them the master."""
+
+    api_version: str = API_VERSION
+    kind: str = BROKER_GROUP_KIND
+    metadata: bounds.JsonObject = field(default_factory=dict)
+    spec: BrokerGroupSpec
+    status: BrokerGroupStatus | None = None

@@ -1,0 +1,63 @@
+"""BrokerGroupState: the controller's durable record of one group. Users read it, only the controller writes it.
+
+Its own object, not a part of BrokerGroup.status: status is shared by writers and dropped by backup tools, and losing
+broker ids or epochs is losing data (design.md §3). `rules.py` holds the transition rules by which the API server itself
+refuses a record that goes back in time.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from brokergroup_operator.api import bounds
+from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_STATE_KIND
+
+
+class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
+    """One broker id of the group."""
+
+    broker_id: bounds.BrokerId
+    register_check_code: Annotated[
+        str, Meta(max_length=256, description="Who claimed this id; empty while it is only reserved. Set once.")
+    ] = ""
+    address: Annotated[
+        str, Meta(max_length=259, description="Last known address; a fact with an age, not identity.")
+    ] = ""
+    reserved_for: Annotated[str, Meta(max_length=253, description="Pod for which the id was reserved.")] = ""
+    registered: Annotated[bool, Meta(description="Whether the broker has ever registered (1003) under this id.")] = (
+        False
+    )
+
+
+class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
+    """The controller's record."""
+
+    schema_version: Annotated[int, Meta(ge=1, le=1000)] = 1
+    cluster_name: bounds.BrokerNameText
+    broker_name: bounds.BrokerNameText
+    next_broker_id: Annotated[
+        bounds.BrokerId, Meta(description="The next id to hand out. Never falls: ids are never reused.")
+    ] = 1
+    replicas: Annotated[
+        list[ReplicaRecord], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.map_list("brokerId"))
+    ] = []
+    master_broker_id: bounds.BrokerId | None = None
+    master_epoch: Annotated[bounds.Epoch, Meta(description="Raised by every election. Never falls.")] = 0
+    sync_state_set: Annotated[
+        list[bounds.BrokerId], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.SET_LIST)
+    ] = []
+    sync_state_set_epoch: Annotated[
+        bounds.Epoch, Meta(description="Raised by every change of the SyncStateSet. Never falls.")
+    ] = 0
+    master_process_lost: Annotated[
+        bool, Meta(description="The master's process is gone; its next process needs a new epoch.")
+    ] = False
+
+
+class BrokerGroupState(Struct, frozen=True, rename="camel", kw_only=True):
+    """The durable record of a broker group's controller. Written by compare-and-set only; do not edit."""
+
+    api_version: str = API_VERSION
+    kind: str = BROKER_GROUP_STATE_KIND
+    metadata: bounds.JsonObject = field(default_factory=dict)
+    record: GroupRecord

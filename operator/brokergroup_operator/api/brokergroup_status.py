@@ -1,0 +1,155 @@
+"""BrokerGroup.status: what is, written on change only and never read back to decide (operator-anchors.md §5).
+
+Reasons of the conditions are API; each is listed in the enums below with what it means.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from brokergroup_operator.api import bounds
+
+
+class Durability(StrEnum):
+    """What SEND_OK promises across a failover (design.md §4)."""
+
+    STRICT = "Strict"
+    AVAILABLE = "Available"
+    FAST = "Fast"
+
+
+class ConditionType(StrEnum):
+    """Unfenced is present only while true; the others always."""
+
+    READY = "Ready"
+    AVAILABLE = "Available"
+    PROGRESSING = "Progressing"
+    UNFENCED = "Unfenced"
+
+
+class ConditionStatus(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Reason(StrEnum):
+    """Every reason a condition of a BrokerGroup can carry."""
+
+    # Ready
+    ALL_MEMBERS_IN_SYNC = "AllMembersInSync"
+    MEMBERS_PENDING = "MembersPending"
+    MEMBERS_OUT_OF_SYNC = "MembersOutOfSync"
+    NO_MASTER = "NoMaster"
+    FAILING_OVER = "FailingOver"
+    INVALID_SPEC = "InvalidSpec"
+    DELETING = "Deleting"
+    # Available
+    MASTER_SERVES_WRITES = "MasterServesWrites"
+    MASTER_NOT_READY = "MasterNotReady"
+    NOT_ENOUGH_IN_SYNC_REPLICAS = "NotEnoughInSyncReplicas"
+    # Progressing
+    STABLE = "Stable"
+    CREATING_MEMBERS = "CreatingMembers"
+    REPAIRING_MEMBERS = "RepairingMembers"
+    SCALE_IN_NOT_SUPPORTED = "ScaleInNotSupported"
+    CHANGES_PENDING_RESTART = "ChangesPendingRestart"
+    # Unfenced
+    FENCE_NOT_CONFIRMED = "FenceNotConfirmed"
+
+
+class MemberRole(StrEnum):
+    MASTER = "master"
+    SLAVE = "slave"
+
+
+class MemberState(StrEnum):
+    """Where a member is on its way into the SyncStateSet."""
+
+    PENDING = "Pending"  # no running pod yet
+    REGISTERING = "Registering"  # the pod runs, the broker has not registered with the controller
+    CATCHING_UP = "CatchingUp"  # registered and alive, not in the SyncStateSet
+    IN_SYNC = "InSync"  # in the SyncStateSet and alive
+    OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record, but its pod is not ready
+    LOST = "Lost"  # registered, but neither pod nor heartbeat
+
+
+class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    broker_id: bounds.BrokerId
+    pod: bounds.NameText
+    address: bounds.AddressText
+    epoch: bounds.Epoch
+
+
+class SyncStateSetStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    broker_ids: Annotated[
+        list[bounds.BrokerId], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.SET_LIST)
+    ]
+    epoch: bounds.Epoch
+
+
+class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    broker_id: bounds.BrokerId
+    pod: bounds.NameText
+    pod_ip: Annotated[str, Meta(max_length=45)] = field(default="", name="podIP")
+    address: bounds.AddressText = ""
+    role: MemberRole
+    state: MemberState
+
+
+class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    """The last failover. `from` and `to` are broker ids; 0 where there was none."""
+
+    trigger: bounds.WordText
+    from_broker_id: Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] = field(name="from")
+    to_broker_id: Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] = field(name="to")
+    epoch: bounds.Epoch
+    started_at: bounds.TimeText
+    duration_milliseconds: bounds.Milliseconds
+    phases: Annotated[
+        dict[str, bounds.Milliseconds],
+        Meta(max_length=32, description="Milliseconds from detection to the end of each phase."),
+    ] = {}
+
+
+class Condition(Struct, frozen=True, rename="camel", kw_only=True):
+    """As metav1.Condition."""
+
+    type: Annotated[str, Meta(max_length=316)]
+    status: ConditionStatus
+    reason: Annotated[str, Meta(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    message: Annotated[str, Meta(max_length=32768)]
+    last_transition_time: bounds.TimeText
+    observed_generation: Annotated[int, Meta(ge=0)] = 0
+
+
+class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    """What is."""
+
+    observed_generation: Annotated[int, Meta(ge=0)] | None = None
+    replicas: bounds.Count | None = None
+    ready_replicas: bounds.Count | None = None
+    in_sync_replicas: bounds.Count | None = None
+    selector: Annotated[str, Meta(max_length=512)] | None = None
+    master: MasterStatus | None = None
+    master_epoch: bounds.Epoch | None = None
+    sync_state_set: SyncStateSetStatus | None = None
+    members: (
+        Annotated[
+            list[MemberStatus],
+            Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.map_list("brokerId")),
+        ]
+        | None
+    ) = None
+    last_failover: FailoverStatus | None = None
+    durability: Annotated[
+        Durability | None, Meta(description="The durability in effect, also where the spec leaves it open.")
+    ] = None
+    unfenced: Annotated[
+        bool | None,
+        Meta(
+            description="True while the promise is withdrawn: a failover could not confirm that the old master is dead."
+        ),
+    ] = None
+    conditions: Annotated[list[Condition], Meta(max_length=16, extra_json_schema=bounds.map_list("type"))] | None = None

@@ -1,0 +1,88 @@
+"""Names this project puts on Kubernetes objects: group, labels, annotations, finalizers, field managers.
+
+They are API: tools, dashboards and Services of users select by them, so they change only with a new API version.
+Prefix and spelling follow operator-anchors.md §4, "Labels and annotations".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "brokergroup.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+BROKER_GROUP_KIND: Final = "BrokerGroup"
+BROKER_GROUP_STATE_KIND: Final = "BrokerGroupState"
+
+LABEL_CLUSTER: Final = f"{GROUP}/cluster"
+LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"
+LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
+# The role moves between pods at a failover; the `<group>-master` Service selects by it.
+LABEL_ROLE: Final = f"{GROUP}/role"
+ROLE_MASTER: Final = "master"
+ROLE_SLAVE: Final = "slave"
+
+LABEL_APP_NAME: Final = "app.kubernetes.io/name"
+LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
+LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
+LABEL_APP_PART_OF: Final = "app.kubernetes.io/part-of"
+LABEL_APP_VERSION: Final = "app.kubernetes.io/version"
+LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+APP_NAME: Final = "rocketmq-broker"
+MANAGED_BY: Final = "brokergroup-operator"
+
+ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
+ANNOTATION_REVISION: Final = f"{GROUP}/revision"
+
+# Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
+FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
+# Held by the pod of a fenced master until its containers are reported terminated (design.md §4, rule 7).
+FINALIZER_FENCE: Final = f"{GROUP}/fence"
+
+FIELD_MANAGER_RECONCILE: Final = "brokergroup-reconcile"
+FIELD_MANAGER_STATUS: Final = "brokergroup-status"
+FIELD_MANAGER_ROLE: Final = "brokergroup-role"
+
+CONTAINER_BROKER: Final = "broker"
+VOLUME_STORE: Final = "store"
+VOLUME_CONFIG: Final = "config"
+VOLUME_RUN: Final = "run"
+CONFIG_FILE: Final = "broker.conf"
+
+STORE_DIR: Final = "/var/lib/rocketmq/store"
+CONFIG_DIR: Final = "/etc/rocketmq"
+RUN_DIR: Final = "/var/run/rocketmq"
+
+BROKER_PORT: Final = 10911
+HA_PORT: Final = 10912
+
+
+def pod_name(group: str, broker_id: int) -> str:
+    """The pod and the claim of a broker id carry the same name: the volume belongs to the id, not to a place."""
+    return f"{group}-{broker_id}"
+
+
+def broker_id_of_pod_name(group: str, name: str) -> int | None:
+    """The broker id in a pod or claim name of this group, or None if the name has another form."""
+    prefix = f"{group}-"
+    digits = name.removeprefix(prefix)
+    if not name.startswith(prefix) or not digits.isdecimal() or digits.startswith("0"):
+        return None
+    return int(digits)
+
+
+def config_map_name(group: str) -> str:
+    return f"{group}-broker"
+
+
+def members_service_name(group: str) -> str:
+    return f"{group}-members"
+
+
+def master_service_name(group: str) -> str:
+    return f"{group}-master"
+
+
+def disruption_budget_name(group: str) -> str:
+    return group

@@ -1,0 +1,170 @@
+"""Rules of the kinds that look at more than one field, or at the previous object, as CEL.
+
+They are part of the CRD, so the API server refuses a bad object with a message that names the field; no webhook can be
+down and no certificate can expire (design.md §3). Rules of BrokerGroupState are transition rules: whatever writes the
+record, also a person with kubectl, cannot make an epoch fall (design.md §4, reliability-security.md I2, I11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, StorageSpec
+from brokergroup_operator.api.brokergroup_state import GroupRecord
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+# Keys of broker.conf that belong to the operator, and what a user writes instead.
+RESERVED_CONFIG_KEYS: Final = {
+    "allAckInSyncStateSet": "use spec.durability",
+    "brokerClusterName": "use spec.brokerClusterName",
+    "brokerHeartbeatInterval": "use spec.failover.heartbeatIntervalMilliseconds",
+    "brokerIP1": "the operator sets it to the address of the pod",
+    "brokerIP2": "the operator sets it to the address of the pod",
+    "brokerId": "the controller assigns the broker id",
+    "brokerName": "use spec.brokerName",
+    "brokerRole": "the controller assigns the role",
+    "controllerAddr": "the operator is the controller",
+    "controllerHeartBeatTimeoutMills": "use spec.failover.heartbeatTimeoutMilliseconds",
+    "enableControllerMode": "the operator is the controller",
+    "enableDLegerCommitLog": "DLedger logs are not supported",
+    "enableElectUncleanMaster": "use spec.failover.uncleanElection",
+    "enableSlaveActingMaster": "the controller elects masters",
+    "fetchControllerAddrByDnsLookup": "the operator is the controller",
+    "fetchNamesrvAddrByAddressServer": "use spec.nameServers",
+    "haListenPort": "the operator sets the ports",
+    "inSyncReplicas": "use spec.durability",
+    "listenPort": "the operator sets the ports",
+    "minInSyncReplicas": "use spec.durability",
+    "namesrvAddr": "use spec.nameServers",
+    "rocketmqHome": "the operator sets the paths",
+    "storePathBrokerIdentity": "the operator sets the paths",
+    "storePathCommitLog": "the operator sets the paths",
+    "storePathEpochFile": "the operator sets the paths",
+    "storePathRootDir": "the operator sets the paths",
+    "totalReplicas": "use spec.replicas",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of x-kubernetes-validations. `field_path` is relative to the object the rule is attached to."""
+
+    rule: str
+    message: str
+    field_path: str = ""
+    reason: str = "FieldValueInvalid"
+
+
+def immutable(message: str) -> Rule:
+    """A rule for a field that is always present (it is required or has a default)."""
+    return Rule("self == oldSelf", message)
+
+
+def immutable_optional(name: str, message: str) -> Rule:
+    """An optional field may neither appear, change nor vanish, so the rule sits on its parent."""
+    return Rule(
+        f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
+        message,
+        field_path=f".{name}",
+    )
+
+
+def never_falls(name: str, why: str) -> Rule:
+    return Rule(f"self.{name} >= oldSelf.{name}", f"{name} never falls: {why}", field_path=f".{name}")
+
+
+# Rules on a whole object, by its type.
+OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
+    BrokerGroupSpec: (
+        immutable_optional("brokerName", "brokerName is immutable: it is written on the disks of the group"),
+        Rule(
+            "!has(self.durability) || self.durability != 'Strict' || self.replicas >= 2",
+            "durability Strict needs replicas >= 2: it acknowledges a message only when two disks have it",
+            field_path=".replicas",
+        ),
+        Rule(
+            "self.failover.uncleanElection != 'Allowed' ||"
+            " (has(self.durability) ? self.durability != 'Strict' : self.replicas < 3)",
+            "failover.uncleanElection Allowed contradicts durability Strict (the default from 3 replicas on):"
+            " it elects a replica that may lack acknowledged messages",
+            field_path=".failover.uncleanElection",
+        ),
+        Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
+    ),
+    FailoverSpec: (
+        Rule(
+            "self.heartbeatTimeoutMilliseconds >= 2 * self.heartbeatIntervalMilliseconds",
+            "heartbeatTimeoutMilliseconds must be at least twice heartbeatIntervalMilliseconds:"
+            " one lost heartbeat is no lost broker",
+            field_path=".heartbeatTimeoutMilliseconds",
+        ),
+    ),
+    JvmSpec: (
+        Rule(
+            "self.heapPercent + self.directMemoryPercent <= 90",
+            "heapPercent and directMemoryPercent together must leave 10 percent of limits.memory to the JVM itself",
+            field_path=".heapPercent",
+        ),
+    ),
+    StorageSpec: (
+        immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
+    ),
+    GroupRecord: (
+        never_falls("nextBrokerId", "broker ids are never reused"),
+        never_falls("masterEpoch", "brokers ignore epochs that are not above their own"),
+        never_falls("syncStateSetEpoch", "brokers ignore epochs that are not above their own"),
+        Rule(
+            "!has(self.masterBrokerId) || self.masterBrokerId in self.syncStateSet",
+            "the master must be in syncStateSet",
+            field_path=".masterBrokerId",
+        ),
+        Rule(
+            "!has(self.masterBrokerId) || !has(oldSelf.masterBrokerId) ||"
+            " self.masterBrokerId == oldSelf.masterBrokerId || self.masterEpoch > oldSelf.masterEpoch",
+            "another master needs a higher masterEpoch",
+            field_path=".masterBrokerId",
+        ),
+        Rule(
+            "self.replicas.all(replica, replica.brokerId < self.nextBrokerId)",
+            "every brokerId must be below nextBrokerId",
+            field_path=".replicas",
+        ),
+    ),
+}
+
+# Rules on a single field, by its object's type and its name on the wire.
+FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
+    ("BrokerGroupSpec", "brokerClusterName"): (
+        immutable("brokerClusterName is immutable: it is written on the disks of the group"),
+    ),
+    ("BrokerGroupSpec", "implementation"): (
+        immutable("implementation is immutable: a group's disks stay with the broker that wrote them"),
+    ),
+    ("BrokerGroupSpec", "config"): (
+        # A key is a Java property name; a line break in it would smuggle in another key.
+        Rule(
+            "self.all(key, key.matches('^[A-Za-z][A-Za-z0-9_.-]{0,127}$'))", "config keys must be Java property names"
+        ),
+        *(
+            Rule(f"!('{key}' in self)", f"config.{key} is set by the operator: {instead}", reason="FieldValueForbidden")
+            for key, instead in RESERVED_CONFIG_KEYS.items()
+        ),
+    ),
+    ("StorageSpec", "size"): (
+        Rule(
+            "quantity(self).compareTo(quantity(oldSelf)) >= 0",
+            "storage.size may grow but never shrink",
+        ),
+    ),
+    ("GroupRecord", "clusterName"): (immutable("clusterName is immutable"),),
+    ("GroupRecord", "brokerName"): (immutable("brokerName is immutable"),),
+    ("ReplicaRecord", "registerCheckCode"): (
+        Rule(
+            "oldSelf == '' || self == oldSelf",
+            "registerCheckCode never changes once set: it tells who owns the broker id",
+        ),
+    ),
+}

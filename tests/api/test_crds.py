@@ -1,0 +1,110 @@
+"""The CRDs say what the types say, and keep the limits a real API server sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.api import generate, names
+from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).parents[2]
+CRDS = REPOSITORY / "crds"
+
+
+def definitions() -> list[dict[str, Any]]:
+    return [yaml.safe_load(text) for text in generate.generated_files().values()]
+
+
+def nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(schema.get(keyword), dict):
+            yield from nodes(schema[keyword], f"{path}[]")
+
+
+def all_nodes() -> list[tuple[str, dict[str, Any]]]:
+    result = []
+    for definition in definitions():
+        root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        result += [
+            pytest.param(node, id=path)
+            for path, node in nodes(root, definition["spec"]["names"]["kind"])
+            if not path.endswith((".apiVersion", ".kind", ".metadata"))
+        ]
+    return result
+
+
+def test_the_committed_files_are_what_the_types_say() -> None:
+    assert generate.drift(CRDS) == []
+    assert generate.main(["--check", "--directory", str(CRDS)]) == 0
+
+
+def test_drift_is_found(tmp_path: Path) -> None:
+    assert generate.main(["--directory", str(tmp_path)]) == 0
+    group, state = sorted(tmp_path.iterdir())
+    group.write_text(group.read_text(encoding="utf-8").replace("maximum: 16", "maximum: 17"), encoding="utf-8")
+    state.unlink()
+    (tmp_path / "brokergroup.dev_strangers.yaml").write_text("kind: Stranger\n", encoding="utf-8")
+
+    assert generate.main(["--check", "--directory", str(tmp_path)]) == 1
+    assert [complaint.split(": ")[0] for complaint in generate.drift(tmp_path)] == [
+        str(group),
+        str(state),
+        str(tmp_path / "brokergroup.dev_strangers.yaml"),
+    ]
+
+
+@pytest.mark.parametrize("node", all_nodes())
+def test_everything_is_bounded(node: dict[str, Any]) -> None:
+    """Without bounds the API server cannot bound a rule's cost and refuses the CRD."""
+    match node["type"]:
+        case "string":
+            assert "maxLength" in node or "enum" in node
+        case "array":
+            assert "maxItems" in node
+            assert "x-kubernetes-list-type" in node
+        case "object" if "additionalProperties" in node:
+            assert "maxProperties" in node
+        case "integer":
+            assert "minimum" in node
+
+
+@pytest.mark.parametrize("node", all_nodes())
+def test_no_default_is_null(node: dict[str, Any]) -> None:
+    assert node.get("default", "absent") is not None
+
+
+def test_names_columns_and_subresources() -> None:
+    group, state = (definition["spec"] for definition in definitions())
+
+    assert (group["group"], group["names"]["plural"], group["names"]["shortNames"]) == (
+        names.GROUP,
+        "brokergroups",
+        ["bg"],
+    )
+    assert (state["names"]["plural"], state["names"]["shortNames"]) == ("brokergroupstates", ["bgs"])
+    assert group["versions"][0]["subresources"]["status"] == {}
+    assert group["versions"][0]["subresources"]["scale"]["specReplicasPath"] == ".spec.replicas"
+    # The record has no status subresource: one compare-and-set writes all of it.
+    assert "subresources" not in state["versions"][0]
+    shown = [
+        column["name"] for column in group["versions"][0]["additionalPrinterColumns"] if not column.get("priority")
+    ]
+    assert shown == ["Replicas", "Ready", "Master", "Epoch", "In-Sync", "Status", "Age"]
+
+
+def test_every_reserved_key_has_a_rule_that_says_what_to_do_instead() -> None:
+    group = definitions()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rules = group["properties"]["spec"]["properties"]["config"]["x-kubernetes-validations"]
+
+    for key, instead in RESERVED_CONFIG_KEYS.items():
+        assert f"config.{key} is set by the operator: {instead}" in [rule["message"] for rule in rules]
