@@ -1,0 +1,95 @@
+"""Real parts, left out or demanded: the marker `real`, and the count that ends a test run.
+
+A test that needs more than Python names it: `@pytest.mark.real("java", "rocketmq")`. Where a part is missing the test is
+left out and told so, never counted as passed; under `REQUIRE_REAL=1` it fails instead. `$BROKERGROUP_TEST_REPORT` names
+a file that gets `{"passed": n, "failed": n, "left_out": [{"what", "why"}]}`, which tests/run.py adds up.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.real.parts import install
+
+
+def real_is_required() -> bool:
+    """Whether this run may leave nothing out."""
+    return os.environ.get("REQUIRE_REAL") == "1"
+
+
+@functools.cache
+def missing_part(name: str) -> str | None:
+    """Why a part is not here; asked once per run, for asking may start a program."""
+    return install.missing(name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A marker that names no part, or one that nobody knows, is a mistake in the test: stop before running anything."""
+    for item in items:
+        for marker in item.iter_markers("real"):
+            if not marker.args or any(name not in install.PARTS for name in marker.args):
+                expected = ", ".join(install.PARTS)
+                raise pytest.UsageError(
+                    f"{item.nodeid}: marker real{marker.args!r}: expected one or more of {expected}"
+                )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("real"):
+        for name in marker.args:
+            why = missing_part(name)
+            if why is None:
+                continue
+            if real_is_required():
+                pytest.fail(f"REQUIRE_REAL=1, and the real part {name} is missing: {why}", pytrace=False)
+            pytest.skip(f"the real part {name} is missing: {why}")
+
+
+class Counter:
+    """Counts each test once: failed if any of its phases failed, left out if skipped or expected to fail, else passed."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
+        self.left_out: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.skipped:
+            self.left_out[report.nodeid] = why_skipped(report)
+        elif report.when == "call":
+            self.passed.add(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.skipped:
+            self.left_out[report.nodeid] = why_skipped(report)
+
+    def pytest_sessionfinish(self) -> None:
+        left_out = [{"what": what, "why": why} for what, why in self.left_out.items() if what not in self.failed]
+        counts = {"passed": len(self.passed - self.failed), "failed": len(self.failed), "left_out": left_out}
+        self.target.write_text(json.dumps(counts), encoding="utf-8")
+
+
+def why_skipped(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The reason given at the skip, or at the expected failure."""
+    expected_failure = getattr(report, "wasxfail", None)
+    if expected_failure is not None:
+        return f"expected to fail: {expected_failure or 'no reason given'}"
+    where = report.longrepr
+    return where[2].removeprefix("Skipped: ") if isinstance(where, tuple) else str(where)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    target = os.environ.get("BROKERGROUP_TEST_REPORT")
+    if target and not hasattr(config, "workerinput"):  # with xdist, the one that hands out the tests counts
+        config.pluginmanager.register(Counter(Path(target)), "brokergroup-counter")

@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""Bring the real parts: the Java brokers, the real kube-apiserver, Helm, Prometheus, and what builds them.
+
+A part is something that most tests do without and some tests exist for. Each is fetched or built once, through its own
+registry's ordinary client and by a pinned version, into a cache folder keyed by that version (`$BROKERGROUP_CACHE`,
+else `~/.cache/brokergroup-operator`), built aside and renamed, so that a killed run leaves nothing half done.
+
+    python tests/real/parts/install.py --list          what is here, what is missing and why
+    python tests/real/parts/install.py rocketmq helm   these and what they need
+    python tests/real/parts/install.py --all           everything
+
+Standard library only: it has to run before anything else is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).resolve().parent
+ROCKETMQ_VERSION = "5.5.0"
+KUBERNETES_VERSION = "v1.35.4"
+ETCD_VERSION = "v3.6.8"
+HELM_VERSION = "v3.22.0"
+MINIMUM_JAVA = 17
+MINIMUM_GO = (1, 25)
+
+
+class PartError(Exception):
+    """A part cannot be had here; the message says what failed and what would help."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that real tests need: `missing` says why it is not here (None: it is), `install` brings it."""
+
+    name: str
+    what: str
+    missing: Callable[[], str | None]
+    install: Callable[[], None]
+    needs: tuple[str, ...] = ()
+
+
+def cache_folder() -> Path:
+    """Where the parts lie: one folder per part and version."""
+    return Path(os.environ.get("BROKERGROUP_CACHE") or Path.home() / ".cache" / "brokergroup-operator")
+
+
+def rocketmq_home() -> Path:
+    """The folder whose lib/ holds the Java brokers' jars."""
+    return cache_folder() / f"rocketmq-{ROCKETMQ_VERSION}"
+
+
+def kubernetes_folder() -> Path:
+    """The folder of kube-apiserver and kubectl."""
+    return cache_folder() / f"kubernetes-{KUBERNETES_VERSION}"
+
+
+def etcd_program() -> Path:
+    """The real etcd."""
+    return cache_folder() / f"etcd-{ETCD_VERSION}" / "etcd"
+
+
+def helm_program() -> Path:
+    """The real Helm."""
+    return cache_folder() / f"helm-{HELM_VERSION}" / "helm"
+
+
+def prometheus_program(name: str = "prometheus") -> Path | None:
+    """Debian's prometheus or promtool: the newest one in the cache, else one on the path."""
+    unpacked = sorted(cache_folder().glob(f"prometheus-*/usr/bin/{name}"))
+    if unpacked:
+        return unpacked[-1]
+    on_path = shutil.which(name)
+    return Path(on_path) if on_path else None
+
+
+def run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """Run one command and hand back its output; on failure tell its last lines."""
+    print(f"  $ {' '.join(command)}", file=sys.stderr, flush=True)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise PartError(f"{command[0]}: no such program on this machine") from error
+    if done.returncode != 0:
+        tail = "\n    ".join(done.stdout.strip().splitlines()[-20:])
+        raise PartError(f"{' '.join(command)} ended with exit code {done.returncode}:\n    {tail}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def built_aside(target: Path) -> Iterator[Path]:
+    """A fresh folder beside the target that takes its name only when the block ends well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        aside.chmod(0o755)
+        yield aside
+        if target.exists():
+            shutil.rmtree(target)
+        aside.rename(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def apt_install(*packages: str) -> None:
+    """Install Debian packages by name; a machine without root or apt is told what to do by hand."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise PartError(f"needs the packages {' '.join(packages)}, and installing them needs root on a Debian machine")
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "update", "-q"], env=quiet)
+    run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages], env=quiet)
+
+
+def first_version(command: list[str], pattern: str) -> tuple[int, ...] | None:
+    """The version that a program prints of itself, as numbers; None if it is not here."""
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    found = re.search(pattern, done.stdout + done.stderr)
+    return tuple(int(number) for number in found.group(1).split(".")) if found else None
+
+
+def java_missing() -> str | None:
+    version = first_version(["javac", "-version"], r"javac (\d+)")
+    if version is None:
+        return f"no javac on the path (a JDK {MINIMUM_JAVA} or newer is needed)"
+    return None if version[0] >= MINIMUM_JAVA else f"JDK {version[0]} is here, {MINIMUM_JAVA} or newer is needed"
+
+
+def maven_missing() -> str | None:
+    return None if shutil.which("mvn") else "no mvn on the path"
+
+
+def go_missing() -> str | None:
+    version = first_version(["go", "version"], r"go(\d+\.\d+)")
+    needed = ".".join(map(str, MINIMUM_GO))
+    if version is None:
+        return f"no go on the path ({needed} or newer is needed)"
+    return None if version >= MINIMUM_GO else f"go {'.'.join(map(str, version))} is here, {needed} or newer is needed"
+
+
+def install_go() -> None:
+    raise PartError(
+        f"Go {'.'.join(map(str, MINIMUM_GO))} or newer has to be on the machine: Debian 12's golang package is 1.19, "
+        "too old for Kubernetes 1.35; install Go by hand and put its bin folder on the path"
+    )
+
+
+def no_files(*paths: Path) -> str | None:
+    absent = [str(path) for path in paths if not path.exists()]
+    return f"not built yet: {', '.join(absent)}" if absent else None
+
+
+def install_rocketmq() -> None:
+    with built_aside(rocketmq_home()) as aside:
+        command = ["mvn", "-q", "-B", "-f", str(HERE / "rocketmq" / "pom.xml"), "dependency:copy-dependencies"]
+        run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"])
+
+
+def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags: str = "") -> None:
+    """Build programs of a pinned module: go.sum in the tree guards what is compiled. Niced, for it takes minutes."""
+    with built_aside(target) as aside, tempfile.TemporaryDirectory() as copied:
+        source = Path(shutil.copytree(module, Path(copied) / module.name))
+        for program, package in packages.items():
+            command = [
+                "nice",
+                "-n",
+                "10",
+                "go",
+                "build",
+                "-mod=readonly",
+                "-trimpath",
+                "-ldflags",
+                f"-s -w {link_flags}",
+            ]
+            run([*command, "-o", str(aside / program), package], cwd=source, env={"CGO_ENABLED": "0"})
+
+
+def install_kubernetes() -> None:
+    major, minor = KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
+    stamp = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
+    flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
+    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kubectl")}
+    go_build(HERE / "kubernetes", programs, kubernetes_folder(), link_flags=flags)
+
+
+def install_etcd() -> None:
+    go_build(HERE / "etcd", {"etcd": "."}, etcd_program().parent)
+
+
+def install_helm() -> None:
+    with built_aside(helm_program().parent) as aside:
+        command = ["nice", "-n", "10", "go", "install", "-trimpath", "-ldflags", "-s -w"]
+        run([*command, f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"], env={"GOBIN": str(aside), "CGO_ENABLED": "0"})
+
+
+def prometheus_missing() -> str | None:
+    absent = [name for name in ("prometheus", "promtool") if prometheus_program(name) is None]
+    return f"no {' and no '.join(absent)} in {cache_folder()} or on the path" if absent else None
+
+
+def install_prometheus() -> None:
+    """Debian's package, unpacked and not installed: no service, no account, none of its thirteen friends."""
+    if shutil.which("apt-get") is None:
+        raise PartError("needs Debian's package prometheus, and there is no apt-get here")
+    with tempfile.TemporaryDirectory() as download:
+        folder = Path(download)
+        folder.chmod(0o755)
+        try:
+            run(["apt-get", "download", "-q", "prometheus"], cwd=folder)
+        except PartError:
+            if os.geteuid() != 0:
+                raise
+            run(["apt-get", "update", "-q"])
+            run(["apt-get", "download", "-q", "prometheus"], cwd=folder)
+        package = next(folder.glob("prometheus_*.deb"))
+        version = run(["dpkg-deb", "--field", str(package), "Version"]).strip()
+        with built_aside(cache_folder() / f"prometheus-{version}") as aside:
+            run(["dpkg", "-x", str(package), str(aside)])
+
+
+def root_missing() -> str | None:
+    return None if os.geteuid() == 0 else "not running as root"
+
+
+def install_root() -> None:
+    raise PartError("run as root: pods in network namespaces need it")
+
+
+def netns_missing() -> str | None:
+    """Network namespaces are there only if one can be made: try it."""
+    if os.geteuid() != 0:
+        return "not running as root"
+    if shutil.which("ip") is None:
+        return "no ip on the path (Debian's iproute2)"
+    name = f"bgprobe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        return f"ip netns add failed: {made.stderr.strip()}"
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    return None
+
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        Part("root", "running as root", root_missing, install_root),
+        Part("java", "a JDK", java_missing, lambda: apt_install(f"openjdk-{MINIMUM_JAVA}-jdk-headless")),
+        Part("maven", "Maven", maven_missing, lambda: apt_install("maven"), ("java",)),
+        Part("go", "the Go toolchain", go_missing, install_go),
+        Part("netns", "network namespaces", netns_missing, lambda: apt_install("iproute2"), ("root",)),
+        Part(
+            "rocketmq",
+            f"Java RocketMQ {ROCKETMQ_VERSION}: broker, NameServer, controller, mqadmin, client",
+            lambda: java_missing() or no_files(rocketmq_home() / "lib" / f"rocketmq-broker-{ROCKETMQ_VERSION}.jar"),
+            install_rocketmq,
+            ("java", "maven"),
+        ),
+        Part(
+            "kube-apiserver",
+            f"kube-apiserver and kubectl {KUBERNETES_VERSION}",
+            lambda: no_files(kubernetes_folder() / "kube-apiserver", kubernetes_folder() / "kubectl", etcd_program()),
+            install_kubernetes,
+            ("go", "etcd"),
+        ),
+        Part("etcd", f"etcd {ETCD_VERSION}", lambda: no_files(etcd_program()), install_etcd, ("go",)),
+        Part("helm", f"Helm {HELM_VERSION}", lambda: no_files(helm_program()), install_helm, ("go",)),
+        Part("prometheus", "Prometheus and promtool", prometheus_missing, install_prometheus),
+    )
+}
+
+
+def missing(name: str) -> str | None:
+    """Why the part is not here, or None if it is. An unknown name is the caller's mistake."""
+    try:
+        return PARTS[name].missing()
+    except KeyError:
+        raise PartError(f"part {name!r} is unknown; expected one of {', '.join(PARTS)}") from None
+
+
+def bring(name: str) -> None:
+    """Install a part and what it needs, unless it is here; afterwards it must be."""
+    if missing(name) is None:
+        print(f"{name}: here", file=sys.stderr)
+        return
+    part = PARTS[name]
+    for needed in part.needs:
+        bring(needed)
+    print(f"{name}: installing {part.what}", file=sys.stderr, flush=True)
+    if missing(name) is not None:
+        part.install()
+    reason = missing(name)
+    if reason is not None:
+        raise PartError(f"installed, and still missing: {reason}")
+
+
+def bring_all(names: list[str]) -> dict[str, str]:
+    """Bring every part named, one installer at a time on a machine; hand back what failed and why."""
+    failed: dict[str, str] = {}
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in names:
+            try:
+                bring(name)
+            except PartError as error:
+                failed[name] = str(error)
+                print(f"{name}: FAILED: {error}", file=sys.stderr, flush=True)
+    return failed
+
+
+def report() -> dict[str, str | None]:
+    """What is here (None) and what is missing (why), told on standard error."""
+    state = {name: missing(name) for name in PARTS}
+    for name, reason in state.items():
+        print(f"{name:15} {'here' if reason is None else 'missing: ' + reason}   ({PARTS[name].what})", file=sys.stderr)
+    return state
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(PARTS)}")
+    parser.add_argument("--all", action="store_true", help="every part")
+    parser.add_argument("--list", action="store_true", help="what is here, what is missing and why")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"part {', '.join(unknown)} is unknown; expected one of {', '.join(PARTS)}")
+    if not (options.parts or options.all or options.list):
+        parser.error("name a part, or give --all or --list")
+    failed = bring_all(list(PARTS) if options.all else options.parts)
+    if options.list:
+        report()
+    print(json.dumps({"asked": list(PARTS) if options.all else options.parts, "failed": failed}))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""The count that ends `make test` is honest: a failure, a skip and a missing part are each told, never passed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def count(folder: Path, source: str, **environment: str) -> tuple[int, dict[str, Any]]:
+    """Run pytest with this project's conftest on one test file made here, and hand back its exit code and count."""
+    (folder / "test_made.py").write_text(source, encoding="utf-8")
+    (folder / "conftest.py").write_text("from tests.conftest import *\n", encoding="utf-8")
+    report = folder / "report.json"
+    environment = {"BROKERGROUP_TEST_REPORT": str(report), "PYTHONPATH": str(ROOT), "REQUIRE_REAL": "", **environment}
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", str(folder)],
+        env={**os.environ, **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, json.loads(report.read_text(encoding="utf-8")) if report.exists() else {"out": done.stdout}
+
+
+MIXED = """
+import pytest
+
+def test_good(): pass
+def test_bad(): assert False
+@pytest.mark.skip(reason="not today")
+def test_skipped(): pass
+@pytest.mark.xfail(reason="known hole", strict=True)
+def test_known_hole(): assert False
+@pytest.fixture
+def broken_teardown():
+    yield
+    raise RuntimeError("teardown")
+def test_teardown(broken_teardown): pass
+"""
+
+
+def test_every_outcome_is_counted_once(tmp_path: Path) -> None:
+    code, counts = count(tmp_path, MIXED)
+    assert code == 1
+    assert (counts["passed"], counts["failed"]) == (1, 2)
+    told = {entry["what"].rpartition("::")[2]: entry["why"] for entry in counts["left_out"]}
+    assert told == {"test_skipped": "not today", "test_known_hole": "expected to fail: known hole"}
+
+
+def test_a_file_that_cannot_be_imported_is_a_failure(tmp_path: Path) -> None:
+    code, counts = count(tmp_path, "import no_such_module")
+    assert code != 0
+    assert counts["failed"] == 1
+
+
+NEEDS_HELM = """
+import pytest
+
+@pytest.mark.real("helm")
+def test_with_helm(): pass
+"""
+
+
+def test_a_missing_part_leaves_its_test_out_and_says_why(tmp_path: Path) -> None:
+    code, counts = count(tmp_path, NEEDS_HELM, BROKERGROUP_CACHE=str(tmp_path / "empty"))
+    assert code == 0
+    assert (counts["passed"], counts["failed"]) == (0, 0)
+    assert len(counts["left_out"]) == 1
+    assert "the real part helm is missing: not built yet" in counts["left_out"][0]["why"]
+
+
+def test_a_missing_part_fails_its_test_when_real_is_required(tmp_path: Path) -> None:
+    code, counts = count(tmp_path, NEEDS_HELM, BROKERGROUP_CACHE=str(tmp_path / "empty"), REQUIRE_REAL="1")
+    assert code == 1
+    assert (counts["passed"], counts["failed"], counts["left_out"]) == (0, 1, [])
+
+
+@pytest.mark.parametrize("arguments", ["", '"no-such-part"'])
+def test_a_marker_that_names_no_known_part_stops_the_run(tmp_path: Path, arguments: str) -> None:
+    source = NEEDS_HELM.replace('"helm"', arguments)
+    code, counts = count(tmp_path, source)
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert counts.get("passed", 0) == 0
