@@ -1,0 +1,83 @@
+"""What can go wrong at the Kubernetes API, one type per policy of the caller.
+
+=====================  ===================================================================================
+type                   what the caller does
+=====================  ===================================================================================
+NotFoundError          the object is not there: create it, or be done
+AlreadyExistsError     somebody made it first: read it and go on from there
+ConflictError          it changed since it was read, or a precondition failed: re-read, re-validate, recompute
+GoneError              the resourceVersion to watch from is too old: list again
+InvalidError           the object is wrong; ``field_messages`` say where: tell the user, do not retry
+ApiUnavailableError    nothing happened, or nothing was asked to: safe to retry
+OutcomeUnknownError    a write that may or may not have happened: re-read until known, never assume
+ApiError               everything else (forbidden, bad request): a mistake in us or in our permissions
+=====================  ===================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """The API server refused, or could not be asked. ``status`` is the HTTP status, None where none was received."""
+
+    def __init__(self, message: str, *, status: int | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class NotFoundError(ApiError):
+    """404: no such object (or, for a collection, no such kind)."""
+
+
+class AlreadyExistsError(ApiError):
+    """409 on create: an object of that name exists."""
+
+
+class ConflictError(ApiError):
+    """409 on anything else: resourceVersion, uid precondition, or another field manager's field."""
+
+
+class GoneError(ApiError):
+    """410: the requested resourceVersion has been compacted away."""
+
+
+class InvalidError(ApiError):
+    """422: the object breaks its kind's schema or rules."""
+
+    def __init__(self, message: str, *, field_messages: tuple[str, ...] = (), reason: str = "Invalid") -> None:
+        super().__init__(message, status=422, reason=reason)
+        self.field_messages = field_messages
+
+
+class ApiUnavailableError(ApiError):
+    """The request did nothing: a read that failed, a connection never made, or the server asked us to come later."""
+
+
+class OutcomeUnknownError(ApiError):
+    """A write was sent and no answer tells whether it was done (timeout, lost connection, 5xx)."""
+
+
+def error_from_status(what: str, http_status: int, status_object: dict[str, Any], *, write: bool) -> ApiError:
+    """Translate a ``Status`` object into the exception whose type says what to do. ``what`` names the request."""
+    reason = str(status_object.get("reason", ""))
+    message = f"{what}: {http_status} {reason}: {status_object.get('message', 'no message')}"
+    if http_status == 422:
+        return InvalidError(message, field_messages=_field_messages(status_object), reason=reason)
+    if http_status == 409:
+        kind = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
+        return kind(message, status=http_status, reason=reason)
+    if http_status >= 500:
+        # etcd's timeout and "leader changed" reach us as 500, 503 and 504 after the proposal may have been committed.
+        outcome = OutcomeUnknownError if write else ApiUnavailableError
+        return outcome(message, status=http_status, reason=reason)
+    by_status: dict[int, type[ApiError]] = {404: NotFoundError, 410: GoneError, 429: ApiUnavailableError}
+    return by_status.get(http_status, ApiError)(message, status=http_status, reason=reason)
+
+
+def _field_messages(status_object: dict[str, Any]) -> tuple[str, ...]:
+    details = status_object.get("details") or {}
+    causes = details.get("causes") or []
+    return tuple(f"{cause.get('field', '')}: {cause.get('message', '')}" for cause in causes)

@@ -1,0 +1,159 @@
+"""A local copy of one kind, kept by list and watch; level-triggered, so a lost event costs time and never truth.
+
+The copy is a *cache*: it may be old by as long as the API was away. What grants a role is never read from here
+(design.md §4); what only wakes somebody up to look again may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import structlog
+
+from .client import JsonObject, KubernetesApi, WatchEvent
+from .errors import ApiError, GoneError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .resources import Resource
+
+FIRST_BACKOFF_SECONDS = 0.05
+LAST_BACKOFF_SECONDS = 2.0
+WATCH_SECONDS = 60.0
+
+log = structlog.get_logger(__name__)
+
+ObjectKey = tuple[str, str]
+
+
+def key_of(obj: JsonObject) -> ObjectKey:
+    """``(namespace, name)`` of an object; the namespace of a cluster-wide object is empty."""
+    metadata = obj.get("metadata", {})
+    return (metadata.get("namespace", ""), metadata.get("name", ""))
+
+
+class Reflector:
+    """Run ``run()`` as a task; read ``objects``; be told through ``on_change`` (in the event loop: it must not block).
+
+    ``on_change`` hears ADDED, MODIFIED and DELETED. After a relist the differences are told in the same words, so a
+    listener never needs to know that the watch was broken. A DELETED found by relist carries the last object seen.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_change: Callable[[WatchEvent], None] | None = None,
+    ) -> None:
+        self._api = api
+        self._resource = resource
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._on_change = on_change
+        self._objects: dict[ObjectKey, JsonObject] = {}
+        self._resource_version = ""
+        self._synced = asyncio.Event()
+
+    @property
+    def objects(self) -> Mapping[ObjectKey, JsonObject]:
+        """The copy, by ``(namespace, name)``. Do not change the objects in it."""
+        return MappingProxyType(self._objects)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list has been taken in."""
+        return self._synced.is_set()
+
+    async def wait_synced(self, timeout_seconds: float) -> None:
+        """Wait for the first list; raises TimeoutError."""
+        async with asyncio.timeout(timeout_seconds):
+            await self._synced.wait()
+
+    async def run(self) -> None:
+        """List, then watch, for ever; cancel the task to stop. An API that is away is asked again, ever less often."""
+        backoff_seconds = FIRST_BACKOFF_SECONDS
+        clock = asyncio.get_running_loop().time
+        while True:
+            started = clock()
+            try:
+                if not self._resource_version:
+                    await self._relist()
+                await self._follow()
+            except ApiError as error:
+                # Also 403 and 404: rights and kinds may arrive after us. All may be mended without our restart.
+                if not isinstance(error, GoneError):
+                    log.warning("reflector waits for the API", kind=self._resource.kind, error=str(error))
+                if error.status is not None:
+                    # The server looked at our resourceVersion and refused: too old (410), or from before its etcd was
+                    # restored ("Too large resource version", 504). Only a fresh list helps.
+                    self._resource_version = ""
+            if clock() - started > LAST_BACKOFF_SECONDS:
+                backoff_seconds = FIRST_BACKOFF_SECONDS  # it worked for a while: this is a new trouble, or none
+            await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1.0))  # noqa: S311 (jitter, not a secret)
+            backoff_seconds = min(backoff_seconds * 2, LAST_BACKOFF_SECONDS)
+
+    async def _relist(self) -> None:
+        answer = await self._api.list(
+            self._resource,
+            namespace=self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
+        found = {key_of(obj): obj for obj in answer.items}
+        for key in [key for key in self._objects if key not in found]:
+            self._take_in(WatchEvent("DELETED", self._objects[key]))
+        for key, obj in found.items():
+            known = self._objects.get(key)
+            if known is None:
+                self._take_in(WatchEvent("ADDED", obj))
+            elif _identity(known) != _identity(obj):
+                self._replace(known, obj)
+        self._resource_version = answer.resource_version
+        self._synced.set()
+
+    def _replace(self, known: JsonObject, obj: JsonObject) -> None:
+        if known["metadata"].get("uid") != obj["metadata"].get("uid"):
+            # Deleted and made again while nobody looked: two lives, two events.
+            self._take_in(WatchEvent("DELETED", known))
+            self._take_in(WatchEvent("ADDED", obj))
+        else:
+            self._take_in(WatchEvent("MODIFIED", obj))
+
+    async def _follow(self) -> None:
+        events = self._api.watch(
+            self._resource,
+            namespace=self._namespace,
+            resource_version=self._resource_version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout_seconds=WATCH_SECONDS,
+        )
+        async with aclosing(events):
+            async for event in events:
+                if event.type != "BOOKMARK":
+                    self._take_in(event)
+                self._resource_version = event.object["metadata"]["resourceVersion"]
+
+    def _take_in(self, event: WatchEvent) -> None:
+        key = key_of(event.object)
+        if event.type == "DELETED":
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = event.object
+        if self._on_change is not None:
+            self._on_change(event)
+
+
+def _identity(obj: JsonObject) -> tuple[str, str]:
+    metadata = obj.get("metadata", {})
+    return (metadata.get("uid", ""), metadata.get("resourceVersion", ""))

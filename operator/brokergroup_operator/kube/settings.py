@@ -1,0 +1,147 @@
+"""Where the API server is and how we prove who we are: from a kubeconfig, from inside a pod, or from a plain URL."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The kubelet renews a pod's token at 80 % of its life; the official clients re-read the file every minute.
+TOKEN_REREAD_SECONDS = 60.0
+
+
+class KubeconfigError(ValueError):
+    """The kubeconfig cannot be used; the message names the field, its value and what was expected."""
+
+
+@dataclass(slots=True)
+class ConnectionSettings:
+    """Everything a client needs before its first request. A token file is re-read every minute: tokens are renewed."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    token: str | None = None
+    token_file: Path | None = None
+    basic_auth: tuple[str, str] | None = None
+    _read_at: float | None = None
+
+    def authorization(self) -> str | None:
+        """The ``Authorization`` header of the next request, or None."""
+        if self.token_file is not None:
+            now = time.monotonic()
+            if self._read_at is None or now - self._read_at >= TOKEN_REREAD_SECONDS:
+                self.token = self.token_file.read_text(encoding="utf-8").strip()
+                self._read_at = now
+        if self.token is not None:
+            return f"Bearer {self.token}"
+        if self.basic_auth is not None:
+            pair = ":".join(self.basic_auth).encode()
+            return f"Basic {base64.b64encode(pair).decode()}"
+        return None
+
+
+def settings_from_url(url: str, *, token: str | None = None, ca_file: Path | str | None = None) -> ConnectionSettings:
+    """Settings for a plain URL; ``ca_file`` replaces the system's certificate authorities."""
+    if not url.startswith(("http://", "https://")):
+        raise KubeconfigError(f"server is {url!r}, expected an address that starts with http:// or https://")
+    tls = None
+    if url.startswith("https://"):
+        tls = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    return ConnectionSettings(url=url.rstrip("/"), tls=tls, token=token)
+
+
+def settings_in_cluster(folder: Path = SERVICE_ACCOUNT_FOLDER) -> ConnectionSettings:
+    """Settings of a pod's service account, as every Kubernetes pod finds them."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise KubeconfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: not inside a cluster")
+    address = f"[{host}]" if ":" in host else host
+    settings = settings_from_url(f"https://{address}:{port}", ca_file=folder / "ca.crt")
+    settings.token_file = folder / "token"
+    return settings
+
+
+def settings_from_kubeconfig(path: Path | str, *, context: str | None = None) -> ConnectionSettings:
+    """Settings of one context of a kubeconfig file (its current context, unless named)."""
+    file = Path(path)
+    document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    if not isinstance(document, dict):
+        raise KubeconfigError(f"{file}: expected a mapping with clusters, users and contexts")
+    context_name = context or document.get("current-context") or ""
+    chosen = _named(file, document, "contexts", "context", context_name)
+    cluster = _named(file, document, "clusters", "cluster", str(chosen.get("cluster", "")))
+    user = _named(file, document, "users", "user", str(chosen["user"])) if chosen.get("user") else {}
+    if "exec" in user or "auth-provider" in user:
+        raise KubeconfigError(
+            f"{file}: user {chosen['user']!r} needs a log-in program, expected a token or a certificate"
+        )
+    server = str(cluster.get("server", ""))
+    settings = settings_from_url(server)
+    if settings.tls is not None:
+        settings.tls = _tls_context(file, cluster, user)
+    settings.token = user.get("token")
+    if user.get("tokenFile"):
+        settings.token_file = _beside(file, user["tokenFile"])
+    if user.get("username"):
+        settings.basic_auth = (str(user["username"]), str(user.get("password", "")))
+    return settings
+
+
+def _named(file: Path, document: dict[str, Any], section: str, inner: str, name: str) -> dict[str, Any]:
+    entries = document.get(section) or []
+    for entry in entries:
+        if entry.get("name") == name:
+            return dict(entry.get(inner) or {})
+    known = ", ".join(repr(entry.get("name")) for entry in entries) or "none"
+    raise KubeconfigError(f"{file}: {section} has no entry named {name!r}, expected one of: {known}")
+
+
+def _tls_context(file: Path, cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
+    authority = _data(file, cluster, "certificate-authority")
+    context = ssl.create_default_context(cadata=None if authority is None else authority.decode())
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = _data(file, user, "client-certificate"), _data(file, user, "client-key")
+    if (certificate is None) != (key is None):
+        raise KubeconfigError(
+            f"{file}: user has only one of client-certificate and client-key, expected both or neither"
+        )
+    if certificate is not None and key is not None:
+        _load_client_certificate(context, certificate, key)
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # The ssl module reads a client certificate only from files: keep it in a private folder for as long as that takes.
+    with tempfile.TemporaryDirectory() as folder:
+        chain = Path(folder) / "client.pem"
+        chain.touch(mode=0o600)
+        chain.write_bytes(certificate + b"\n" + key)
+        context.load_cert_chain(str(chain))
+
+
+def _data(file: Path, entry: dict[str, Any], field: str) -> bytes | None:
+    """A kubeconfig keeps each piece inline (``<field>-data``, base64) or in a file named relative to the kubeconfig."""
+    inline = entry.get(f"{field}-data")
+    if inline:
+        try:
+            return base64.b64decode(inline, validate=True)
+        except binascii.Error as error:
+            raise KubeconfigError(f"{file}: {field}-data is not base64: {error}") from error
+    if entry.get(field):
+        return _beside(file, entry[field]).read_bytes()
+    return None
+
+
+def _beside(file: Path, name: str) -> Path:
+    return file.parent / name
