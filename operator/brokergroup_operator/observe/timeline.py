@@ -1,0 +1,113 @@
+"""A failover or a switchover as data: which step was reached when, why it began, and how it ended.
+
+Each step is stamped with the monotonic clock when it is reached, on the failover path itself, so stamping must cost nothing:
+a dict entry. Everything that costs something (the metric, the Event, the line in the incident log) is made of the finished
+timeline afterwards. The steps, in order (design.md §4):
+
+=============  ==================================================================================================
+step           reached when
+=============  ==================================================================================================
+detected       the loss of the master was believed (switchover: when it was asked for)
+fenced         its process was confirmed dead, or the fence was given up (``unfenced``); not for a dead master
+decided        the election policy had chosen (switchover: when the old master had stopped acknowledging)
+committed      the record with the new master and epoch was durable
+notified       every live slave and the new master had been sent the role change
+roleChanged    the new master answered that it is master
+inSync         the SyncStateSet holds enough members for a write to be acknowledged again
+=============  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brokergroup_operator.records.store import GroupKey
+
+
+class Step(StrEnum):
+    """The steps of a failover, as they are named in status, in the incident log and as metric label."""
+
+    DETECTED = "detected"
+    FENCED = "fenced"
+    DECIDED = "decided"
+    COMMITTED = "committed"
+    NOTIFIED = "notified"
+    ROLE_CHANGED = "roleChanged"
+    IN_SYNC = "inSync"
+
+
+class Kind(StrEnum):
+    """Not planned, or planned."""
+
+    FAILOVER = "failover"
+    SWITCHOVER = "switchover"
+
+
+class Trigger(StrEnum):
+    """What made us believe that the master is lost, or why it was changed."""
+
+    CONNECTION_REFUSED = "connectionRefused"
+    CONTAINER_TERMINATED = "containerTerminated"
+    CONNECTION_CLOSED = "connectionClosed"
+    SILENCE = "silence"
+    MASTERLESS = "masterless"
+    REQUESTED = "requested"
+
+
+class Outcome(StrEnum):
+    """How it ended. ``running`` only while it has not."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    NO_ELIGIBLE_REPLICA = "noEligibleReplica"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(slots=True)
+class FailoverTimeline:
+    """One change of master, from the first suspicion to the first member in sync. Filled in as it happens."""
+
+    group: GroupKey
+    cluster_name: str
+    broker_name: str
+    kind: Kind
+    trigger: Trigger
+    from_broker_id: int | None
+    epoch_before: int
+    started_at_unix_seconds: float
+    evidence: list[str] = field(default_factory=list)
+    last_sign_of_life_seconds: float | None = None
+    to_broker_id: int | None = None
+    epoch_after: int | None = None
+    unfenced: bool = False
+    outcome: Outcome = Outcome.RUNNING
+    steps: dict[Step, float] = field(default_factory=dict)
+
+    def reach(self, step: Step, now_seconds: float) -> None:
+        """Stamp a step, once: what was reached first stays."""
+        self.steps.setdefault(step, now_seconds)
+
+    def milliseconds(self) -> dict[str, float]:
+        """Return each reached step in milliseconds since ``detected``, in the order of the table above."""
+        origin = self.steps.get(Step.DETECTED)
+        if origin is None:
+            return {}
+        return {step.value: round((self.steps[step] - origin) * 1000, 3) for step in Step if step in self.steps}
+
+    @property
+    def detection_seconds(self) -> float | None:
+        """From the master's last sign of life to ``detected``; None where it was never heard, and in a switchover."""
+        if self.last_sign_of_life_seconds is None or Step.DETECTED not in self.steps:
+            return None
+        return max(0.0, self.steps[Step.DETECTED] - self.last_sign_of_life_seconds)
+
+    @property
+    def duration_seconds(self) -> float | None:
+        """From ``detected`` to ``roleChanged``; None while that is not reached."""
+        if Step.DETECTED not in self.steps or Step.ROLE_CHANGED not in self.steps:
+            return None
+        return self.steps[Step.ROLE_CHANGED] - self.steps[Step.DETECTED]

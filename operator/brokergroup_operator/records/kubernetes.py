@@ -1,0 +1,236 @@
+"""The record store proper: one ``BrokerGroupState`` object a group, and the Kubernetes API as the consensus under it.
+
+Reading is a GET without resourceVersion (linearizable: the API server asks etcd, not its cache). Committing is a PUT of the
+whole object with the ``resourceVersion`` and ``uid`` it was read with, or a POST where it is absent; the API server refuses
+both when somebody came first, so several operators may decide at once and one of them wins.
+
+A write without an answer is neither done nor undone (invariant I15). So every write carries an id in an annotation. After a
+lost answer the object is read again: our id means done; the old version means "not yet", and the same write is sent again,
+which cannot do harm, since at most one of the two can still match the version; anything else means somebody wrote after us,
+whether or not we wrote before, and that is a conflict: read again, recompute. At the deadline the caller is told that nothing
+may be granted.
+
+The PUT replaces the whole object, so everything else in it (finalizers, labels, members of a newer schema) is sent back as read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import uuid
+from typing import TYPE_CHECKING, Any, cast
+
+from brokergroup_operator.kube.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
+from brokergroup_operator.records.serialize import KNOWN_MEMBERS, record_from_json, record_to_json
+from brokergroup_operator.records.store import (
+    DEFAULT_DEADLINE_SECONDS,
+    GroupKey,
+    RecordConflictError,
+    RecordCorruptError,
+    RecordRefusedError,
+    RecordUnavailableError,
+    StoredRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+    from controller_core.model import BrokerGroupRecord
+
+WRITE_ANNOTATION = "brokergroup.dev/last-write"
+FIELD_MANAGER = "brokergroup-controller"
+# One try gets at most this share of the deadline, so that a hanging API server leaves time to ask again.
+SHARE_OF_ONE_TRY = 0.5
+PAUSE_BETWEEN_TRIES_SECONDS = 0.02
+
+
+class KubernetesRecordStore:
+    """Records as BrokerGroupState objects. The API client belongs to the caller."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+        """Return the newest record, asking again while the API is away and time is left."""
+        deadline = _Deadline(deadline_seconds, what=f"reading the record of {key}")
+        while True:
+            try:
+                obj = await self._get(key, deadline.next_try_seconds())
+            except ApiError as error:
+                await deadline.pause(error)
+            else:
+                return stored_record(obj) if obj is not None else None
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        """Create or replace the object, and know the outcome when this returns."""
+        deadline = _Deadline(deadline_seconds, what=f"writing the record of {key}")
+        if record is None:
+            await self._delete(key, expected, deadline)
+            return None
+        write_id = str(uuid.uuid4())
+        obj = _object_to_write(key, record, expected, write_id)
+        if expected is None:
+            return await self._until_known(key, expected, write_id, deadline, lambda limit: self._create(obj, limit))
+        return await self._until_known(key, expected, write_id, deadline, lambda limit: self._replace(obj, limit))
+
+    async def close(self) -> None:
+        """Nothing of our own to close."""
+
+    async def _until_known(
+        self,
+        key: GroupKey,
+        expected: StoredRecord | None,
+        write_id: str,
+        deadline: _Deadline,
+        write: Callable[[float], Awaitable[JsonObject]],
+    ) -> StoredRecord:
+        asked_before = False
+        while True:
+            try:
+                return stored_record(await write(deadline.next_try_seconds()))
+            except (ConflictError, AlreadyExistsError, NotFoundError) as error:
+                if not asked_before:
+                    raise RecordConflictError(f"record of {key}: {error}") from error
+                # One of our own earlier tries may be what is in the way: look.
+            except InvalidError as error:
+                raise RecordRefusedError(f"record of {key}: {error} {list(error.field_messages)}") from error
+            except OutcomeUnknownError as error:
+                asked_before = True
+                await deadline.pause(error)
+            except ApiError as error:
+                await deadline.pause(error)
+                if not asked_before:
+                    continue
+            found = await self._look(key, deadline)
+            if found is not None and found["metadata"].get("annotations", {}).get(WRITE_ANNOTATION) == write_id:
+                return stored_record(found)
+            if _identity(found) != ((expected.version, expected.uid) if expected is not None else None):
+                raise RecordConflictError(f"record of {key}: overwritten while the outcome of our write was unknown")
+
+    async def _look(self, key: GroupKey, deadline: _Deadline) -> JsonObject | None:
+        while True:
+            try:
+                return await self._get(key, deadline.next_try_seconds())
+            except ApiError as error:
+                await deadline.pause(error)
+
+    async def _get(self, key: GroupKey, limit_seconds: float) -> JsonObject | None:
+        try:
+            return await self._api.get(
+                BROKER_GROUP_STATES, key.name, namespace=key.namespace, timeout_seconds=limit_seconds
+            )
+        except NotFoundError:
+            return None
+
+    async def _create(self, obj: JsonObject, limit_seconds: float) -> JsonObject:
+        try:
+            return await self._api.create(
+                BROKER_GROUP_STATES, obj, field_manager=FIELD_MANAGER, timeout_seconds=limit_seconds
+            )
+        except NotFoundError as error:  # no such namespace, or the kind is not installed yet: not somebody's write
+            raise ApiUnavailableError(str(error)) from error
+
+    async def _replace(self, obj: JsonObject, limit_seconds: float) -> JsonObject:
+        return await self._api.replace(
+            BROKER_GROUP_STATES, obj, field_manager=FIELD_MANAGER, timeout_seconds=limit_seconds
+        )
+
+    async def _delete(self, key: GroupKey, expected: StoredRecord | None, deadline: _Deadline) -> None:
+        while expected is not None:
+            try:
+                await self._api.delete(
+                    BROKER_GROUP_STATES,
+                    key.name,
+                    namespace=key.namespace,
+                    uid=expected.uid,
+                    resource_version=expected.version,
+                    timeout_seconds=deadline.next_try_seconds(),
+                )
+            except NotFoundError:
+                return
+            except ConflictError as error:
+                raise RecordConflictError(f"record of {key}: {error}") from error
+            except ApiError as error:
+                await deadline.pause(error)
+            else:
+                return
+
+
+class _Deadline:
+    """How long is left, and how long one try may take; raises ``RecordUnavailableError`` when nothing is left."""
+
+    def __init__(self, seconds: float, *, what: str) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._total_seconds = seconds
+        self._end_seconds = self._clock() + seconds
+        self._what = what
+        self._last_error: ApiError | None = None
+
+    def next_try_seconds(self) -> float:
+        left_seconds = self._end_seconds - self._clock()
+        if left_seconds <= 0:
+            raise RecordUnavailableError(
+                f"{self._what}: no answer within {self._total_seconds} s"
+                + (f", last: {self._last_error}" if self._last_error is not None else "")
+            ) from self._last_error
+        return min(left_seconds, self._total_seconds * SHARE_OF_ONE_TRY)
+
+    async def pause(self, error: ApiError) -> None:
+        self._last_error = error
+        self.next_try_seconds()
+        await asyncio.sleep(PAUSE_BETWEEN_TRIES_SECONDS)
+
+
+def stored_record(obj: JsonObject) -> StoredRecord:
+    """Return the record in a BrokerGroupState, as this store or a watch reads it."""
+    metadata = obj.get("metadata", {})
+    source = f"BrokerGroupState {metadata.get('namespace')}/{metadata.get('name')}"
+    version, uid = _identity(obj) or ("", "")
+    if not version or not uid:
+        raise RecordCorruptError(f"{source}: no resourceVersion or uid in its metadata")
+    return StoredRecord(
+        record=record_from_json(obj.get("record"), source=source), version=version, uid=uid, backing=obj
+    )
+
+
+def _object_to_write(
+    key: GroupKey, record: BrokerGroupRecord, expected: StoredRecord | None, write_id: str
+) -> JsonObject:
+    if expected is None:
+        obj: JsonObject = {
+            "apiVersion": BROKER_GROUP_STATES.api_version,
+            "kind": BROKER_GROUP_STATES.kind,
+            "metadata": {"namespace": key.namespace, "name": key.name},
+        }
+        unknown_members: dict[str, Any] = {}
+    else:
+        obj = copy.deepcopy(cast("JsonObject", expected.backing))
+        obj["metadata"].pop("managedFields", None)
+        obj["metadata"] |= {"resourceVersion": expected.version, "uid": expected.uid}
+        unknown_members = {name: value for name, value in obj["record"].items() if name not in KNOWN_MEMBERS}
+    obj["metadata"].setdefault("annotations", {})[WRITE_ANNOTATION] = write_id
+    obj["record"] = unknown_members | record_to_json(record)
+    return obj
+
+
+def _identity(obj: JsonObject | None) -> tuple[str, str] | None:
+    if obj is None:
+        return None
+    metadata = obj.get("metadata", {})
+    return (str(metadata.get("resourceVersion", "")), str(metadata.get("uid", "")))

@@ -1,0 +1,117 @@
+"""A broker group's record as JSON and back: the ``.record`` of a BrokerGroupState, and the content of a record file.
+
+Reading is strict. A record that is half understood is worse than none, since a missing broker id is handed out twice and a
+missing epoch lets a stale master acknowledge. So a member that is absent, of the wrong type, or a schema version of a newer
+operator raises ``RecordCorruptError`` naming the member; only members this version has never heard of are let through, and
+the Kubernetes store writes them back as they were.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from brokergroup_operator.records.store import RecordCorruptError
+from controller_core.model import BrokerGroupRecord, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA_VERSION = 1
+
+KNOWN_MEMBERS = frozenset(
+    {
+        "schemaVersion",
+        "clusterName",
+        "brokerName",
+        "nextBrokerId",
+        "replicas",
+        "masterBrokerId",
+        "masterEpoch",
+        "syncStateSet",
+        "syncStateSetEpoch",
+        "masterProcessLost",
+    }
+)
+
+_T = TypeVar("_T", int, str, bool, list[Any])
+
+
+def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
+    """Return the record as plain JSON values, replicas and set in ascending order of broker id."""
+    document: dict[str, Any] = {
+        "schemaVersion": SCHEMA_VERSION,
+        "clusterName": record.cluster_name,
+        "brokerName": record.broker_name,
+        "nextBrokerId": record.next_broker_id,
+        "replicas": [_replica_to_json(record.replicas[broker_id]) for broker_id in sorted(record.replicas)],
+        "masterEpoch": record.master_epoch,
+        "syncStateSet": sorted(record.sync_state_set),
+        "syncStateSetEpoch": record.sync_state_set_epoch,
+        "masterProcessLost": record.master_process_lost,
+    }
+    if record.master_broker_id is not None:
+        document["masterBrokerId"] = record.master_broker_id
+    return document
+
+
+def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
+    """Return the record this JSON stands for; ``source`` names it in errors (a path, or namespace/name)."""
+    if not isinstance(document, dict):
+        raise RecordCorruptError(f"{source}: expected a JSON object, found {type(document).__name__}")
+    schema_version = _member(document, "schemaVersion", int, source)
+    if schema_version != SCHEMA_VERSION:
+        raise RecordCorruptError(
+            f"{source}: schemaVersion is {schema_version}, this operator reads {SCHEMA_VERSION} only: "
+            "use the operator version that wrote it, or a newer one"
+        )
+    master = document.get("masterBrokerId")
+    if master is not None:
+        master = _member(document, "masterBrokerId", int, source)
+    replicas = [_replica_from_json(item, source=source) for item in _member(document, "replicas", list, source)]
+    sync_state_set = _member(document, "syncStateSet", list, source)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in sync_state_set):
+        raise RecordCorruptError(f"{source}: syncStateSet is {sync_state_set!r}, expected a list of integers")
+    if len({replica.broker_id for replica in replicas}) != len(replicas):
+        raise RecordCorruptError(f"{source}: replicas names a brokerId twice")
+    return BrokerGroupRecord(
+        cluster_name=_member(document, "clusterName", str, source),
+        broker_name=_member(document, "brokerName", str, source),
+        next_broker_id=_member(document, "nextBrokerId", int, source),
+        replicas={replica.broker_id: replica for replica in replicas},
+        master_broker_id=master,
+        master_epoch=_member(document, "masterEpoch", int, source),
+        sync_state_set=frozenset(sync_state_set),
+        sync_state_set_epoch=_member(document, "syncStateSetEpoch", int, source),
+        master_process_lost=_member(document, "masterProcessLost", bool, source, default=False),
+    )
+
+
+def _replica_to_json(replica: Replica) -> dict[str, Any]:
+    return {
+        "brokerId": replica.broker_id,
+        "registerCheckCode": replica.register_check_code,
+        "address": replica.address,
+        "reservedFor": replica.reserved_for,
+        "registered": replica.registered,
+    }
+
+
+def _replica_from_json(document: object, *, source: str) -> Replica:
+    if not isinstance(document, dict):
+        raise RecordCorruptError(f"{source}: replicas holds {document!r}, expected objects")
+    return Replica(
+        broker_id=_member(document, "brokerId", int, source),
+        register_check_code=_member(document, "registerCheckCode", str, source, default=""),
+        address=_member(document, "address", str, source, default=""),
+        reserved_for=_member(document, "reservedFor", str, source, default=""),
+        registered=_member(document, "registered", bool, source, default=False),
+    )
+
+
+def _member(document: Mapping[str, Any], name: str, kind: type[_T], source: str, *, default: _T | None = None) -> _T:
+    value = document.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise RecordCorruptError(f"{source}: {name} is {value!r}, expected {kind.__name__}")
+    return value

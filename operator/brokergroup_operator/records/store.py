@@ -1,0 +1,89 @@
+"""Where a broker group's durable record lives, seen from the controller: read, and compare-and-set.
+
+The controller plane grants nothing (no mastership, no broker id, no place in the SyncStateSet) that is not in the record
+first, and it never overwrites a record it has not read (invariants I1, I14, I15 of ``reliability-security.md`` §2.1). So the
+store has two verbs only:
+
+``read``
+    linearizable: what it returns was the newest record at some moment between the call and the answer. Never a cache.
+``commit``
+    replaces exactly the record that was read (``expected``), or creates one where none was (``expected=None``). When it
+    returns, the record is durable. A write whose outcome is unknown is looked up again until it is known.
+
+What can go wrong has three types, and the type is the caller's policy: after a conflict read again and recompute; when the
+store is unavailable grant nothing and answer an error; a corrupt record is for a human, and is never taken for "new".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from controller_core.model import BrokerGroupRecord
+
+DEFAULT_DEADLINE_SECONDS = 2.0
+
+
+class RecordStoreError(Exception):
+    """Anything that keeps a record from being read or written."""
+
+
+class RecordConflictError(RecordStoreError):
+    """Somebody else wrote first, or our write was overwritten before we saw it: read again, recompute."""
+
+
+class RecordUnavailableError(RecordStoreError):
+    """The store did not answer within the deadline: nothing is granted, the caller may ask again."""
+
+
+class RecordRefusedError(RecordStoreError):
+    """The store's own rules refuse this very record (a falling epoch, say): a mistake in us, retrying will not mend it."""
+
+
+class RecordCorruptError(RecordStoreError):
+    """A record is there and cannot be understood. It is never treated as absent: that would forget identities."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Names a BrokerGroup: its namespace and name, not its brokerName."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record as it was read or written, with the version that a commit must name to replace it."""
+
+    record: BrokerGroupRecord
+    version: str
+    uid: str
+    # What the store itself wants back at the next commit (the whole Kubernetes object, say). Nobody else looks at it.
+    backing: object = field(default=None, compare=False, repr=False)
+
+
+class RecordStore(Protocol):
+    """The controller plane's only durable memory."""
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+        """Return the newest record, or None where the group never had one."""
+        ...
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        """Make ``record`` durable in place of ``expected``; ``record=None`` deletes it. Returns what is stored now."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files, locks and connections."""
+        ...

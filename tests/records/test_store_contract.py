@@ -1,0 +1,73 @@
+"""What every record store promises: compare-and-set, versions, absence, deletion. Run over memory and file."""
+
+from pathlib import Path
+
+import pytest
+
+from brokergroup_operator.records.file import FileRecordStore
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey, RecordConflictError, RecordStore
+from controller_core.model import BrokerGroupRecord, Replica
+
+KEY = GroupKey("default", "orders")
+RECORD = BrokerGroupRecord(
+    cluster_name="DefaultCluster",
+    broker_name="orders",
+    next_broker_id=3,
+    replicas={
+        1: Replica(1, "10.0.0.1:10911;100", "10.0.0.1:10911", "orders-1", registered=True),
+        2: Replica(2, reserved_for="orders-2"),
+    },
+    master_broker_id=1,
+    master_epoch=4,
+    sync_state_set=frozenset({1}),
+    sync_state_set_epoch=9,
+    master_process_lost=True,
+)
+
+
+@pytest.fixture(params=["memory", "file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path):
+    opened: RecordStore = MemoryRecordStore() if request.param == "memory" else FileRecordStore(tmp_path / "records")
+    yield opened
+    await opened.close()
+
+
+async def test_what_was_committed_is_read_back_whole(store: RecordStore) -> None:
+    assert await store.read(KEY) is None
+    committed = await store.commit(KEY, RECORD, None)
+    assert committed is not None
+    assert committed.record == RECORD
+    assert await store.read(KEY) == committed
+
+
+async def test_a_commit_replaces_only_what_was_read(store: RecordStore) -> None:
+    first = await store.commit(KEY, RECORD, None)
+    second = await store.commit(KEY, BrokerGroupRecord("DefaultCluster", "orders", master_epoch=5), first)
+    assert second is not None
+    assert first is not None
+    assert second.version != first.version
+    assert second.uid == first.uid
+    with pytest.raises(RecordConflictError):
+        await store.commit(KEY, RECORD, first)
+    with pytest.raises(RecordConflictError):
+        await store.commit(KEY, RECORD, None)
+    assert await store.read(KEY) == second
+
+
+async def test_groups_do_not_share_a_record(store: RecordStore) -> None:
+    """Names that would collide when joined carelessly stay apart."""
+    await store.commit(GroupKey("a.b", "c"), RECORD, None)
+    assert await store.read(GroupKey("a", "b.c")) is None
+
+
+async def test_a_deleted_record_is_gone_and_its_old_version_is_void(store: RecordStore) -> None:
+    first = await store.commit(KEY, RECORD, None)
+    assert await store.commit(KEY, None, first) is None
+    assert await store.read(KEY) is None
+    again = await store.commit(KEY, RECORD, None)
+    assert again is not None
+    assert first is not None
+    assert again.uid != first.uid
+    with pytest.raises(RecordConflictError):
+        await store.commit(KEY, RECORD, first)
