@@ -70,7 +70,7 @@ generate: .venv/.installed-all ## Write crds/ and dashboards/ anew from their mo
 
 .PHONY: sla-report
 sla-report: .venv/.installed-all ## Availability and recovery times of the last demo run, by Spark
-	@$(BIN)/brokergroup sla report --demo .demo
+	@$(BIN)/brokergroup sla report --prometheus-export .demo/prometheus.json --incidents .demo/incidents.jsonl
 
 ##@ Housekeeping
 

@@ -1,0 +1,13 @@
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sla_reports.session import start_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("tests")
+    yield session
+    session.stop()
