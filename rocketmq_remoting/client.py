@@ -1,0 +1,160 @@
+"""A remoting client: one connection per address, made when it is needed and again after it was lost.
+
+Every call has a deadline, and its failure says what is known: :class:`RemotingConnectError` means the request was surely not
+sent, :class:`RemotingTimeoutError` and :class:`RemotingConnectionLostError` that it may have been executed. Callers that meet
+on one address share its connection, also while it is being made; the connection survives a single late answer (see
+``RemotingConnection``). Nothing is repeated by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_remoting.codec import FrameLimits
+from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
+from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingHandler
+
+_UNACKNOWLEDGED_MS: Final = 10_000
+"""The kernel gives a connection up when the peer's host has acknowledged nothing for so long (TCP_USER_TIMEOUT)."""
+
+
+class RemotingClient:
+    """Asks servers. ``on_connection_closed`` hears the address of every connection that ends, whoever ended it."""
+
+    def __init__(
+        self,
+        *,
+        local_host: str | None = None,
+        connect_timeout_seconds: float = 3.0,
+        request_handler: RemotingHandler | None = None,
+        on_connection_closed: Callable[[str], None] | None = None,
+        limits: FrameLimits | None = None,
+        idle_timeout_seconds: float = 120.0,
+    ) -> None:
+        self._local_host = local_host
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._request_handler = request_handler
+        self._on_connection_closed = on_connection_closed
+        self._settings = ConnectionSettings(limits=limits or FrameLimits(), idle_timeout_seconds=idle_timeout_seconds)
+        self._connections: dict[str, RemotingConnection] = {}
+        self._connecting: dict[str, asyncio.Task[RemotingConnection]] = {}
+        self._closed = False
+
+    async def invoke(self, address: str, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
+        """The answer of ``address`` (``host:port``), whatever its code. The deadline includes connecting."""
+        deadline_seconds = asyncio.get_running_loop().time() + timeout_seconds
+        connection = await self._connection(address, timeout_seconds)
+        return await connection.invoke(command, timeout_seconds=_left_seconds(deadline_seconds))
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, *, timeout_seconds: float) -> None:
+        """Send a request that nobody answers."""
+        deadline_seconds = asyncio.get_running_loop().time() + timeout_seconds
+        connection = await self._connection(address, timeout_seconds)
+        await connection.send_oneway(command, timeout_seconds=_left_seconds(deadline_seconds))
+
+    def is_connected(self, address: str) -> bool:
+        """Whether a connection to ``address`` stands now, as far as this side knows."""
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection to ``address``, if there is one; the next call makes a new one."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close every connection. Calls that wait get RemotingConnectionLostError; later calls RemotingConnectError."""
+        self._closed = True
+        connecting = list(self._connecting.values())
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        connections = list(self._connections.values())
+        for connection in connections:
+            connection.abort()
+        await asyncio.gather(*(connection.wait_closed() for connection in connections))
+
+    async def _connection(self, address: str, timeout_seconds: float) -> RemotingConnection:
+        if self._closed:
+            raise RemotingConnectError(f"{address}: the client is closed", refused=False)
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.create_task(self._connect(address), name=f"connect {address}")
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._connect_ended(address, done))
+        done, _ = await asyncio.wait([task], timeout=timeout_seconds)
+        if not done:
+            raise RemotingConnectError(f"{address}: not connected within {timeout_seconds} s", refused=False)
+        if task.cancelled():
+            raise RemotingConnectError(f"{address}: the client is closed", refused=False)
+        return task.result()
+
+    def _connect_ended(self, address: str, task: asyncio.Task[RemotingConnection]) -> None:
+        del self._connecting[address]
+        if not task.cancelled():
+            task.exception()  # every caller may have given up before: then nobody else looks at it
+
+    async def _connect(self, address: str) -> RemotingConnection:
+        host, port = _split(address)
+        loop = asyncio.get_running_loop()
+        local_address = (self._local_host, 0) if self._local_host else None
+        try:
+            async with asyncio.timeout(self._connect_timeout_seconds):
+                transport, connection = await loop.create_connection(
+                    lambda: self._make(address), host, port, local_addr=local_address
+                )
+        except TimeoutError:
+            message = f"{address}: not connected within {self._connect_timeout_seconds} s"
+            raise RemotingConnectError(message, refused=False) from None
+        except OSError as error:
+            refused = error.errno == errno.ECONNREFUSED
+            raise RemotingConnectError(f"{address}: {error.strerror or error}", refused=refused) from error
+        _watch_path(transport.get_extra_info("socket"))
+        if not connection.is_open:
+            raise RemotingConnectionLostError(f"{address}: the connection was closed as soon as it stood")
+        return connection
+
+    def _make(self, address: str) -> RemotingConnection:
+        return RemotingConnection(
+            handler=self._request_handler,
+            settings=self._settings,
+            on_opened=lambda connection: self._connections.__setitem__(address, connection),
+            on_closed=lambda connection: self._lost(address, connection),
+        )
+
+    def _lost(self, address: str, connection: RemotingConnection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        if self._on_connection_closed is not None:
+            self._on_connection_closed(address)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"address {address!r}: expected host:port with a port in 1..65535")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _left_seconds(deadline_seconds: float) -> float:
+    return max(deadline_seconds - asyncio.get_running_loop().time(), 0.0)
+
+
+def _watch_path(sock: socket.socket | None) -> None:
+    """Let the kernel notice a peer whose host is gone: it sends no RST, and one-way requests get no answer to miss."""
+    if sock is None or not hasattr(socket, "TCP_USER_TIMEOUT"):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)

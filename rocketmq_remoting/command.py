@@ -1,0 +1,116 @@
+"""One remoting command: what travels in a frame, whichever header encoding carries it.
+
+A request and its answer have the same shape; bit 0 of ``flag`` tells them apart, bit 1 marks a request that wants no
+answer (controller-protocol.md §1.2). ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the
+request or response code in string form; headers.py gives it types. ``None`` and an empty mapping differ on the wire in the
+JSON form, so they differ here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RESPONSE_FLAG: Final = 1
+ONEWAY_FLAG: Final = 2
+
+MQ_VERSION_5_0_0: Final = 413
+"""Ordinal of 5.0.0 in Java's MQVersion; every minor release adds 20, every patch 2 (controller-protocol.md §1.2)."""
+MQ_VERSION_5_5_0: Final = 513
+
+
+class SerializeType(IntEnum):
+    """How the header of a frame is written: top byte of the frame's second word (controller-protocol.md §1.1)."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class LanguageCode(IntEnum):
+    """Language of the sender: by name in the JSON header, by number in the binary one (controller-protocol.md §1.2)."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingCommand:
+    """A request or an answer. ``language`` is ``None`` when the sender did not say it or said a name nobody knows."""
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    language: LanguageCode | None = LanguageCode.PYTHON
+    version: int = 0
+    remark: str | None = None
+    ext_fields: Mapping[str, str] | None = None
+    body: bytes | None = None
+    serialize_type: SerializeType = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request (flag bit 0)."""
+        return bool(self.flag & RESPONSE_FLAG)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether this is a request that must never be answered (flag bit 1)."""
+        return bool(self.flag & ONEWAY_FLAG)
+
+    def answer(
+        self,
+        code: int,
+        *,
+        remark: str | None = None,
+        ext_fields: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> RemotingCommand:
+        """The answer to this request: same opaque, response flag, written in the request's header encoding.
+
+        Java answers in its own configured encoding instead; every decoder takes both (controller-protocol.md §1.3).
+        """
+        return RemotingCommand(
+            code=code,
+            opaque=self.opaque,
+            flag=RESPONSE_FLAG,
+            remark=remark,
+            ext_fields=ext_fields,
+            body=body,
+            serialize_type=self.serialize_type,
+        )
+
+
+def request(
+    code: int,
+    *,
+    ext_fields: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    oneway: bool = False,
+    version: int = 0,
+    serialize_type: SerializeType = SerializeType.JSON,
+) -> RemotingCommand:
+    """A request; the client fills in ``opaque``. NameServers want ``version`` of 401 or above (ha-and-deployment.md D.1)."""
+    return RemotingCommand(
+        code=code,
+        flag=ONEWAY_FLAG if oneway else 0,
+        version=version,
+        ext_fields=ext_fields,
+        body=body,
+        serialize_type=serialize_type,
+    )

@@ -1,0 +1,389 @@
+"""One TCP connection, in both directions: requests, answers, and who answers what.
+
+Roles are told apart by the response flag, not by who connected (controller-protocol.md §1.4): either side may ask. Requests
+of the peer go to the handler; its answer is written as soon as it is there, so a slow one does not hold up those behind it.
+Answers of the peer go to the caller who waits for that opaque.
+
+Three things keep a peer from costing more than its share:
+
+* at most ``max_in_flight`` of its requests are being handled at once; the rest wait unread in the socket,
+* nothing more is read while the peer does not read our answers,
+* no byte of its can raise into the event loop: what is no frame closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.command import RESPONSE_FLAG, RemotingCommand
+from rocketmq_remoting.errors import CommandEncodeError, FrameError, RemotingConnectionLostError, RemotingTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+logger = logging.getLogger(__name__)
+
+Answer = RemotingCommand | None
+
+_connection_ids = itertools.count(1)
+_MAX_OPAQUE: Final = 2**31 - 1
+_WRITE_AT_ONCE_BYTES: Final = 64 * 1024
+
+
+class RemotingHandler(Protocol):
+    """What a server (or a client whose peer asks back) does with requests."""
+
+    def handle(self, request: RemotingCommand, connection: RemotingConnection) -> Answer | Awaitable[Answer]:
+        """The answer, now or later; None when there is none to send. Never called with an answer."""
+        ...
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """A connection stands."""
+        ...
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """It is gone, whoever closed it; called once for every ``connection_opened``."""
+        ...
+
+
+def not_supported(request: RemotingCommand) -> RemotingCommand:
+    """Java's answer to a code nobody handles: code 3, remark with its leading space (controller-protocol.md §1.4)."""
+    return request.answer(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {int(request.code)} not supported"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """What a connection allows its peer."""
+
+    limits: FrameLimits = dataclasses.field(default_factory=FrameLimits)
+    idle_timeout_seconds: float = 120.0
+    """Without a byte in either direction for so long, the connection is closed (Java: 120 s on both sides)."""
+    frame_timeout_seconds: float = 15.0
+    """A frame that has begun must be there in full within this time (reliability-security.md F34)."""
+    max_in_flight: int = 1024
+    """Requests of this peer being handled at once."""
+
+
+class RemotingConnection(asyncio.Protocol):
+    """One connection. ``id`` is unique in the process; peer host and port are what the socket says."""
+
+    def __init__(
+        self,
+        *,
+        handler: RemotingHandler | None,
+        settings: ConnectionSettings,
+        on_opened: Callable[[RemotingConnection], None] | None = None,
+        on_closed: Callable[[RemotingConnection], None] | None = None,
+    ) -> None:
+        self.id: int = next(_connection_ids)
+        self.peer_host: str = ""
+        self.peer_port: int = 0
+        self._handler = handler
+        self._settings = settings
+        self._on_opened = on_opened
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = FrameDecoder(settings.limits)
+        self._backlog: deque[RemotingCommand] = deque()
+        self._outgoing: bytearray | None = None
+        self._in_flight: set[asyncio.Future[Answer]] = set()
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._next_opaque = 0
+        self._read_paused = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed = asyncio.Event()
+        self._last_activity_seconds = self._loop.time()
+        self._frame_begun_seconds: float | None = None
+        self._silent_since_seconds: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<RemotingConnection {self.id} {self.peer_host}:{self.peer_port}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent on it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of the peer whose answers are still being made."""
+        return len(self._in_flight) + len(self._backlog)
+
+    def peer_is_known(self) -> None:
+        """The owner recognised the peer: the full frame limit holds from now on (reliability-security.md F33)."""
+        self._decoder.peer_is_known()
+
+    def close(self) -> None:
+        """Close after what is already written has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever waits to be sent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Until the connection is gone."""
+        await self._closed.wait()
+
+    async def wait_answered(self) -> None:
+        """Until no request of the peer is being handled."""
+        while self._in_flight:
+            await asyncio.wait(set(self._in_flight))
+
+    # ------------------------------------------------------------------------------------------------------- asking
+
+    async def invoke(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
+        """Ask the peer; the answer to this request, whatever its code. ``opaque`` is ours to choose."""
+        opaque = self._take_opaque()
+        frame = encode(dataclasses.replace(command, opaque=opaque))
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[opaque] = future
+        begun_seconds = self._loop.time()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._write_when_writable(frame)
+                return await future
+        except TimeoutError:
+            self._note_timeout(begun_seconds)
+            raise RemotingTimeoutError(
+                f"{self._peer()}: no answer to code {int(command.code)} within {timeout_seconds} s"
+            ) from None
+        finally:
+            del self._pending[opaque]
+            if future.done() and not future.cancelled():
+                future.exception()  # it may have been lost while another error was on its way: asyncio need not report it
+
+    async def send_oneway(self, command: RemotingCommand, *, timeout_seconds: float) -> None:
+        """Send a request nobody answers; done when it is handed to the socket's buffer."""
+        frame = encode(dataclasses.replace(command, opaque=self._take_opaque()))
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._write_when_writable(frame)
+        except TimeoutError:
+            raise RemotingTimeoutError(
+                f"{self._peer()}: one-way code {int(command.code)} could not be written within {timeout_seconds} s"
+            ) from None
+
+    def _take_opaque(self) -> int:
+        """Opaques go round in 2^31; one that still waits for its answer is passed over."""
+        while True:
+            opaque = self._next_opaque
+            self._next_opaque = 0 if opaque == _MAX_OPAQUE else opaque + 1
+            if opaque not in self._pending:
+                return opaque
+
+    async def _write_when_writable(self, frame: bytes) -> None:
+        await self._writable.wait()
+        if self._transport is None or self._transport.is_closing():
+            raise RemotingConnectionLostError(f"{self._peer()}: the connection is closed")
+        self._write(frame)
+
+    def _note_timeout(self, begun_seconds: float) -> None:
+        """One late answer is a slow peer; a request begun after that, and still not a single byte, is a dead path: close.
+
+        Java closes at the first (controller-protocol.md §1.4), and its controllers take that for a broker's end (§12).
+        Keeping the connection is safe because the opaque is not used again soon: a late answer finds nobody and is dropped.
+        """
+        if self._silent_since_seconds is None:
+            self._silent_since_seconds = self._loop.time()
+        elif begun_seconds >= self._silent_since_seconds:
+            logger.warning("%s: two requests in a row timed out without a byte received, closing", self._peer())
+            self.abort()
+
+    # ----------------------------------------------------------------------------------------------------- protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        self._schedule_timer(self._settings.idle_timeout_seconds)
+        if self._on_opened is not None:
+            self._on_opened(self)
+        if self._handler is not None:
+            self._handler.connection_opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio. Whatever the peer sends ends here as commands or as a closed connection."""
+        self._last_activity_seconds = self._loop.time()
+        self._silent_since_seconds = None
+        try:
+            commands = self._decoder.feed(data)
+        except FrameError as error:
+            logger.warning("%s: closing: %s", self._peer(), error)
+            self._receive(error.decoded_before)
+            self.close()
+            return
+        self._note_frame_begun(a_frame_ended=bool(commands))
+        self._receive(commands)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._backlog.clear()
+        self._writable.set()
+        self._closed.set()
+        for future in self._pending.values():
+            if not future.done():
+                reason = f": {exc}" if exc else ""
+                future.set_exception(RemotingConnectionLostError(f"{self._peer()}: connection lost{reason}"))
+        if self._handler is not None:
+            self._handler.connection_closed(self)
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        """Called by asyncio: the peer does not read. We stop reading it."""
+        self._writable.clear()
+        self._balance_reading()
+
+    def resume_writing(self) -> None:
+        """Called by asyncio."""
+        self._writable.set()
+        self._serve_backlog()
+
+    # ----------------------------------------------------------------------------------------------------- answering
+
+    def _receive(self, commands: Iterable[RemotingCommand]) -> None:
+        for command in commands:
+            if command.is_response:
+                self._take_answer(command)
+            else:
+                self._backlog.append(command)
+        self._serve_backlog()
+
+    def _take_answer(self, answer: RemotingCommand) -> None:
+        future = self._pending.get(answer.opaque)
+        if future is None or future.done():
+            logger.debug("%s: answer to opaque %d, which nobody waits for", self._peer(), answer.opaque)
+            return
+        future.set_result(answer)
+
+    def _serve_backlog(self) -> None:
+        """Handle what may be handled now; answers that come at once leave in one write."""
+        if self._outgoing is not None:  # called again from inside a handler: the outer call goes on with the backlog
+            return
+        self._outgoing = bytearray()
+        while self._backlog and self._writable.is_set() and len(self._in_flight) < self._settings.max_in_flight:
+            self._serve(self._backlog.popleft())
+            if len(self._outgoing) > _WRITE_AT_ONCE_BYTES:
+                self._write(self._outgoing)
+                self._outgoing = bytearray()
+        outgoing, self._outgoing = self._outgoing, None
+        self._write(outgoing)
+        self._balance_reading()
+
+    def _write(self, data: bytes | bytearray) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._last_activity_seconds = self._loop.time()
+            self._transport.write(data)
+
+    def _serve(self, request: RemotingCommand) -> None:
+        if self._handler is None:
+            self._send_answer(request, not_supported(request))
+            return
+        try:
+            result = self._handler.handle(request, self)
+        except Exception as error:  # noqa: BLE001 - a handler's bug must not reach the event loop: it becomes code 1
+            self._send_failure(request, error)
+            return
+        if result is None or isinstance(result, RemotingCommand):
+            self._send_answer(request, result)
+            return
+        future = asyncio.ensure_future(result)
+        self._in_flight.add(future)
+        future.add_done_callback(lambda done: self._answer_made(request, done))
+
+    def _answer_made(self, request: RemotingCommand, done: asyncio.Future[Answer]) -> None:
+        self._in_flight.discard(done)
+        if not done.cancelled():
+            error = done.exception()
+            if error is not None:
+                self._send_failure(request, error)
+            else:
+                self._send_answer(request, done.result())
+        if self._backlog or self._read_paused:
+            self._serve_backlog()
+
+    def _send_failure(self, request: RemotingCommand, error: BaseException) -> None:
+        """Java's answer when a processor throws: code 1, class and message (controller-protocol.md §1.4)."""
+        logger.error("%s: handler of code %d failed", self._peer(), request.code, exc_info=error)
+        self._send_answer(
+            request, request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:2048])
+        )
+
+    def _send_answer(self, request: RemotingCommand, answer: Answer) -> None:
+        if answer is None or request.is_oneway or not self.is_open:
+            return
+        if answer.opaque != request.opaque or not answer.is_response:
+            answer = dataclasses.replace(answer, opaque=request.opaque, flag=answer.flag | RESPONSE_FLAG)
+        try:
+            frame = encode(answer)
+        except CommandEncodeError as error:
+            logger.exception("%s: the answer to code %d does not fit the wire", self._peer(), request.code)
+            frame = encode(request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error)[:2048]))
+        if self._outgoing is not None:
+            self._outgoing += frame
+        else:
+            self._write(frame)
+
+    def _balance_reading(self) -> None:
+        """Read only while what was read can be handled and answered."""
+        pause = bool(self._backlog) or not self._writable.is_set()
+        if pause == self._read_paused or self._transport is None or self._transport.is_closing():
+            return
+        self._read_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            if self._frame_begun_seconds is not None:  # the pause was ours, not the peer's
+                self._frame_begun_seconds = self._loop.time()
+            self._transport.resume_reading()
+
+    # -------------------------------------------------------------------------------------------------------- timers
+
+    def _note_frame_begun(self, *, a_frame_ended: bool) -> None:
+        if not self._decoder.buffered_bytes:
+            self._frame_begun_seconds = None
+        elif a_frame_ended or self._frame_begun_seconds is None:
+            first = self._frame_begun_seconds is None
+            self._frame_begun_seconds = self._loop.time()
+            if first:
+                self._schedule_timer(min(self._settings.frame_timeout_seconds, self._settings.idle_timeout_seconds))
+
+    def _schedule_timer(self, delay_seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_seconds, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        now_seconds = self._loop.time()
+        left_seconds = self._last_activity_seconds + self._settings.idle_timeout_seconds - now_seconds
+        if self._frame_begun_seconds is not None and not self._read_paused:
+            frame_left_seconds = self._frame_begun_seconds + self._settings.frame_timeout_seconds - now_seconds
+            left_seconds = min(left_seconds, frame_left_seconds)
+        if left_seconds <= 0:
+            logger.info("%s: closing: idle, or a frame did not arrive in time", self._peer())
+            self.abort()
+            return
+        self._schedule_timer(left_seconds)
+
+    def _peer(self) -> str:
+        return f"{self.peer_host}:{self.peer_port} (connection {self.id})"

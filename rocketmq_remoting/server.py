@@ -1,0 +1,116 @@
+"""A remoting server: a listener whose connections hand their requests to one handler.
+
+The protocol itself is in connection.py; here are the listener, the count of connections, and the end: stop listening, let
+requests that are being handled be answered, then close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codec import FrameLimits
+from rocketmq_remoting.connection import (
+    ConnectionSettings,
+    RemotingConnection,
+    RemotingHandler,
+    not_supported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+__all__ = ["ConnectionSettings", "RemotingConnection", "RemotingHandler", "RemotingServer", "not_supported"]
+
+logger = logging.getLogger(__name__)
+
+
+class RemotingServer:
+    """Serves one address. Handler tasks of a lost connection run to their end; only their answers have nowhere to go."""
+
+    def __init__(
+        self,
+        handler: RemotingHandler,
+        *,
+        limits: FrameLimits | None = None,
+        idle_timeout_seconds: float = 120.0,
+        frame_timeout_seconds: float = 15.0,
+        max_in_flight: int = 1024,
+        max_connections: int = 20_000,
+    ) -> None:
+        self._handler = handler
+        self._settings = ConnectionSettings(
+            limits=limits or FrameLimits(),
+            idle_timeout_seconds=idle_timeout_seconds,
+            frame_timeout_seconds=frame_timeout_seconds,
+            max_in_flight=max_in_flight,
+        )
+        self._max_connections = max_connections
+        self._connections: set[RemotingConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._host = ""
+        self._port = 0
+
+    @property
+    def host(self) -> str:
+        """The address it listens on."""
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The port it listens on: the real one where 0 was asked for."""
+        return self._port
+
+    @property
+    def connections(self) -> frozenset[RemotingConnection]:
+        """The connections that stand now."""
+        return frozenset(self._connections)
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. OSError when the address cannot be bound."""
+        if self._server is not None:
+            raise RuntimeError(f"the server listens on {self._host}:{self._port} already")
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, host, port, backlog=1024)
+        self._host, self._port = self._server.sockets[0].getsockname()[:2]
+
+    async def stop(self, *, grace_seconds: float = 3.0) -> None:
+        """Stop listening, answer what is being handled for at most ``grace_seconds``, close every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        connections = list(self._connections)
+        await _within(grace_seconds, [connection.wait_answered() for connection in connections])
+        for connection in connections:
+            connection.close()
+        await _within(grace_seconds, [connection.wait_closed() for connection in connections])
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.gather(*(connection.wait_closed() for connection in list(self._connections)))
+        self._server = None
+
+    def _connection(self) -> RemotingConnection:
+        return RemotingConnection(
+            handler=self._handler,
+            settings=self._settings,
+            on_opened=self._opened,
+            on_closed=self._connections.discard,
+        )
+
+    def _opened(self, connection: RemotingConnection) -> None:
+        self._connections.add(connection)
+        if len(self._connections) > self._max_connections:
+            logger.warning("%r: closing: %d connections is the most we keep", connection, self._max_connections)
+            connection.abort()
+
+
+async def _within(deadline_seconds: float, waits: Sequence[Coroutine[None, None, None]]) -> None:
+    """Wait for all, but not longer than the deadline."""
+    if not waits:
+        return
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    _, late = await asyncio.wait(tasks, timeout=deadline_seconds)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
