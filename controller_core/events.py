@@ -1,9 +1,9 @@
 """What a decision changes, and the only code that changes a record.
 
-Every change of a record is one of these events applied by `apply_event`; `decision.record` is the old record with `decision.events`
-applied in order. They follow Java's events (`controller-protocol.md` §4) except where the safety rules say better:
-cleaning never forgets an id, an epoch or a SyncStateSet epoch (rule 4); a lost process of the master is remembered (rule 6); an
-address belongs to one replica (rule 8).
+Every change of a record is one of these events applied by `apply_event`; `decision.record` is the old record with
+`decision.events` applied in order. They follow Java's events (`controller-protocol.md` §4) except where the safety
+rules say better: cleaning never forgets an id, an epoch or a SyncStateSet epoch (rule 4); a lost process of the master
+is remembered (rule 6); an address belongs to one replica (rule 8).
 """
 
 from collections.abc import Iterable, Mapping
@@ -165,7 +165,17 @@ def _without_master(record: BrokerGroupRecord) -> BrokerGroupRecord:
 
 
 def _with_sync_state_set(record: BrokerGroupRecord, sync_state_set: frozenset[int]) -> BrokerGroupRecord:
-    return replace(record, sync_state_set=sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch + 1)
+    # Whoever holds data of the group has stored its id, even if its RegisterBroker was never seen.
+    replicas = {
+        broker_id: replace(replica, registered=True) if broker_id in sync_state_set else replica
+        for broker_id, replica in record.replicas.items()
+    }
+    return replace(
+        record,
+        replicas=replicas,
+        sync_state_set=sync_state_set,
+        sync_state_set_epoch=record.sync_state_set_epoch + 1,
+    )
 
 
 def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:

@@ -1,7 +1,8 @@
 """Every metric of the project by name, with its kind, labels and help text.
 
-One small module of constants, so that what the operator exposes, what the dashboards query and what the SLA reports read cannot
-drift apart: all three import it (`operator-anchors.md` §4 "Metrics"). Base units, `_total` for counters, never a pod IP in a label.
+One small module of constants, so that what the operator exposes, what the dashboards query and what the SLA reports
+read cannot drift apart: all three import it (`operator-anchors.md` §4 "Metrics"). Base units, `_total` for counters,
+never a pod IP in a label.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """What can be asked of the state machine: one value per request.
 
-The first eight are RocketMQ's controller requests, reduced to what the decision needs (`controller-protocol.md` §2); the
-field names are those of the wire in Python form. A field that a broker may leave out is `None` here, as it is null in Java.
-`requester` is ours: the name of the pod that asks, if the caller knows it. `ReserveBrokerId` is ours too and never on the
-wire: the reconcile plane takes an id before it creates the pod that will claim it.
+The first eight are RocketMQ's controller requests, reduced to what the decision needs (`controller-protocol.md` §2);
+the field names are those of the wire in Python form. A field that a broker may leave out is `None` here, as it is null
+in Java. `requester` is ours: the name of the pod that asks, if the caller knows it. `ReserveBrokerId` is ours too and
+never on the wire: the reconcile plane takes an id before it creates the pod that will claim it.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,75 @@
+"""CleanBrokerData (1011): an administrator forgets replicas. Java's checks in Java's order (`controller-protocol.md` §5.6).
+
+Java forgets too much: cleaning the last in-sync member drops the epochs and the id counter, so the next broker gets a
+used id and an epoch that running brokers ignore; cleaning the master leaves its id as master; `isCleanLivingBroker`
+ignores the list of ids and drops the whole group. Here ids and epochs survive every clean (safety rule 4), a cleaned
+master is no master, and ids that were named are the only ones cleaned. Promises to pods that have not started yet
+survive the cleaning of a whole group: they hold no data, and the pod would else be born under another id than its
+name.
+"""
+
+from collections.abc import Mapping
+
+from controller_core.codes import ControllerCode
+from controller_core.decision import CleanBrokerDataAnswer, Decision
+from controller_core.election import draw_ids
+from controller_core.events import BrokersCleaned, apply_event
+from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.requests import CleanBrokerData
+
+
+def clean_broker_data(
+    record: BrokerGroupRecord | None, request: CleanBrokerData, live: Mapping[int, LiveReplica]
+) -> Decision:
+    """Forget the named replicas, or all of them."""
+    named = (request.broker_controller_ids_to_clean or "").strip()
+    if not named and not request.is_clean_living_broker and record is not None and record.master_broker_id is not None:
+        remark = f"Broker {request.broker_name} is still alive, clean up failure"
+        return _refuse(record, remark, why=f"{record.master_broker_id} is recorded as master")
+    broker_ids, malformed = _parse_ids(named)
+    if malformed is not None:
+        remark = (
+            "Please set the option <brokerControllerIdsToClean> according to the format, exception: "
+            f"{malformed!r} is not a broker id"
+        )
+        return _refuse(record, remark, why=f"expected ids separated by ';', got {named!r}")
+    for broker_id in sorted(broker_ids):
+        if broker_id in live and not request.is_clean_living_broker:
+            remark = f"Broker [{request.broker_name},  {broker_id}] is still alive, clean up failure"
+            return _refuse(record, remark, why=f"{broker_id} is alive")
+    if record is None or not (record.is_known or broker_ids & record.replicas.keys()):
+        remark = f"Broker {request.broker_name} is not existed,clean broker data failure."
+        return _refuse(record, remark, why=f"no broker of {request.broker_name} holds an id")
+    claimed = {replica.broker_id for replica in record.replicas.values() if replica.claimed}
+    return _clean(record, frozenset(broker_ids & record.replicas.keys() if named else claimed))
+
+
+def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
+    events = (BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=CleanBrokerDataAnswer(),
+        events=events,
+        record=apply_event(record, events[0]) if events else record,
+        why=f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}",
+    )
+
+
+def _parse_ids(named: str) -> tuple[set[int], str | None]:
+    """Return the ids, and the first part that is none. Trailing separators are allowed, as in Java."""
+    broker_ids: set[int] = set()
+    for part in named.rstrip(";").split(";") if named else ():
+        if not (part.isascii() and part.isdigit()):
+            return set(), part
+        broker_ids.add(int(part))
+    return broker_ids, None
+
+
+def _refuse(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
+    return Decision(
+        code=ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA,
+        remark=remark,
+        answer=CleanBrokerDataAnswer(),
+        record=record,
+        why=why,
+    )

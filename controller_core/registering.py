@@ -1,0 +1,96 @@
+"""RegisterBroker (1003): a process of a replica has started. Source: `controller-protocol.md` §5.5 and §7.2.
+
+A broker sends this once at its start (and again only if it is told that the group is unknown). So the current master's
+own registration means that the process which was granted the epoch is gone. Java hands the same epoch to the new
+process, which then writes different bytes under the same (epoch, offset) as the old one (invariant I5 of
+`reliability-security.md`). Here the loss is recorded, the answer names no master, and the next election grants a new
+epoch, to the same replica or another (safety rule 6).
+"""
+
+from collections.abc import Mapping
+
+from controller_core.codes import ControllerCode
+from controller_core.decision import Decision, RegisterBrokerAnswer, SyncStateSetBody
+from controller_core.events import BrokerRegistered, Event, MasterProcessLost, apply_events
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.requests import RegisterBroker
+
+
+def register_broker(
+    record: BrokerGroupRecord | None, request: RegisterBroker, live: Mapping[int, LiveReplica]
+) -> Decision:
+    """Note where the replica is, and tell it who is master, if a master is alive."""
+    if record is None or not record.is_known:
+        remark = f"Broker-set: {request.broker_name} hasn't been registered in controller"
+        return _refuse(record, request, remark=remark, why=f"no broker of {request.broker_name} holds an id")
+    replica = record.claimed_replica(request.broker_id)
+    if replica is None:
+        shown = "null" if request.broker_id is None else request.broker_id
+        remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}"
+        return _refuse(record, request, remark=remark, why=f"nobody holds the id {shown}")
+    if not request.broker_address:
+        return _refuse(
+            record,
+            request,
+            code=ControllerCode.SYSTEM_ERROR,
+            remark=f"brokerAddress is {request.broker_address!r}, expected <host>:<port>",
+            why="a replica without an address can not be told anything",
+        )
+    events = tuple(_events(record, replica, request.broker_address))
+    after = apply_events(record, events) or record
+    lost = (
+        ", whose process was master and is gone" if after.master_process_lost and not record.master_process_lost else ""
+    )
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=_answer(after, request, live),
+        events=events,
+        record=after,
+        why=f"{replica.broker_id}{lost} is at {request.broker_address}",
+    )
+
+
+def _events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[Event]:
+    events: list[Event] = []
+    shared = any(other.address == address for other in record.replicas.values() if other.broker_id != replica.broker_id)
+    if replica.address != address or not replica.registered or shared:
+        events.append(BrokerRegistered(broker_id=replica.broker_id, address=address))
+    if record.granted_master_id == replica.broker_id:
+        events.append(MasterProcessLost())
+    return events
+
+
+def _answer(
+    record: BrokerGroupRecord, request: RegisterBroker, live: Mapping[int, LiveReplica]
+) -> RegisterBrokerAnswer:
+    body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
+    master = record.granted_master_id
+    address = record.address_of(master)
+    if master is None or master not in live or address is None:
+        return RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name, body=body)
+    return RegisterBrokerAnswer(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        master_broker_id=master,
+        master_address=address,
+        master_epoch=record.master_epoch,
+        sync_state_set_epoch=record.sync_state_set_epoch,
+        body=body,
+    )
+
+
+def _refuse(
+    record: BrokerGroupRecord | None,
+    request: RegisterBroker,
+    *,
+    code: ControllerCode = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    remark: str,
+    why: str,
+) -> Decision:
+    return Decision(
+        code=code,
+        remark=remark,
+        answer=RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
+        record=record,
+        why=why,
+    )

@@ -1,0 +1,61 @@
+"""The one entry point: a record, a request and what is alive go in, a decision comes out.
+
+Nothing is remembered between two steps, nothing is read from outside, nothing is changed in place. Whoever calls keeps
+the record, commits `decision.record` by compare-and-set if `decision.changed`, and only then lets `decision.answer`
+leave; if the compare fails, it reads the new record and takes the step again. So any number of callers may decide for
+one group at the same time.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from controller_core.cleaning import clean_broker_data
+from controller_core.decision import Decision
+from controller_core.electing import elect_master
+from controller_core.identity import apply_broker_id, get_next_broker_id, reserve_broker_id
+from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.reading import get_replica_info, get_sync_state_data
+from controller_core.registering import register_broker
+from controller_core.requests import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    GetNextBrokerId,
+    GetReplicaInfo,
+    GetSyncStateData,
+    RegisterBroker,
+    Request,
+    ReserveBrokerId,
+)
+from controller_core.settings import ControllerSettings
+from controller_core.sync_state import alter_sync_state_set
+
+
+def step(  # noqa: PLR0911 - one return per kind of request is the plainest table there is
+    record: BrokerGroupRecord | None,
+    request: Request,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> Decision:
+    """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id."""
+    match request:
+        case GetNextBrokerId():
+            return get_next_broker_id(record, request)
+        case ApplyBrokerId():
+            return apply_broker_id(record, request)
+        case ReserveBrokerId():
+            return reserve_broker_id(record, request)
+        case RegisterBroker():
+            return register_broker(record, request, live)
+        case ElectMaster():
+            return elect_master(record, request, live, settings)
+        case AlterSyncStateSet():
+            return alter_sync_state_set(record, request, live, settings)
+        case GetReplicaInfo():
+            return get_replica_info(record, request)
+        case GetSyncStateData():
+            return get_sync_state_data(record, request, live)
+        case CleanBrokerData():
+            return clean_broker_data(record, request, live)
+    assert_never(request)
