@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-_ROLE_STYLES = {"Master": "bold green", "Slave": "cyan", "Unknown": "dim"}
+_ROLE_STYLES = {"master": "bold green", "slave": "cyan"}
 
 
 @dataclass(frozen=True)

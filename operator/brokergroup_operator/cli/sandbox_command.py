@@ -1,0 +1,36 @@
+"""`brokergroup sandbox`: the embedded Kubernetes API and the process kubelet, in one process."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def sandbox(
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Where volumes, logs and the kubeconfig are kept")],
+    host: Annotated[str, typer.Option("--host", help="Loopback address of the API")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port of the API; 0 takes a free one", min=0, max=65535)] = 0,
+    network: Annotated[
+        Literal["loopback", "netns"],
+        typer.Option("--network", help="loopback: an address a pod start; netns: a network namespace a pod (root)"),
+    ] = "loopback",
+    kubeconfig: Annotated[Path | None, typer.Option("--kubeconfig", help="Where to write the kubeconfig")] = None,
+    database: Annotated[Path | None, typer.Option("--database", help="SQLite file that keeps the objects")] = None,
+) -> None:
+    """Run the sandbox until SIGTERM. It has no authentication and listens on loopback only."""
+    from brokergroup_operator.cli.signals import run_until_signalled
+    from brokergroup_operator.sandbox.run import run_sandbox
+
+    async def run(stop: asyncio.Event) -> None:
+        await run_sandbox(
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            network_mode=network,
+            kubeconfig_path=kubeconfig or data_dir / "kubeconfig",
+            database=database,
+            stop=stop,
+        )
+
+    run_until_signalled(run)

@@ -1,0 +1,24 @@
+"""Runs a command's coroutine until SIGTERM or SIGINT asks it to stop."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+
+def run_until_signalled(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `run(stop)` on uvloop; the first SIGTERM or SIGINT sets `stop`, and `run` ends in its own time."""
+
+    async def main() -> None:
+        # Kopf cancels every task it does not know when it ends; ours are known to it by this prefix.
+        task = asyncio.current_task()
+        if task is not None:
+            task.set_name("rmq:main")
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await run(stop)
+
+    uvloop.run(main())

@@ -1,0 +1,191 @@
+"""Puts the demo together: sandbox, operator, the group's manifest, a producer; then the scenario; then the verdict.
+
+The verdict is one JSON object: every failover with its steps, how many sends were acknowledged, how many of those the final
+master's log does not hold.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.processes import DemoProcesses, free_port
+from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.scenario import Scenario
+from brokergroup_operator.demo.screen import Screen
+from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
+from brokergroup_operator.kube import ApiError, KubernetesApi
+from brokergroup_operator.kube.resources import BROKER_GROUPS
+
+_NAMESPACE = "default"
+_TOPIC = "demo"
+_QUEUES = 4
+_START_SECONDS = 30.0
+_FIELD_MANAGER = "brokergroup-demo"
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """Where the demo works, and what it plays."""
+
+    directory: Path
+    manifest: Path
+    once: bool
+    thaw_after_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found out; `holds` says whether everything it promises came true."""
+
+    document: dict[str, Any]
+    holds: bool
+
+
+async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
+    """Play the whole demo. Raises DemoTimeoutError or DemoProcessError where it could not go on."""
+    processes = DemoProcesses(settings.directory / "logs")
+    try:
+        kubeconfig = await _start_sandbox(processes, settings.directory)
+        metrics_port = await _start_operator(processes, settings.directory, kubeconfig)
+        hints = _hints(kubeconfig, metrics_port)
+        async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
+            return await _play(settings, processes, api, hints, stop)
+    finally:
+        await processes.stop()
+
+
+async def _start_sandbox(processes: DemoProcesses, directory: Path) -> Path:
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.unlink(missing_ok=True)
+    data = directory / "sandbox"
+    await processes.start("sandbox", "sandbox", "--data-dir", str(data), "--kubeconfig", str(kubeconfig))
+    async with asyncio.timeout(_START_SECONDS):
+        while not kubeconfig.exists():
+            processes.check()
+            await asyncio.sleep(0.05)
+    return kubeconfig
+
+
+async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path) -> int:
+    listen = f"127.0.0.1:{free_port()}"
+    metrics_port = free_port()
+    await processes.start(
+        "operator", "operator",
+        "--kubeconfig", str(kubeconfig), "--namespace", _NAMESPACE,
+        "--listen", listen, "--controller-address", listen,
+        "--metrics-listen", f"127.0.0.1:{metrics_port}",
+        "--incident-log", str(directory / "incidents.jsonl"),
+    )  # fmt: skip
+    return metrics_port
+
+
+async def _play(
+    settings: DemoSettings, processes: DemoProcesses, api: KubernetesApi, hints: list[str], stop: asyncio.Event
+) -> DemoResult:
+    manifest = yaml.safe_load(settings.manifest.read_text())
+    manifest["metadata"].setdefault("namespace", _NAMESPACE)
+    name = manifest["metadata"]["name"]
+    await _apply(api, manifest, processes)
+    async with watch_group(api, _NAMESPACE, name) as group:
+        ledger = Ledger()
+        with Screen(hints=hints) as screen:
+            scenario = Scenario(
+                group=group,
+                ledger=ledger,
+                processes=processes,
+                incident_log=settings.directory / "incidents.jsonl",
+                container_pid=lambda pod: container_pid(settings.directory / "sandbox", pod),
+                screen=screen,
+            )
+            replicas = int(manifest["spec"].get("replicas", 3))
+            await scenario.until_ready(replicas)
+            async with _producing(group, ledger, name):
+                await _strike(scenario, settings, replicas, stop)
+            result = await _verify(scenario, replicas)
+            screen.close_with(scenario.view())
+            return result
+
+
+async def _apply(api: KubernetesApi, manifest: dict[str, Any], processes: DemoProcesses) -> None:
+    """Apply the manifest; the kinds may take a moment to be served."""
+    async with asyncio.timeout(_START_SECONDS):
+        while True:
+            try:
+                await api.apply(BROKER_GROUPS, manifest, field_manager=_FIELD_MANAGER)
+            except ApiError:
+                processes.check()
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+@asynccontextmanager
+async def _producing(group: WatchedGroup, ledger: Ledger, broker_name: str) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    producer = DemoProducer(route=group.master_address, broker_name=broker_name, topic=_TOPIC, ledger=ledger)
+    task = asyncio.create_task(producer.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def _strike(scenario: Scenario, settings: DemoSettings, replicas: int, stop: asyncio.Event) -> None:
+    await scenario.until_acknowledged()
+    await scenario.kill_master()
+    await scenario.until_ready(replicas)
+    await scenario.until_acknowledged()
+    await scenario.freeze_master(settings.thaw_after_seconds)
+    await scenario.until_ready(replicas)
+    await scenario.until_acknowledged()
+    if not settings.once:
+        scenario.doing = "done; the group goes on: look at it with kubectl, Ctrl-C ends and counts"
+        while not stop.is_set():
+            await scenario.watch(1.0)
+
+
+async def _verify(scenario: Scenario, replicas: int) -> DemoResult:
+    await scenario.until_ready(replicas)
+    scenario.doing = "reading the final master's log back"
+    address = scenario.group.master_address()
+    keys = await read_keys(address, _TOPIC, _QUEUES) if address else set()
+    lost = scenario.ledger.missing_from(keys)
+    scenario.doing = f"{len(scenario.ledger.acknowledgements)} acknowledged, {len(lost)} lost"
+    document = {
+        "failovers": [failover.as_json() for failover in scenario.failovers],
+        "acked": len(scenario.ledger.acknowledgements),
+        "lost": len(lost),
+        "final_master": scenario.group.master_id,
+        "epochs": scenario.epochs,
+    }
+    completed = len(scenario.failovers) == 2 and all(failover.completed for failover in scenario.failovers)
+    return DemoResult(document, holds=completed and not lost and bool(keys))
+
+
+def container_pid(data_directory: Path, pod: str) -> int | None:
+    """The process of a pod's broker container, as the process kubelet wrote it down; None while it runs none."""
+    with suppress(FileNotFoundError, ValueError):
+        for entry in json.loads((data_directory / "pods.json").read_text())["pods"]:
+            if (entry["namespace"], entry["name"]) == (_NAMESPACE, pod):
+                pid: int | None = entry["containers"].get("broker", {}).get("pid")
+                return pid
+    return None
+
+
+def _hints(kubeconfig: Path, metrics_port: int) -> list[str]:
+    return [
+        f"export KUBECONFIG={kubeconfig}",
+        "kubectl get brokergroups,pods          # who is master, which pods",
+        "kubectl describe brokergroup quickstart # conditions and Events",
+        "kubectl brokergroup status quickstart  # with .venv/bin on the path",
+        f"curl -s http://127.0.0.1:{metrics_port}/metrics | grep ^brokergroup_",
+    ]

@@ -1,0 +1,144 @@
+"""The story of the demo: a group comes up, takes messages, loses its master to a kill, then the next one to a freeze.
+
+Everything is observed from outside (the API, the incident log, the producer's own ledger); nothing here has a hand in the
+failovers. Every wait has a deadline and says what it waited for.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brokergroup_operator.demo.faults import HeldProcess, hold
+from brokergroup_operator.demo.incident_reader import DemoFailover, find_incident, steps_since
+from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.processes import DemoProcesses
+from brokergroup_operator.demo.screen import DemoView, FailoverRow, Screen
+from brokergroup_operator.demo.watched_group import WatchedGroup
+
+_POLL_SECONDS = 0.02
+_WARM_UP_ACKNOWLEDGEMENTS = 100
+
+
+class DemoTimeoutError(Exception):
+    """Something the demo waited for did not happen; names it, and what was seen instead."""
+
+
+@dataclass
+class Scenario:
+    """The demo's steps over a running environment."""
+
+    group: WatchedGroup
+    ledger: Ledger
+    processes: DemoProcesses
+    incident_log: Path
+    container_pid: Callable[[str], int | None]
+    screen: Screen
+    deadline_seconds: float = 40.0
+    failovers: list[DemoFailover] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    doing: str = ""
+
+    async def until_ready(self, replicas: int) -> None:
+        """Wait until the group is Ready with all its members in the SyncStateSet."""
+        self.doing = f"waiting for {replicas} members in sync"
+        await self._wait(lambda: self.group.is_ready() and len(self.group.sync_state_set) == replicas)
+        self._note_epoch()
+
+    async def until_acknowledged(self, count: int = _WARM_UP_ACKNOWLEDGEMENTS) -> None:
+        """Wait until `count` more messages are acknowledged."""
+        self.doing = "sending messages"
+        target = len(self.ledger.acknowledgements) + count
+        await self._wait(lambda: len(self.ledger.acknowledgements) >= target)
+
+    async def kill_master(self) -> None:
+        """SIGKILL the master and wait for the failover to end."""
+        with self._hold_master() as (held, broker_id):
+            fault_at = time.time()
+            held.kill()
+            await self._until_failed_over(f"SIGKILL of {broker_id}", broker_id, fault_at)
+
+    async def freeze_master(self, thaw_after_seconds: float) -> None:
+        """SIGSTOP the master, wait for the failover to end, and let it run on if it still exists.
+
+        A fenced master is dead by then. One that was not fenced wakes with its sockets full: the read-back at the end shows
+        whether it acknowledged anything that is gone.
+        """
+        with self._hold_master() as (held, broker_id):
+            fault_at = time.time()
+            held.freeze()
+            await self._until_failed_over(f"SIGSTOP of {broker_id}", broker_id, fault_at)
+            await asyncio.sleep(thaw_after_seconds)
+            self.doing = "thawed: it was alive" if held.thaw() else "the frozen process is dead: fenced"
+
+    @contextmanager
+    def _hold_master(self) -> Iterator[tuple[HeldProcess, int]]:
+        broker_id = self.group.master_id
+        if broker_id is None:
+            raise DemoTimeoutError(f"no master to strike; the record is {self.group.record}")
+        pid = self.container_pid(f"{self.group.name}-{broker_id}")
+        if pid is None:
+            raise DemoTimeoutError(f"the kubelet runs no container for pod {self.group.name}-{broker_id}")
+        with hold(pid) as held:
+            yield held, broker_id
+
+    async def _until_failed_over(self, fault: str, broker_id: int, fault_at_seconds: float) -> None:
+        self.doing = f"{fault}: failing over"
+        epoch_before = self.epochs[-1]
+        incident = await self._wait(
+            lambda: find_incident(self.incident_log, from_broker_id=broker_id, epoch_before=epoch_before)
+        )
+        steps = steps_since(incident, fault_at_seconds)
+        committed_at = fault_at_seconds + steps.get("committed", 0.0) / 1000
+        first = await self._wait(lambda: self.ledger.first_after(committed_at))
+        steps["first_ack"] = round((first.at_seconds - fault_at_seconds) * 1000, 1)
+        self.failovers.append(
+            DemoFailover(
+                fault=fault,
+                trigger=incident["trigger"],
+                from_broker_id=broker_id,
+                to_broker_id=incident.get("to"),
+                epoch=incident.get("epoch"),
+                outcome=incident["outcome"],
+                unfenced=incident["unfenced"],
+                steps_ms=dict(sorted(steps.items(), key=lambda step: step[1])),
+            )
+        )
+
+    async def watch(self, seconds: float) -> None:
+        """Go on showing the group."""
+        with suppress(DemoTimeoutError):
+            await self._wait(lambda: None, seconds)
+
+    async def _wait(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:
+        """The first true value of `condition`; raises DemoTimeoutError at the deadline, DemoProcessError when a process ends."""
+        deadline = time.monotonic() + (self.deadline_seconds if seconds is None else seconds)
+        while not (value := condition()):
+            self.processes.check()
+            self.screen.show(self.view())
+            if time.monotonic() > deadline:
+                raise DemoTimeoutError(f"{self.doing}: not within {self.deadline_seconds:.0f} s; {self._seen()}")
+            await asyncio.sleep(_POLL_SECONDS)
+        return value
+
+    def view(self) -> DemoView:
+        """What to show now."""
+        return DemoView(
+            members=self.group.members(),
+            master_epoch=self.group.master_epoch,
+            sync_state_set=self.group.sync_state_set,
+            acknowledged=len(self.ledger.acknowledgements),
+            per_second=self.ledger.rate_per_second(time.time()),
+            failovers=[FailoverRow(failover.fault, list(failover.steps_ms.items())) for failover in self.failovers],
+            doing=self.doing,
+        )
+
+    def _note_epoch(self) -> None:
+        if not self.epochs or self.epochs[-1] != self.group.master_epoch:
+            self.epochs.append(self.group.master_epoch)
+
+    def _seen(self) -> str:
+        return f"record {self.group.record}, conditions {self.group.status.get('conditions', [])}"
