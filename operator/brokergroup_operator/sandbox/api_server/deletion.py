@@ -1,0 +1,69 @@
+"""How an object leaves: preconditions, the grace period of pods, finalizers.
+
+As in k8s.io/apiserver/pkg/registry/rest/delete.go (BeforeDelete) and the pod strategy's CheckGracefulDelete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.sandbox.api_server.errors import GroupResource, conflict
+from brokergroup_operator.sandbox.api_server.json_values import JsonObject, shallow
+from brokergroup_operator.sandbox.api_server.metadata import timestamp
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.requests import Deletion
+    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+
+
+def check_preconditions(what: GroupResource, name: str, metadata: JsonObject, options: Deletion) -> None:
+    """409 unless the object is the one the caller means."""
+    for field, shown, wanted in (
+        ("uid", "UID", options.uid),
+        ("resourceVersion", "ResourceVersion", options.resource_version),
+    ):
+        if wanted is not None and metadata[field] != wanted:
+            why = f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {metadata[field]}"
+            raise conflict(what, name, why)
+
+
+def is_complete(metadata: JsonObject) -> bool:
+    """Whether an object marked for deletion has nothing left to wait for."""
+    return (
+        "deletionTimestamp" in metadata
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds", 0)
+    )
+
+
+def begin(resource: ResourceType, obj: JsonObject, options: Deletion, now_seconds: float) -> JsonObject | None:
+    """The object marked for deletion; None when it is marked already and this request asks for nothing sooner."""
+    grace = resource.behaviour.grace_period_seconds(obj, options.grace_period_seconds)
+    marked = shallow(obj)
+    meta = marked["metadata"]
+    _set_propagation(meta, options)
+    if "deletionTimestamp" in meta:
+        current = meta.get("deletionGracePeriodSeconds", 0)
+        if current == 0 or (grace >= current and options.grace_period_seconds is None) or grace >= current:
+            return None if meta == obj["metadata"] else marked
+    meta["deletionTimestamp"] = timestamp(now_seconds + grace)
+    meta["deletionGracePeriodSeconds"] = grace
+    if meta.get("generation", 0) > 0 and "deletionTimestamp" not in obj["metadata"]:
+        meta["generation"] += 1
+    return resource.behaviour.mark_deleted(marked)
+
+
+def _set_propagation(metadata: JsonObject, options: Deletion) -> None:
+    """The garbage collector's finalizers follow the caller's wish, or are left as they are."""
+    if not options.propagation:
+        return
+    wanted = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}.get(options.propagation)
+    kept = [name for name in metadata.get("finalizers") or () if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+    finalizers = kept + ([wanted] if wanted else [])
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)

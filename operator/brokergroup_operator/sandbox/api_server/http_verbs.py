@@ -1,0 +1,147 @@
+"""One function per HTTP verb: read the request, ask the store, shape the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from brokergroup_operator.sandbox.api_server import http_targets
+from brokergroup_operator.sandbox.api_server.errors import (
+    StatusError,
+    bad_request,
+    method_not_allowed,
+    unsupported_media_type,
+)
+from brokergroup_operator.sandbox.api_server.storage import Version, encode_json
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.http_targets import Target
+    from brokergroup_operator.sandbox.api_server.json_values import JsonObject
+    from brokergroup_operator.sandbox.api_server.requests import Write
+    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+    from brokergroup_operator.sandbox.api_server.store import ObjectStore, Page
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_BODY_TYPES = ("application/json", "application/yaml")
+_decode = msgspec.json.Decoder().decode
+
+
+def json_response(obj: Any, *, status: int = 200) -> web.Response:
+    return web.Response(body=encode_json(obj), status=status, content_type="application/json")
+
+
+def error_response(error: StatusError) -> web.Response:
+    return json_response(error.to_status(), status=error.code)
+
+
+def version_response(version: Version, write: Write) -> web.Response:
+    """The written object, with the store's warnings as `Warning` headers."""
+    response = web.Response(body=version.encoded, status=201 if write.created else 200, content_type="application/json")
+    for warning in write.warnings:
+        escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{escaped}"')
+    return response
+
+
+async def read_body(request: web.BaseRequest) -> Any:
+    """The decoded body, None if it is empty. YAML is accepted as kube-apiserver accepts it."""
+    raw = await request.read()
+    if not raw:
+        return None
+    if request.content_type.endswith("protobuf"):
+        raise unsupported_media_type(request.content_type, _BODY_TYPES)
+    if request.content_type.endswith("yaml") and not raw.lstrip().startswith(b"{"):
+        try:
+            return yaml.safe_load(raw)
+        except yaml.YAMLError as error:
+            raise bad_request(f"error converting YAML to JSON: {error}") from error
+    try:
+        return _decode(raw)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+
+
+async def read_object(request: web.BaseRequest) -> JsonObject:
+    body = await read_body(request)
+    if not isinstance(body, dict):
+        raise bad_request("the request body must be an object")
+    return body
+
+
+def list_body(resource: ResourceType, page: Page) -> bytes:
+    """A list whose items are the JSON that is kept with each version."""
+    meta: JsonObject = {"resourceVersion": str(page.resource_version)}
+    if page.continue_token:
+        meta["continue"] = page.continue_token
+        if page.remaining is not None:
+            meta["remainingItemCount"] = page.remaining
+    head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
+    items = b",".join([version.encoded for version in page.items])
+    return encode_json(head)[:-1] + b',"items":[' + items + b"]}"
+
+
+def read_page(store: ObjectStore, target: Target, request: web.BaseRequest) -> Page:
+    query = request.query
+    return store.list_objects(
+        target.resource,
+        http_targets.selection(target, query),
+        limit=http_targets.whole_number(query, "limit") or 0,
+        continue_token=query.get("continue", ""),
+    )
+
+
+async def create(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    write = http_targets.write_options(request.query, request.headers.get("User-Agent", ""))
+    body = await read_object(request)
+    if target.resource.namespaced and not target.namespace:
+        raise method_not_allowed()
+    version = store.create(target.resource, target.namespace, body, write)
+    return version_response(version, write)
+
+
+async def update(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    write = http_targets.write_options(request.query, request.headers.get("User-Agent", ""))
+    body = await read_object(request)
+    version = store.update(target.resource, target.namespace, target.name, body, write, subresource=target.subresource)
+    return version_response(version, write)
+
+
+async def patch(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    write = http_targets.write_options(request.query, request.headers.get("User-Agent", ""))
+    body = await read_body(request)
+    where = (target.resource, target.namespace, target.name)
+    match request.content_type:
+        case "application/json-patch+json":
+            version = store.patch_json(*where, body, write, subresource=target.subresource)
+        case "application/merge-patch+json":
+            version = store.patch_merge(*where, body, write, subresource=target.subresource)
+        case other:
+            raise unsupported_media_type(other, (JSON_PATCH, MERGE_PATCH))
+    return version_response(version, write)
+
+
+async def delete(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    body = await read_body(request)
+    options = http_targets.deletion_options(request.query, body if isinstance(body, dict) else {})
+    version, gone = store.delete(target.resource, target.namespace, target.name, options)
+    if not gone or target.resource.behaviour.returns_deleted_object:
+        return web.Response(body=version.encoded, content_type="application/json")
+    meta = version.obj["metadata"]
+    details = {**target.resource.group_resource.details(target.name), "uid": meta["uid"]}
+    return json_response(
+        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    )
+
+
+async def delete_collection(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    body = await read_body(request)
+    options = http_targets.deletion_options(request.query, body if isinstance(body, dict) else {})
+    page = read_page(store, target, request)
+    store.delete_collection(target.resource, http_targets.selection(target, request.query), options)
+    return web.Response(body=list_body(target.resource, page), content_type="application/json")

@@ -1,0 +1,47 @@
+"""What a caller may ask besides the object itself: the options of reads, writes, deletions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Propagation = Literal["", "Background", "Foreground", "Orphan"]
+FieldValidation = Literal["Ignore", "Warn", "Strict"]
+
+
+@dataclass
+class Write:
+    """Options of one create, update, patch or apply; the store puts its warnings here."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: FieldValidation = "Warn"
+    #: Server-side apply only: take over fields that other managers own.
+    force: bool = False
+    warnings: list[str] = field(default_factory=list)
+    #: Whether the object came into being by this request (201 instead of 200).
+    created: bool = False
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """metav1.DeleteOptions."""
+
+    grace_period_seconds: int | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    propagation: Propagation = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which objects of a collection: the part that list, watch and deletecollection share."""
+
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+EVERYTHING = Selection()
+PLAIN_DELETION = Deletion()

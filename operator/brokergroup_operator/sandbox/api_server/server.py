@@ -1,0 +1,205 @@
+"""HTTP in front of the object store: one handler for every path, on the loopback interface, without TLS.
+
+Started by `brokergroup sandbox`, by the demo and by tests. Several servers may live in one process; each has its own port
+and its own objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Protocol
+
+import yaml
+from aiohttp import web
+
+from brokergroup_operator.sandbox.api_server import discovery, http_targets, http_verbs
+from brokergroup_operator.sandbox.api_server.database import Database
+from brokergroup_operator.sandbox.api_server.errors import StatusError, method_not_allowed, no_such_path
+from brokergroup_operator.sandbox.api_server.http_watch import WatchStream, WatchWish
+from brokergroup_operator.sandbox.api_server.store import ObjectStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from brokergroup_operator.sandbox.api_server.http_targets import Target
+
+logger = logging.getLogger(__name__)
+
+
+class LogProvider(Protocol):
+    """Where container logs come from: the kubelet's files."""
+
+    def __call__(
+        self, namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool, /
+    ) -> AsyncIterator[bytes]: ...
+
+
+#: Called before each request; may raise StatusError to refuse it: tests make faults with it.
+RequestHook = Callable[[web.BaseRequest], None]
+
+
+class SandboxApiServer:
+    """The embedded Kubernetes API at `url`. `store` is the core, for whoever shares the process."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        database: Path | None = None,
+        log_provider: LogProvider | None = None,
+        store: ObjectStore | None = None,
+        bookmark_interval_seconds: float = 5.0,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._database = database
+        self._store = store
+        self.log_provider = log_provider
+        self.before_request: RequestHook | None = None
+        self._bookmark_interval_seconds = bookmark_interval_seconds
+        self._runner: web.ServerRunner | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def store(self) -> ObjectStore:
+        if self._store is None:
+            durable = Database(self._database) if self._database is not None else None
+            self._store = ObjectStore(durable=durable)
+        return self._store
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        self._stopping.clear()
+        _ = self.store
+        self._runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        logger.info("embedded Kubernetes API at %s", self.url)
+
+    async def stop(self) -> None:
+        """Ends running watches, then the listener, then the database; the store's objects stay in memory."""
+        self._stopping.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        if self._store is not None:
+            self._store.storage.close()
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """A kubeconfig with one context, for kubectl and every client."""
+        name = "brokergroup-sandbox"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": {}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+            "current-context": name,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(config))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert isinstance(request, web.BaseRequest)
+        try:
+            if self.before_request is not None:
+                self.before_request(request)
+            path = request.path.rstrip("/") or "/"
+            fixed = self._fixed_document(request, path)
+            if fixed is not None:
+                return fixed
+            return await self._answer_target(request, http_targets.find_target(self.store.registry, path))
+        except StatusError as error:
+            return http_verbs.error_response(error)
+
+    def _fixed_document(self, request: web.BaseRequest, path: str) -> web.Response | None:  # noqa: PLR0911  one per document
+        """Health, version and discovery: all that is not about objects."""
+        registry = self.store.registry
+        aggregated = _aggregated_version(request.headers.get("Accept", ""))
+        match path.split("/")[1:]:
+            case ["healthz" | "readyz" | "livez", *_]:
+                return web.Response(text="ok")
+            case ["version"]:
+                return http_verbs.json_response(discovery.VERSION)
+            case ["api" | "apis" as which] if aggregated:
+                groups = [name for name in registry.groups() if bool(name) == (which == "apis")]
+                response = http_verbs.json_response(discovery.aggregated(registry, groups, aggregated))
+                response.headers["Content-Type"] = (
+                    f"application/json;g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
+                )
+                return response
+            case ["api"]:
+                return http_verbs.json_response(discovery.core_versions(f"{self._host}:{self._port}"))
+            case ["apis"]:
+                return http_verbs.json_response(discovery.group_list(registry))
+            case ["api", version]:
+                return _document_or_404(discovery.resource_list(registry, "", version))
+            case ["apis", group]:
+                return _document_or_404(discovery.group(registry, group))
+            case ["apis", group, version]:
+                return _document_or_404(discovery.resource_list(registry, group, version))
+        return None
+
+    async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
+        store = self.store
+        match request.method:
+            case "GET" if not target.name or _asks_watch(request):
+                if _asks_watch(request):
+                    return await self._watch(request, target)
+                page = http_verbs.read_page(store, target, request)
+                body = http_verbs.list_body(target.resource, page)
+                return web.Response(body=body, content_type="application/json")
+            case "GET":
+                version = store.get(target.resource, target.namespace, target.name)
+                return web.Response(body=version.encoded, content_type="application/json")
+            case "POST":
+                return await http_verbs.create(store, target, request)
+            case "PUT" if target.name:
+                return await http_verbs.update(store, target, request)
+            case "PATCH" if target.name:
+                return await http_verbs.patch(store, target, request)
+            case "DELETE" if target.name:
+                return await http_verbs.delete(store, target, request)
+            case "DELETE":
+                return await http_verbs.delete_collection(store, target, request)
+        raise method_not_allowed()
+
+    async def _watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        stream = WatchStream(
+            self.store,
+            target,
+            WatchWish.read(request),
+            lambda version: version.encoded,
+            self._bookmark_interval_seconds,
+        )
+        return await stream.answer(request, self._stopping)
+
+
+def _asks_watch(request: web.BaseRequest) -> bool:
+    return http_targets.is_true(request.query.get("watch"))
+
+
+def _aggregated_version(accept: str) -> str:
+    """The aggregated discovery version that the client prefers, empty if it wants the old documents."""
+    for version in ("v2", "v2beta1"):
+        if f"v={version};as=APIGroupDiscoveryList" in accept:
+            return version
+    return ""
+
+
+def _document_or_404(document: dict[str, object] | None) -> web.Response:
+    if document is None:
+        raise no_such_path()
+    return http_verbs.json_response(document)

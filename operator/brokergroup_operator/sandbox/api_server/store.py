@@ -1,0 +1,347 @@
+"""The API without its sockets: every verb on every resource, each one an ordinary method call that commits or raises.
+
+A write goes fetch -> shape (patch, defaults, what the server owns) -> judge (validation) -> commit, without an await in
+between, so that there is nothing to interleave with. The clock, the randomness of generated names and uids are passed in:
+a simulation with its own clock and seed gets the same history twice.
+
+Semantics follow k8s.io/apiserver/pkg/registry/generic/registry/store.go and registry/rest.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.sandbox.api_server import deletion, metadata, patches
+from brokergroup_operator.sandbox.api_server.builtin_resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    builtin_resources,
+)
+from brokergroup_operator.sandbox.api_server.continuation import next_page_token, read_page_token
+from brokergroup_operator.sandbox.api_server.custom_resources import custom_resource_types
+from brokergroup_operator.sandbox.api_server.errors import (
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    invalid_object,
+    not_found,
+    stale_version,
+)
+from brokergroup_operator.sandbox.api_server.json_values import JsonObject, clone
+from brokergroup_operator.sandbox.api_server.registry import ResourceRegistry
+from brokergroup_operator.sandbox.api_server.requests import EVERYTHING, PLAIN_DELETION, Deletion, Selection, Write
+from brokergroup_operator.sandbox.api_server.selectors import selector_predicate
+from brokergroup_operator.sandbox.api_server.storage import Durable, Storage, Version, Watch
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+
+Shape = Callable[[JsonObject], JsonObject]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The answer to a list."""
+
+    items: list[Version]
+    resource_version: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+class ObjectStore:
+    """All objects of one embedded API. Objects handed out are shared with the store: read them, never change them."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        seed: int | None = None,
+        history_length: int = 2_000,
+        durable: Durable | None = None,
+    ) -> None:
+        self.clock = clock
+        self.registry = ResourceRegistry(builtin_resources())
+        self.storage = Storage(history_length=history_length, durable=durable)
+        self._random = random.Random(seed)  # noqa: S311  names and uids, nothing secret
+        for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
+            if self.storage.get(NAMESPACES.storage_key, ("", name)) is None:
+                self.create(NAMESPACES, "", {"metadata": {"name": name}})
+        for _, version in self.storage.all(CUSTOM_RESOURCE_DEFINITIONS.storage_key):
+            self._follow_definition(version.obj)
+
+    def resource(self, group: str, version: str, plural: str) -> ResourceType:
+        """The served resource of that name; LookupError where there is none."""
+        found = self.registry.find(group, version, plural)
+        if found is None:
+            raise LookupError(f"no served resource {plural} in {group or 'core'}/{version}")
+        return found
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def get(self, resource: ResourceType, namespace: str, name: str) -> Version:
+        version = self.storage.get(resource.storage_key, (namespace, name))
+        if version is None:
+            raise not_found(resource.group_resource, name)
+        return self.as_seen(resource, version)
+
+    def as_seen(self, resource: ResourceType, version: Version) -> Version:
+        """The version as this API version of the resource shows it."""
+        if resource.from_stored is None:
+            return version
+        return Version(resource.from_stored(version.obj), version.resource_version)
+
+    def list_objects(
+        self, resource: ResourceType, selection: Selection = EVERYTHING, *, limit: int = 0, continue_token: str = ""
+    ) -> Page:
+        predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
+        start, revision = ("", ""), self.storage.revision
+        if continue_token:
+            start, revision = read_page_token(continue_token)
+        items: list[Version] = []
+        last = start
+        found = self.storage.all(resource.storage_key, selection.namespace)
+        for position, (key, version) in enumerate(found):
+            if key <= start and continue_token:
+                continue
+            seen = self.as_seen(resource, version)
+            if predicate is not None and not predicate(seen.obj):
+                continue
+            if limit and len(items) == limit:
+                remaining = len(found) - position if predicate is None else None
+                return Page(items, revision, next_page_token(last, revision), remaining)
+            items.append(seen)
+            last = key
+        return Page(items, revision)
+
+    def watch(self, resource: ResourceType, selection: Selection = EVERYTHING, *, since: int) -> Watch:
+        """Changes after `since`; the versions in its events still have to pass `as_seen`."""
+        predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
+        if predicate is not None and resource.from_stored is not None:
+            inner, convert = predicate, resource.from_stored
+            predicate = lambda obj: inner(convert(obj))  # noqa: E731
+        return self.storage.watch(resource.storage_key, since=since, namespace=selection.namespace, predicate=predicate)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
+        write = write or Write()
+        obj = clone(body)
+        self._check_body(resource, obj, namespace, "", write)
+        new = obj["metadata"]
+        if resource.namespaced:
+            new["namespace"] = namespace
+            self._check_namespace(resource, namespace, new.get("name", ""))
+        metadata.prepare_create(new, uid=self._new_uid(), now_seconds=self.clock(), random_source=self._random)
+        name = str(new.get("name", ""))
+        if self.storage.get(resource.storage_key, (namespace, name)) is not None:
+            raise already_exists(resource.group_resource, name)
+        if resource.behaviour.counts_generation:
+            new["generation"] = 1
+        resource.behaviour.prepare_create(obj)
+        resource.behaviour.set_defaults(obj)
+        self._judge(resource, obj, None, "")
+        write.created = True
+        return self._commit(resource, (namespace, name), obj, write)
+
+    def update(
+        self,
+        resource: ResourceType,
+        namespace: str,
+        name: str,
+        body: JsonObject,
+        write: Write | None = None,
+        *,
+        subresource: str = "",
+    ) -> Version:
+        write = write or Write()
+        if not resource.behaviour.unconditional_update and not (body.get("metadata") or {}).get("resourceVersion"):
+            complaint = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(resource.group, resource.kind, name, [complaint])
+        return self._change(resource, (namespace, name), lambda _: clone(body), write, subresource)
+
+    def patch_json(
+        self, resource: ResourceType, namespace: str, name: str, operations: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        return self._change(
+            resource, (namespace, name), lambda old: patches.json_patch(old, operations), write, subresource
+        )
+
+    def patch_merge(
+        self, resource: ResourceType, namespace: str, name: str, patch: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        if not isinstance(patch, dict):
+            raise bad_request(f"a merge patch is an object, got {type(patch).__name__}")
+        return self._change(
+            resource, (namespace, name), lambda old: patches.merge_patch(old, patch), write, subresource
+        )
+
+    def _change(
+        self, resource: ResourceType, key: tuple[str, str], shape: Shape, write: Write, subresource: str
+    ) -> Version:
+        """One read-modify-write; `shape` gets the object as its author sees it and gives it back changed."""
+        namespace, name = key
+        current = self.get(resource, namespace, name)
+        new = shape(clone(current.obj))
+        self._check_body(resource, new, namespace, name, write)
+        old = current.obj
+        self._check_preconditions(resource, name, new["metadata"], old)
+        new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
+        metadata.prepare_update(new["metadata"], old["metadata"])
+        resource.behaviour.set_defaults(new)
+        if subresource == "status":
+            resource.behaviour.prepare_status_update(new, old)
+        else:
+            self._prepare_main_update(resource, new, old)
+        self._judge(resource, new, old, subresource)
+        return self._commit_change(resource, key, new, current, write)
+
+    def _prepare_main_update(self, resource: ResourceType, new: JsonObject, old: JsonObject) -> None:
+        if resource.has_status:
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = old["status"]
+        resource.behaviour.prepare_update(new, old)
+        if resource.behaviour.counts_generation and _content(new, resource) != _content(old, resource):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _commit_change(
+        self, resource: ResourceType, key: tuple[str, str], new: JsonObject, current: Version, write: Write
+    ) -> Version:
+        metadata.tidy(new["metadata"])
+        new["metadata"]["resourceVersion"] = current.obj["metadata"]["resourceVersion"]
+        if new == current.obj:
+            return current
+        if deletion.is_complete(new["metadata"]) and not write.dry_run:
+            self._commit(resource, key, new, write)
+            return self.remove_now(resource, key)
+        return self._commit(resource, key, new, write)
+
+    def _commit(self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write) -> Version:
+        metadata.tidy(obj["metadata"])
+        if write.dry_run:
+            return Version(obj, self.storage.revision)
+        stored = obj if resource.to_stored is None else resource.to_stored(obj)
+        version = self.as_seen(resource, self.storage.put(resource.storage_key, key, stored))
+        if resource is CUSTOM_RESOURCE_DEFINITIONS:
+            self._follow_definition(version.obj)
+        return version
+
+    def remove_now(self, resource: ResourceType, key: tuple[str, str]) -> Version:
+        """The end of an object: nothing holds it any more."""
+        version = self.as_seen(resource, self.storage.remove(resource.storage_key, key))
+        if resource is CUSTOM_RESOURCE_DEFINITIONS:
+            self._forget_definition(version.obj)
+        return version
+
+    # -- definitions of custom resources ---------------------------------------------------------------------------
+
+    def _follow_definition(self, definition: JsonObject) -> None:
+        spec = definition["spec"]
+        self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(definition))
+
+    def _forget_definition(self, definition: JsonObject) -> None:
+        """A definition takes its objects with it."""
+        spec = definition["spec"]
+        key = (spec["group"], spec["names"]["plural"])
+        for name, _ in self.storage.all(key):
+            self.storage.remove(key, name)
+        self.registry.replace_custom(*key, [])
+        self.storage.close_watches(key)
+
+    def delete(
+        self, resource: ResourceType, namespace: str, name: str, options: Deletion = PLAIN_DELETION
+    ) -> tuple[Version, bool]:
+        """The object as it is after the request, and whether it is gone (False: finalizers or a grace period hold it)."""
+        current = self.get(resource, namespace, name)
+        deletion.check_preconditions(resource.group_resource, name, current.obj["metadata"], options)
+        marked = deletion.begin(resource, current.obj, options, self.clock())
+        if marked is not None and deletion.is_complete(marked["metadata"]):
+            if options.dry_run:
+                return Version(marked, current.resource_version), True
+            return self.remove_now(resource, (namespace, name)), True
+        if marked is None or marked == current.obj:
+            return current, False
+        return self._commit(resource, (namespace, name), marked, Write(dry_run=options.dry_run)), False
+
+    def delete_collection(
+        self, resource: ResourceType, selection: Selection, options: Deletion = PLAIN_DELETION
+    ) -> list[Version]:
+        deleted = []
+        for version in self.list_objects(resource, selection).items:
+            meta = version.obj["metadata"]
+            deleted.append(self.delete(resource, meta.get("namespace", ""), meta["name"], options)[0])
+        return deleted
+
+    # -- the checks every write passes -----------------------------------------------------------------------------
+
+    def _check_body(self, resource: ResourceType, obj: JsonObject, namespace: str, name: str, write: Write) -> None:
+        if not isinstance(obj, dict):
+            raise bad_request(f"the body must be an object, got {type(obj).__name__}")
+        metadata.check_shape(obj, resource)
+        meta = obj["metadata"]
+        if resource.namespaced and meta.get("namespace", namespace) != namespace:
+            raise bad_request(
+                f"the namespace of the provided object does not match the namespace sent on the request"
+                f" ({meta['namespace']!r} and {namespace!r})"
+            )
+        if not resource.namespaced:
+            meta.pop("namespace", None)
+        if name and meta.get("name", name) != name:
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+        unknown = resource.behaviour.drop_unknown_fields(obj)
+        if unknown and write.field_validation == "Strict":
+            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+            raise bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}:'
+                f" strict decoding error: {listed}"
+            )
+        if write.field_validation == "Warn":
+            write.warnings.extend(f'unknown field "{path}"' for path in unknown)
+
+    def _check_namespace(self, resource: ResourceType, namespace: str, name: str) -> None:
+        found = self.storage.get(NAMESPACES.storage_key, ("", namespace))
+        if found is None:
+            raise not_found(NAMESPACES.group_resource, namespace)
+        if "deletionTimestamp" in found.obj["metadata"]:
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(resource.group_resource, name, why, [cause])
+
+    def _check_preconditions(self, resource: ResourceType, name: str, new: JsonObject, old: JsonObject) -> None:
+        wanted_uid = new.get("uid")
+        if wanted_uid and wanted_uid != old["metadata"]["uid"]:
+            why = (
+                f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {old['metadata']['uid']}"
+            )
+            raise conflict(resource.group_resource, name, why)
+        expected = new.get("resourceVersion")
+        if expected and expected != "0" and expected != old["metadata"]["resourceVersion"]:
+            raise stale_version(resource.group_resource, name)
+
+    def _judge(self, resource: ResourceType, new: JsonObject, old: JsonObject | None, subresource: str) -> None:
+        old_metadata = old["metadata"] if old is not None else None
+        errors = metadata.validate(new["metadata"], old_metadata, name_rule=resource.behaviour.name_rule)
+        errors += resource.behaviour.validate(new, old, subresource)
+        if errors:
+            raise invalid_object(resource.group, resource.kind, new["metadata"].get("name", ""), errors)
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+def _content(obj: JsonObject, resource: ResourceType) -> JsonObject:
+    """What generation counts changes of."""
+    left_out = ("metadata", "status") if resource.has_status else ("metadata",)
+    return {key: value for key, value in obj.items() if key not in left_out}
