@@ -65,13 +65,14 @@ def _panels() -> Iterator[dict[str, Any]]:
     yield _panel("Failovers", "timeseries",
                  [(f"sum by (broker_group, trigger, result) ({names.FAILOVERS_TOTAL}{_SELECT})",
                    "{{broker_group}} {{trigger}} {{result}}")])  # fmt: skip
-    phase = f"sum by (phase) ({names.FAILOVER_PHASE_SECONDS}_sum{_SELECT}) / sum by (phase) ({names.FAILOVER_PHASE_SECONDS}_count{_SELECT})"
+    phase = " / ".join(f"sum by (phase) ({names.FAILOVER_PHASE_SECONDS}_{part}{_SELECT})" for part in ("sum", "count"))
     yield _panel("Failover steps, mean since start", "bargauge", [(phase, "{{phase}}")], {"unit": "s"})
     yield _panel("Seconds without a writable master", "timeseries",
                  [(f"sum by (broker_group, cause) ({names.UNAVAILABLE_SECONDS_TOTAL}{_SELECT})", "{{broker_group}} {{cause}}")],
                  {"unit": "s"})  # fmt: skip
     yield _panel("Controller requests", "timeseries",
-                 [(f"sum by (request, code) (rate({names.REQUESTS_TOTAL}[1m]))", "{{request}} {{code}}")], {"unit": "reqps"})  # fmt: skip
+                 [(f"sum by (request, code) (rate({names.REQUESTS_TOTAL}[1m]))", "{{request}} {{code}}")],
+                 {"unit": "reqps"})  # fmt: skip
 
 
 def _panel(
