@@ -1,0 +1,162 @@
+"""The unmodified Java programs of RocketMQ: how each is started, and mqadmin as a command (`rocketmq-lab.md` §2 and §3)."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.real.parts import install
+from tests.real.parts.process import RealProcess, RealProcessError, accepts_connections, free_port, start
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DEMO_JAVA = REPOSITORY / "operator" / "brokergroup_operator" / "demo" / "java"
+PRODUCER_SOURCE = DEMO_JAVA / "NumberedProducer.java"
+QUIET = f"-Drmq.logback.configurationFile={DEMO_JAVA / 'logback-quiet.xml'}"
+MAIN_CLASSES = {
+    "broker": "org.apache.rocketmq.broker.BrokerStartup",
+    "controller": "org.apache.rocketmq.controller.ControllerStartup",
+    "mqadmin": "org.apache.rocketmq.tools.command.MQAdminStartup",
+    "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
+}
+NO_NAME_SERVER = "127.0.0.1:1"
+MQADMIN_DEADLINE_SECONDS = 90.0
+
+
+def java_command(program: str, folder: Path, *, heap: str = "256m", flags: tuple[str, ...] = ()) -> list[str]:
+    """The command up to the program's own arguments; everything it writes stays in `folder`."""
+    return [
+        *("java", f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m"),
+        *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
+        *("-cp", str(install.rocketmq_home() / "lib" / "*")),
+        *flags,
+        MAIN_CLASSES[program],
+    ]
+
+
+def write_properties(path: Path, properties: dict[str, str | int]) -> Path:
+    """A Java properties file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
+    return path
+
+
+@dataclass(frozen=True)
+class JavaProgram:
+    """A running NameServer, controller or broker."""
+
+    process: RealProcess
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def wait_until_listening(self, deadline_seconds: float = 90.0) -> JavaProgram:
+        self.process.wait_until(
+            lambda: accepts_connections(self.host, self.port),
+            what=f"listening on {self.address}",
+            deadline_seconds=deadline_seconds,
+        )
+        return self
+
+
+def start_name_server(folder: Path, *, host: str = "127.0.0.1") -> JavaProgram:
+    """A real NameServer on a free port."""
+    port = free_port(host)
+    config = write_properties(folder / "namesrv.conf", {"listenPort": port, "bindAddress": host})
+    command = [*java_command("namesrv", folder), "-c", str(config)]
+    return JavaProgram(start("namesrv", command, log=folder / "namesrv.log"), host, port)
+
+
+def start_controller(folder: Path, *, host: str = "127.0.0.1") -> JavaProgram:
+    """A real Java controller, alone: the peer that our own is compared with."""
+    port = free_port(host)
+    properties: dict[str, str | int] = {
+        "controllerDLegerGroup": "tests",
+        "controllerDLegerPeers": f"n0-{host}:{port}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(folder / "store"),
+        "mappedFileSize": 16777216,
+    }
+    config = write_properties(folder / "controller.conf", properties)
+    command = [*java_command("controller", folder), "-c", str(config)]
+    return JavaProgram(start("controller", command, log=folder / "controller.log"), host, port)
+
+
+def start_broker(
+    folder: Path, *, controller_address: str, name_server_address: str, host: str = "127.0.0.1", **extra: str | int
+) -> JavaProgram:
+    """A real broker in controller mode with its store in `folder`; started again there, it keeps its identity."""
+    port = free_port(host, neighbours=2)
+    properties: dict[str, str | int] = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": -1,
+        "brokerRole": "SLAVE",
+        "enableControllerMode": "true",
+        "controllerAddr": controller_address,
+        "namesrvAddr": name_server_address,
+        "brokerIP1": host,
+        "brokerIP2": host,
+        "listenPort": port,
+        "haListenPort": free_port(host),
+        "storePathRootDir": str(folder / "store"),
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+        "storePathEpochFile": str(folder / "store" / "epochFileCheckpoint"),
+        "storePathBrokerIdentity": str(folder / "store" / "brokerIdentity"),
+        "mappedFileSizeCommitLog": 67108864,
+        "haSendHeartbeatInterval": 1,
+        **extra,
+    }
+    config = write_properties(folder / "broker.conf", properties)
+    command = [*java_command("broker", folder, heap="512m"), "-c", str(config)]
+    return JavaProgram(start(folder.name, command, log=folder / "broker.log"), host, port)
+
+
+def start_producer(
+    folder: Path, *, name_server_address: str, topic: str, messages: int = 0, pause_ms: int = 10
+) -> tuple[subprocess.Popen[str], Path]:
+    """The Java client as a producer of numbered messages; its outcomes are lines of JSON in the file handed back.
+
+    Close its standard input to stop it: what is outstanding is still waited for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes = folder / "outcomes.jsonl"
+    options = {"name-server": name_server_address, "topic": topic, "messages": str(messages), "pause-ms": str(pause_ms)}
+    flat = [text for name, value in options.items() for text in (f"--{name}", value)]
+    with outcomes.open("wb") as output, (folder / "producer.log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *("java", "-Xmx256m", "-XX:+UseSerialGC", f"-Duser.home={folder}", QUIET),
+                *("-cp", str(install.rocketmq_home() / "lib" / "*"), str(PRODUCER_SOURCE), *flat),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=log,
+            text=True,
+        )
+    return process, outcomes
+
+
+def mqadmin(folder: Path, *arguments: str, name_server_address: str = NO_NAME_SERVER) -> str:
+    """Run the real mqadmin once and hand back what it printed; one that fails or says it failed is an error.
+
+    Without a NameServer's address mqadmin asks a host on the internet for one: so it always gets one, if need be a dead one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = (QUIET, f"-Drocketmq.namesrv.addr={name_server_address}")
+    done = subprocess.run(
+        [*java_command("mqadmin", folder, flags=flags), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=MQADMIN_DEADLINE_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0 or "Exception" in done.stdout + done.stderr:
+        raise RealProcessError(
+            f"mqadmin {' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        )
+    return done.stdout
