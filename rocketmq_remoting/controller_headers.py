@@ -1,0 +1,177 @@
+"""Headers of the controller's requests and answers, under Java's class names (controller-protocol.md §2).
+
+Defaults are those of the Java classes, because a request without a field is handled, not refused: text that Java leaves
+null is None, an elect request without names has empty ones, primitive booleans and the new epoch of 1001 are never absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, wire_name
+
+DEFAULT_HEARTBEAT_TIMEOUT_MS = 10_000
+"""What a controller assumes of a heartbeat that does not say (controller-protocol.md §2.8)."""
+LOWEST_ELECTION_PRIORITY = 2**31 - 1
+"""Lower wins; a broker without brokerElectionPriority has this (controller-protocol.md §2.8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSyncStateSetRequestHeader(ExtFieldsHeader):
+    """1001; body SyncStateSetBody with the *old* epoch (controller-protocol.md §5.1)."""
+
+    broker_name: str | None = None
+    master_broker_id: Int64 | None = None
+    master_epoch: Int32 | None = None
+    invoke_time: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSyncStateSetResponseHeader(ExtFieldsHeader):
+    """1001; errors carry 0."""
+
+    new_sync_state_set_epoch: Int32 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectMasterRequestHeader(ExtFieldsHeader):
+    """1002; ``designate_elect`` means: this broker id and no other (controller-protocol.md §5.2)."""
+
+    cluster_name: str = ""
+    broker_name: str = ""
+    broker_id: Int64 | None = None
+    designate_elect: bool = False
+    invoke_time: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectMasterResponseHeader(ExtFieldsHeader):
+    """1002, codes 0 and 2011; every other code carries an empty one."""
+
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader):
+    """1003 (controller-protocol.md §5.5)."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_id: Int64 | None = None
+    broker_address: str | None = None
+    invoke_time: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerToControllerResponseHeader(ExtFieldsHeader):
+    """1003; the four fields of the master only when there is one and it is alive."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetReplicaInfoRequestHeader(ExtFieldsHeader):
+    """1004."""
+
+    broker_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetReplicaInfoResponseHeader(ExtFieldsHeader):
+    """1004; the epoch of the SyncStateSet is in the body only. A broker throws without ``master_epoch`` (§7.3)."""
+
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMetaDataResponseHeader(ExtFieldsHeader):
+    """1005; an absent leader address means "ask the next controller" (controller-protocol.md §2.4)."""
+
+    group: str | None = None
+    controller_leader_id: str | None = None
+    controller_leader_address: str | None = None
+    is_leader: bool = False
+    peers: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
+    """904 (controller-protocol.md §2.8). To a NameServer only the first three fields mean anything."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_addr: str | None = None
+    broker_id: Int64 | None = None
+    epoch: Int32 = -1
+    max_offset: Int64 = -1
+    confirm_offset: Int64 = -1
+    heartbeat_timeout_ms: Int64 = field(
+        default=DEFAULT_HEARTBEAT_TIMEOUT_MS, metadata=wire_name("heartbeatTimeoutMills")
+    )
+    election_priority: Int32 = LOWEST_ELECTION_PRIORITY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
+    """1008, controller to broker; body SyncStateSetBody, without which the broker fails (controller-protocol.md §2.9)."""
+
+    master_address: str | None = None
+    master_broker_id: Int64 | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanBrokerDataRequestHeader(ExtFieldsHeader):
+    """1011; ids separated by ``;``, ignored when living brokers are cleaned too (controller-protocol.md §5.6)."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+    invoke_time: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetNextBrokerIdRequestHeader(ExtFieldsHeader):
+    """1012."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetNextBrokerIdResponseHeader(ExtFieldsHeader):
+    """1012."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    next_broker_id: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyBrokerIdRequestHeader(ExtFieldsHeader):
+    """1013; the check code is ``host:port;milliseconds`` (controller-protocol.md §5.4)."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    applied_broker_id: Int64 | None = None
+    register_check_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyBrokerIdResponseHeader(ExtFieldsHeader):
+    """1013; also on refusal."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None

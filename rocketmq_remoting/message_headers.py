@@ -1,0 +1,199 @@
+"""Headers of the requests a producer or consumer sends to a broker (ha-and-deployment.md D.2).
+
+A send travels under full names (code 10) or one-letter names (310, 320): :func:`decode_send_header` reads either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, wire_name
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.command import RemotingCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessageRequestHeader(ExtFieldsHeader):
+    """10; body = body of the message. ``properties`` in the stored form ``k\\x01v\\x02...``."""
+
+    producer_group: str | None = None
+    topic: str | None = None
+    default_topic: str | None = None
+    default_topic_queue_nums: Int32 | None = None
+    queue_id: Int32 | None = None
+    sys_flag: Int32 | None = None
+    born_timestamp: Int64 | None = None
+    flag: Int32 | None = None
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+    batch: bool | None = None
+    broker_name: str | None = field(default=None, metadata=wire_name("bname"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessageRequestHeaderV2(ExtFieldsHeader):
+    """310 and 320: the same under one-letter names; 320 says ``batch`` and its body holds several messages."""
+
+    producer_group: str | None = field(default=None, metadata=wire_name("a"))
+    topic: str | None = field(default=None, metadata=wire_name("b"))
+    default_topic: str | None = field(default=None, metadata=wire_name("c"))
+    default_topic_queue_nums: Int32 | None = field(default=None, metadata=wire_name("d"))
+    queue_id: Int32 | None = field(default=None, metadata=wire_name("e"))
+    sys_flag: Int32 | None = field(default=None, metadata=wire_name("f"))
+    born_timestamp: Int64 | None = field(default=None, metadata=wire_name("g"))
+    flag: Int32 | None = field(default=None, metadata=wire_name("h"))
+    properties: str | None = field(default=None, metadata=wire_name("i"))
+    reconsume_times: Int32 | None = field(default=None, metadata=wire_name("j"))
+    unit_mode: bool | None = field(default=None, metadata=wire_name("k"))
+    max_reconsume_times: Int32 | None = field(default=None, metadata=wire_name("l"))
+    batch: bool | None = field(default=None, metadata=wire_name("m"))
+    broker_name: str | None = field(default=None, metadata=wire_name("n"))
+
+
+def decode_send_header(command: RemotingCommand) -> SendMessageRequestHeader | SendMessageRequestHeaderV2:
+    """The header of a send request, 10 or 310 or 320; both classes have the same fields."""
+    if command.code == RequestCode.SEND_MESSAGE:
+        return SendMessageRequestHeader.decode(command.ext_fields)
+    return SendMessageRequestHeaderV2.decode(command.ext_fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessageResponseHeader(ExtFieldsHeader):
+    """10, 310, 320."""
+
+    msg_id: str | None = None
+    queue_id: Int32 | None = None
+    queue_offset: Int64 | None = None
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageRequestHeader(ExtFieldsHeader):
+    """11 and 361. Bits of ``sys_flag``: 1 commit offset, 2 suspend, 4 subscription included, 8 class filter, 16 lite."""
+
+    consumer_group: str | None = None
+    topic: str | None = None
+    queue_id: Int32 | None = None
+    queue_offset: Int64 | None = None
+    max_msg_nums: Int32 | None = None
+    sys_flag: Int32 | None = None
+    commit_offset: Int64 | None = None
+    suspend_timeout_ms: Int64 | None = field(default=None, metadata=wire_name("suspendTimeoutMillis"))
+    subscription: str | None = None
+    sub_version: Int64 | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageResponseHeader(ExtFieldsHeader):
+    """11 and 361; body = records one after the other (message_record.py)."""
+
+    suggest_which_broker_id: Int64 | None = None
+    next_begin_offset: Int64 | None = None
+    min_offset: Int64 | None = None
+    max_offset: Int64 | None = None
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMaxOffsetRequestHeader(ExtFieldsHeader):
+    """30; ``committed`` is true by default in Java."""
+
+    topic: str | None = None
+    queue_id: Int32 | None = None
+    committed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMinOffsetRequestHeader(ExtFieldsHeader):
+    """31."""
+
+    topic: str | None = None
+    queue_id: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffsetRequestHeader(ExtFieldsHeader):
+    """29."""
+
+    topic: str | None = None
+    queue_id: Int32 | None = None
+    timestamp: Int64 | None = None
+    boundary_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewMessageRequestHeader(ExtFieldsHeader):
+    """33; ``offset`` is a physical offset of the commit log."""
+
+    topic: str | None = None
+    offset: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumerOffsetRequestHeader(ExtFieldsHeader):
+    """14."""
+
+    consumer_group: str | None = None
+    topic: str | None = None
+    queue_id: Int32 | None = None
+    set_zero_if_not_found: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumerOffsetRequestHeader(ExtFieldsHeader):
+    """15."""
+
+    consumer_group: str | None = None
+    topic: str | None = None
+    queue_id: Int32 | None = None
+    commit_offset: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetResponseHeader(ExtFieldsHeader):
+    """14, 29, 30 and 31 answer with one offset."""
+
+    offset: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterClientRequestHeader(ExtFieldsHeader):
+    """35."""
+
+    client_id: str | None = field(default=None, metadata=wire_name("clientID"))
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerListByGroupRequestHeader(ExtFieldsHeader):
+    """38."""
+
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicRequestHeader(ExtFieldsHeader):
+    """17. ``perm`` bits: 4 read, 2 write, 1 inherit."""
+
+    topic: str | None = None
+    default_topic: str | None = None
+    read_queue_nums: Int32 | None = None
+    write_queue_nums: Int32 | None = None
+    perm: Int32 | None = None
+    topic_filter_type: str | None = None
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
