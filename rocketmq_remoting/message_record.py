@@ -26,7 +26,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB, two bytes of topic length
@@ -162,6 +162,7 @@ def inspect_entry(
     (properties_length,) = _SHORT.unpack_from(data, properties_at)
     if properties_length < 0 or properties_at + 2 + properties_length != position + total:
         raise CorruptRecordError(f"record at offset {physical_offset}: its parts do not add up to its {total} bytes")
+    _check_tail(data, topic_at, properties_at, position + total, physical_offset)
     if check_crc and zlib.crc32(data[body_at : body_at + body_length]) & 0x7FFFFFFF != head[2]:
         raise CorruptRecordError(f"record at offset {physical_offset}: the body's CRC is wrong")
     topic = _topic_text(bytes(data[topic_at:properties_at]))
@@ -176,6 +177,12 @@ def _check_claims(total: int, magic: int, available: int, physical_offset: int) 
         raise CorruptRecordError(f"record at offset {physical_offset}: size {total} is below {_SMALLEST_RECORD_BYTES}")
     if total > available:
         raise IncompleteRecordError(f"record at offset {physical_offset}: {available} of {total} bytes are there")
+
+
+def _check_tail(data: bytes | memoryview, topic_at: int, properties_at: int, end: int, physical_offset: int) -> None:
+    """Notice a record whose last bytes were never written: zeros after a body that is whole."""
+    if topic_at == properties_at or data[properties_at - 1] == 0 or (end > properties_at + 2 and data[end - 1] == 0):
+        raise CorruptRecordError(f"record at offset {physical_offset}: topic or properties end in zeros")
 
 
 def _body_position(sys_flag: int) -> int:
@@ -243,8 +250,8 @@ def encode_record(  # noqa: PLR0913 - one keyword per field of the record
 ) -> bytes:
     """One record; the IPv6 bits of ``sys_flag`` are set from the hosts, v2 is chosen for topics above 127 bytes."""
     topic_raw = topic.encode()
-    if len(topic_raw) > MAX_TOPIC_BYTES_V2:
-        raise MessageRecordError(f"topic of {len(topic_raw)} bytes, at most {MAX_TOPIC_BYTES_V2} fit a record")
+    if not 0 < len(topic_raw) <= MAX_TOPIC_BYTES_V2:
+        raise MessageRecordError(f"topic of {len(topic_raw)} bytes, a record takes 1 to {MAX_TOPIC_BYTES_V2}")
     if len(properties) > MAX_PROPERTIES_BYTES:
         raise MessageRecordError(f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES_BYTES} fit a record")
     born_ip, store_ip = _packed_ip(born_host.ip), _packed_ip(store_host.ip)
@@ -356,45 +363,3 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 def offset_message_id(store_host: Host, physical_offset: int) -> str:
     """``msgId`` of a send answer: IP, port and physical offset, upper-case hex (C.4)."""
     return (_packed_ip(store_host.ip) + struct.pack(">iq", store_host.port, physical_offset)).hex().upper()
-
-
-class BatchedMessage(NamedTuple):
-    """One message of a SEND_BATCH_MESSAGE body."""
-
-    flag: int
-    body: bytes
-    properties: bytes
-
-
-_BATCH_HEAD = struct.Struct(">iiiii")
-
-
-def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """The body of request 320: total 4, magic 4, CRC 4, flag 4, body length 4, body, properties length 2, properties."""
-    parts: list[bytes] = []
-    for message in messages:
-        total = _BATCH_HEAD.size + len(message.body) + 2 + len(message.properties)
-        parts.append(_BATCH_HEAD.pack(total, 0, 0, message.flag, len(message.body)))
-        parts += (message.body, _SHORT.pack(len(message.properties)), message.properties)
-    return b"".join(parts)
-
-
-def decode_batch(data: bytes) -> list[BatchedMessage]:
-    """The messages of a SEND_BATCH_MESSAGE body (``ha-and-deployment.md`` D.2)."""
-    messages: list[BatchedMessage] = []
-    position = 0
-    while position < len(data):
-        if position + _BATCH_HEAD.size + 2 > len(data):
-            raise CorruptRecordError(f"batch of {len(data)} bytes ends inside the message at {position}")
-        total, _, _, flag, body_length = _BATCH_HEAD.unpack_from(data, position)
-        body_at = position + _BATCH_HEAD.size
-        properties_at = body_at + body_length
-        if body_length < 0 or properties_at + 2 > len(data):
-            raise CorruptRecordError(f"batch message at {position}: a body of {body_length} bytes does not fit")
-        (properties_length,) = _SHORT.unpack_from(data, properties_at)
-        end = properties_at + 2 + properties_length
-        if properties_length < 0 or end > len(data) or end != position + total:
-            raise CorruptRecordError(f"batch message at {position}: its parts do not add up to its {total} bytes")
-        messages.append(BatchedMessage(flag, data[body_at:properties_at], data[properties_at + 2 : end]))
-        position = end
-    return messages

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_remoting import message_batch as mb
 from rocketmq_remoting import message_record as mr
 
 RECORDED = Path(__file__).parent / "recordings" / "ha_frames.jsonl"
@@ -171,10 +172,10 @@ def test_properties_refuse_the_separators() -> None:
 
 
 def test_batches_round_trip_and_refuse_torn_bytes() -> None:
-    batch = [mr.BatchedMessage(1, b"a", b"k\x01v\x02"), mr.BatchedMessage(0, b"", b"")]
-    raw = mr.encode_batch(batch)
-    assert mr.decode_batch(raw) == batch
+    batch = [mb.BatchedMessage(1, b"a", b"k\x01v\x02"), mb.BatchedMessage(0, b"", b"")]
+    raw = mb.encode_batch(batch)
+    assert mb.decode_batch(raw) == batch
     whole = {0, 22 + 1 + 4}
     for length in set(range(len(raw))) - whole:
         with pytest.raises(mr.CorruptRecordError):
-            mr.decode_batch(raw[:length])
+            mb.decode_batch(raw[:length])

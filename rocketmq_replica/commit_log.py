@@ -1,0 +1,300 @@
+"""The commit log: one endless row of bytes in files of one fixed size (``ha-and-deployment.md`` C.2).
+
+Files carry their start offset as 20 digits and are as long as ``mappedFileSizeCommitLog`` from birth, zeros being "no data yet".
+A record never crosses files: the rest of a file is a blank. All replicas of a group hold the same bytes at the same offsets.
+
+Two things are done more strictly than in Java:
+
+* *Truncation really cuts.* The bytes from the cut on are zeroed and fsynced, later files are deleted. Java only moves its
+  pointers, and a crash brings the cut bytes back to life (upstream #10666).
+* *Recovery reads every record*, checks CRC, lengths and physical offset, and cuts at the first bad one.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.message_record import (
+    BLANK_HEADER_BYTES,
+    EntryKind,
+    LogEntry,
+    MessageRecordError,
+    encode_blank,
+    inspect_entry,
+)
+from rocketmq_replica.durable_files import StoreFileError, sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_ZEROS = bytes(1 << 20)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What recovery found: where valid data ends, and why something was cut there (empty: nothing was)."""
+
+    end_offset: int
+    reason: str = ""
+
+
+@dataclass
+class _LogFile:
+    start_offset: int
+    path: Path
+    descriptor: int
+
+
+class CommitLog:
+    """Append, read, truncate, recover; knows records only while recovering."""
+
+    def __init__(self, folder: Path, *, file_size_bytes: int) -> None:
+        """Open the files there are; call ``recover`` before anything else."""
+        self._folder = folder
+        self._file_size = file_size_bytes
+        self._files: list[_LogFile] = []
+        self._dirty: set[int] = set()
+        self.max_offset = 0
+        self.flushed_offset = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._open_files()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def file_size_bytes(self) -> int:
+        """The one size of all files."""
+        return self._file_size
+
+    @property
+    def min_offset(self) -> int:
+        """Where the oldest file begins."""
+        return self._files[0].start_offset if self._files else self.max_offset
+
+    def space_left_in_file(self) -> int:
+        """Bytes between the end of the log and the end of its file; a whole file if the next byte opens one."""
+        return self._file_size - self.max_offset % self._file_size
+
+    def append(self, data: bytes) -> None:
+        """Write at the end; may span files, because replicated bytes are only bytes."""
+        view = memoryview(data)
+        while view:
+            part = view[: self.space_left_in_file()]
+            file = self._file_for_append()
+            _write_at(file.descriptor, part, self.max_offset - file.start_offset)
+            self._dirty.add(file.descriptor)
+            self.max_offset += len(part)
+            view = view[len(part) :]
+
+    def fill_file(self) -> None:
+        """End this file with a blank; the zeros behind its header are already there."""
+        space = self.space_left_in_file()
+        file = self._file_for_append()
+        _write_at(
+            file.descriptor, memoryview(encode_blank(space))[:BLANK_HEADER_BYTES], self.max_offset - file.start_offset
+        )
+        self._dirty.add(file.descriptor)
+        self.max_offset += space
+
+    def start_at(self, offset: int) -> None:
+        """Let an empty log begin at a file-aligned offset: a new slave of a master whose old files are gone."""
+        if self._files or self.max_offset:
+            raise StoreFileError(f"{self._folder}: holds data up to {self.max_offset}, cannot begin at {offset}")
+        if offset % self._file_size:
+            raise StoreFileError(
+                f"{self._folder}: cannot begin at {offset}, which is no multiple of mappedFileSizeCommitLog={self._file_size}"
+            )
+        self.max_offset = offset
+        self.flushed_offset = offset
+
+    def read(self, offset: int, limit_bytes: int) -> bytes:
+        """Bytes from ``offset`` on, at most ``limit_bytes``, never past the end or out of the file of ``offset``."""
+        file = self._file_of(offset)
+        if file is None or offset >= self.max_offset:
+            return b""
+        position = offset - file.start_offset
+        length = min(limit_bytes, self._file_size - position, self.max_offset - offset)
+        return os.pread(file.descriptor, length, position)
+
+    def truncate(self, offset: int) -> None:
+        """Make ``offset`` the durable end of the log."""
+        if offset >= self.max_offset:
+            return
+        while self._files and self._files[-1].start_offset > offset:
+            self._delete(self._files.pop())
+        sync_folder(self._folder)
+        if self._files:
+            file = self._files[-1]
+            _zero_from(file.descriptor, offset - file.start_offset, self._file_size)
+            os.fsync(file.descriptor)
+            self._dirty.discard(file.descriptor)
+        self.max_offset = offset
+        self.flushed_offset = min(self.flushed_offset, offset)
+
+    def dirty_descriptors(self) -> list[int]:
+        """Duplicates of the descriptors that need a flush, for a thread to fsync and close."""
+        duplicates = [os.dup(descriptor) for descriptor in self._dirty]
+        self._dirty.clear()
+        return duplicates
+
+    def flush(self) -> None:
+        """Make everything appended so far durable, here and now."""
+        target = self.max_offset
+        sync_and_close(self.dirty_descriptors())
+        self.flushed_offset = max(self.flushed_offset, target)
+
+    def close(self) -> None:
+        """Close the files; flush first if the data matters."""
+        for file in self._files:
+            os.close(file.descriptor)
+        self._files.clear()
+        self._dirty.clear()
+
+    def recover(self, on_record: Callable[[int, LogEntry], None]) -> Recovery:
+        """Read every record from the oldest file on and cut at the first thing that is none."""
+        recovery = self._scan(on_record)
+        self.max_offset = self._files[-1].start_offset + self._file_size if self._files else recovery.end_offset
+        leftover = recovery.end_offset < self.max_offset and self._has_data_from(recovery.end_offset)
+        if leftover:
+            self.truncate(recovery.end_offset)
+        self.max_offset = recovery.end_offset
+        self.flushed_offset = recovery.end_offset
+        if leftover and not recovery.reason:
+            return Recovery(recovery.end_offset, f"offset {recovery.end_offset}: data after zeros")
+        return recovery
+
+    def _scan(self, on_record: Callable[[int, LogEntry], None]) -> Recovery:
+        for file in self._files:
+            with mmap.mmap(file.descriptor, self._file_size, prot=mmap.PROT_READ) as mapped:
+                view = memoryview(mapped)
+                try:
+                    end, reason = self._scan_file(view, file.start_offset, on_record)
+                finally:
+                    view.release()
+            if reason or end < file.start_offset + self._file_size:
+                return Recovery(end, reason)
+        return Recovery(self._files[-1].start_offset + self._file_size if self._files else 0)
+
+    def _scan_file(self, view: memoryview, start: int, on_record: Callable[[int, LogEntry], None]) -> tuple[int, str]:
+        position = 0
+        while position < self._file_size:
+            offset = start + position
+            try:
+                entry = inspect_entry(view, position, self._file_size, physical_offset=offset)
+            except MessageRecordError as error:
+                return offset, str(error)
+            if entry.kind is EntryKind.END:
+                return offset, ""
+            if entry.kind is EntryKind.BLANK:
+                if entry.size_bytes != self._file_size - position:
+                    return offset, f"blank at offset {offset} does not reach the end of its file"
+                break
+            on_record(offset, entry)
+            position += entry.size_bytes
+        return start + self._file_size, ""
+
+    def _has_data_from(self, offset: int) -> bool:
+        file = self._file_of(offset)
+        if file is None or file is not self._files[-1]:
+            return True
+        return _has_nonzero(file.descriptor, offset - file.start_offset, self._file_size)
+
+    def _open_files(self) -> None:
+        paths = sorted(path for path in self._folder.iterdir() if len(path.name) == 20 and path.name.isdigit())
+        for path in paths:
+            start = int(path.name)
+            file = _LogFile(start, path, os.open(path, os.O_RDWR))
+            self._files.append(file)
+            self._check_file(file, is_last=path is paths[-1])
+
+    def _check_file(self, file: _LogFile, *, is_last: bool) -> None:
+        size = os.fstat(file.descriptor).st_size
+        if size == 0 and is_last:  # the process ended between creating the file and giving it its size
+            os.ftruncate(file.descriptor, self._file_size)
+            size = self._file_size
+        if size != self._file_size:
+            raise StoreFileError(f"{file.path}: has {size} bytes, mappedFileSizeCommitLog says {self._file_size}")
+        expected = self._files[-2].start_offset + self._file_size if len(self._files) > 1 else file.start_offset
+        if file.start_offset != expected or file.start_offset % self._file_size:
+            raise StoreFileError(f"{file.path}: a file that starts at {expected} was expected here")
+
+    def _file_of(self, offset: int) -> _LogFile | None:
+        if not self._files:
+            return None
+        index = (offset - self._files[0].start_offset) // self._file_size
+        return self._files[index] if 0 <= index < len(self._files) else None
+
+    def _file_for_append(self) -> _LogFile:
+        file = self._file_of(self.max_offset)
+        if file is not None:
+            return file
+        start = self.max_offset - self.max_offset % self._file_size
+        path = self._folder / f"{start:020d}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        file = _LogFile(start, path, descriptor)
+        self._files.append(file)
+        os.ftruncate(descriptor, self._file_size)
+        sync_folder(self._folder)
+        return file
+
+    def _delete(self, file: _LogFile) -> None:
+        self._dirty.discard(file.descriptor)
+        os.close(file.descriptor)
+        file.path.unlink()
+
+
+def sync_and_close(descriptors: list[int]) -> None:
+    """The thread's half of a flush."""
+    try:
+        for descriptor in descriptors:
+            os.fdatasync(descriptor)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _write_at(descriptor: int, data: memoryview, position: int) -> None:
+    written = os.pwrite(descriptor, data, position)
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], position + written)
+
+
+def _extents(descriptor: int, start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of ``start … end`` that are not holes of the file."""
+    extents = []
+    position = start
+    while position < end:
+        try:
+            data_at = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+                break
+            raise
+        if data_at >= end:
+            break
+        hole_at = min(os.lseek(descriptor, data_at, os.SEEK_HOLE), end)
+        extents.append((data_at, hole_at))
+        position = hole_at
+    return extents
+
+
+def _zero_from(descriptor: int, start: int, end: int) -> None:
+    for data_at, hole_at in _extents(descriptor, start, end):
+        for position in range(data_at, hole_at, len(_ZEROS)):
+            _write_at(descriptor, memoryview(_ZEROS)[: min(len(_ZEROS), hole_at - position)], position)
+
+
+def _has_nonzero(descriptor: int, start: int, end: int) -> bool:
+    for data_at, hole_at in _extents(descriptor, start, end):
+        for position in range(data_at, hole_at, len(_ZEROS)):
+            chunk = os.pread(descriptor, min(len(_ZEROS), hole_at - position), position)
+            if chunk.strip(b"\0"):
+                return True
+    return False

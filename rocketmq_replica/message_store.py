@@ -1,0 +1,314 @@
+"""The store of one replica: commit log, consume queue index, epoch history and confirm offset kept consistent with each other.
+
+Everything above it (roles, replication, requests) changes the log through these few methods, so that the index always covers
+exactly the whole records of the log, no epoch begins beyond its end, and the confirm offset never lies above it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketmq_remoting.message_record import (
+    BLANK_HEADER_BYTES,
+    SYS_FLAG_TRANSACTION_MASK,
+    SYS_FLAG_TRANSACTION_PREPARED,
+    SYS_FLAG_TRANSACTION_ROLLBACK,
+    EntryKind,
+    Host,
+    IncompleteRecordError,
+    LogEntry,
+    encode_record,
+    inspect_entry,
+    offset_message_id,
+    record_size_bytes,
+)
+from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from rocketmq_replica.commit_log import CommitLog, Recovery, sync_and_close
+from rocketmq_replica.consume_queues import ConsumeQueues
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.epoch_file import load_epochs, save_epochs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HIDDEN_FROM_CONSUMERS = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
+
+
+@dataclass(frozen=True)
+class StorePaths:
+    """Where Java keeps what (``ha-and-deployment.md`` A.13)."""
+
+    root: Path
+    commit_log: Path
+    epoch_file: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint file."""
+        return self.root / "checkpoint"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that may use this store."""
+        return self.root / "lock"
+
+
+@dataclass(frozen=True)
+class NewMessage:
+    """What a producer sent, before it has a place in the log."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_timestamp_ms: int
+    born_host: Host
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+
+
+class Stored(NamedTuple):
+    """Where a message went. It is acknowledged once replicas hold the log up to ``end_offset``."""
+
+    message_id: str
+    queue_offset: int
+    physical_offset: int
+    end_offset: int
+
+
+class MessageTooLargeError(ValueError):
+    """The record does not fit any file of the log."""
+
+
+class MessageStore:
+    """One store, owned by one process."""
+
+    def __init__(self, paths: StorePaths, *, file_size_bytes: int, store_host: Host) -> None:
+        """Lock the store, read and repair it; ``recovery`` tells what was cut."""
+        self._paths = paths
+        self._store_host = store_host
+        paths.root.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock_store(paths.lock)
+        self.queues = ConsumeQueues()
+        self._indexed_offset = 0
+        self._unindexed = bytearray()
+        try:
+            self.log = CommitLog(paths.commit_log, file_size_bytes=file_size_bytes)
+            try:
+                self.recovery = self._recover()
+            except BaseException:
+                self.log.close()
+                raise
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def max_offset(self) -> int:
+        """The end of the log, which on a slave may lie inside a record."""
+        return self.log.max_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """What the whole SyncStateSet holds, as far as this replica knows; consumers see nothing above it."""
+        return self._confirm_offset
+
+    @confirm_offset.setter
+    def confirm_offset(self, offset: int) -> None:
+        self._confirm_offset = min(offset, self.log.max_offset)
+
+    def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
+        """Append a message as the master."""
+        topic_raw_length = len(message.topic.encode())
+        size = record_size_bytes(
+            body_bytes=len(message.body),
+            topic_bytes=topic_raw_length,
+            properties_bytes=len(message.properties),
+            sys_flag=message.sys_flag | (0x30 if ":" in message.born_host.ip + self._store_host.ip else 0),
+        )
+        if size + BLANK_HEADER_BYTES > self.log.file_size_bytes:
+            raise MessageTooLargeError(f"a record of {size} bytes, log files have {self.log.file_size_bytes}")
+        if size + BLANK_HEADER_BYTES > self.log.space_left_in_file():
+            self.log.fill_file()
+        queue = self.queues.queue(message.topic, message.queue_id)
+        physical_offset, queue_offset = self.log.max_offset, queue.next_offset
+        record = encode_record(
+            topic=message.topic,
+            body=message.body,
+            queue_id=message.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_timestamp_ms=store_timestamp_ms,
+            store_host=self._store_host,
+            properties=message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times,
+        )
+        self.log.append(record)
+        queue.add(queue_offset, physical_offset, len(record), store_timestamp_ms)
+        self._indexed_offset = self.log.max_offset
+        message_id = offset_message_id(self._store_host, physical_offset)
+        return Stored(message_id, queue_offset, physical_offset, self.log.max_offset)
+
+    def append_replicated(self, offset: int, data: bytes) -> None:
+        """Append a master's bytes as a slave: checked record by record first, so that nothing bad is ever written."""
+        if self.log.max_offset == 0 and offset != 0:
+            self.log.start_at(offset)
+            self._indexed_offset = offset
+        if offset != self.log.max_offset:
+            raise StoreFileError(f"bytes for offset {offset} arrived, the log ends at {self.log.max_offset}")
+        self._unindexed += data
+        try:
+            entries = self._whole_entries()
+        except BaseException:
+            del self._unindexed[len(self._unindexed) - len(data) :]
+            raise
+        self.log.append(data)
+        self._index(entries)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
+        self.log.truncate(offset)
+        self.queues.drop_from(offset)
+        self._unindexed.clear()
+        self._indexed_offset = min(self._indexed_offset, offset)
+        self._unindexed += self._read_all(self._indexed_offset)
+        self.confirm_offset = self._confirm_offset
+        if self.epochs.drop_from_offset(offset):
+            self.save_epochs()
+
+    def cut_to_whole_record(self) -> int:
+        """Drop a half record from the end, as every new master must before it opens its epoch (A.10)."""
+        if self._indexed_offset < self.log.max_offset:
+            self.log.truncate(self._indexed_offset)
+            self._unindexed.clear()
+            self.confirm_offset = self._confirm_offset
+        return self.log.max_offset
+
+    def is_record_boundary(self, offset: int) -> bool:
+        """True where a record, a blank, or the end of the log begins; reads and checks what stands there."""
+        if offset >= self.log.max_offset:
+            return offset == self.log.max_offset
+        head = self.log.read(offset, BLANK_HEADER_BYTES)
+        size = int.from_bytes(head[:4], "big", signed=True)
+        data = self._read_all(offset, limit_bytes=max(size, BLANK_HEADER_BYTES))
+        try:
+            inspect_entry(data, 0, len(data), physical_offset=offset)
+        except IncompleteRecordError:
+            return offset == self._indexed_offset
+        except ValueError:
+            return False
+        return True
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Open a master's epoch at the end of the log, durably; an epoch of the same number or later is forgotten first."""
+        self.log.flush()
+        self.epochs.drop_from_epoch(epoch)
+        if not self.epochs.append(epoch, self.log.max_offset):
+            raise StoreFileError(f"epoch {epoch} cannot begin at {self.log.max_offset} after {self.epochs.last}")
+        self.save_epochs()
+
+    def note_epoch(self, epoch: int, start_offset: int) -> None:
+        """Remember, as a slave, the epoch a frame is labelled with (A.4, step 2)."""
+        if self.epochs.append(epoch, start_offset):
+            self.save_epochs()
+
+    def save_epochs(self) -> None:
+        """Make the epoch history durable."""
+        save_epochs(self._paths.epoch_file, self.epochs)
+
+    def save_checkpoint(self) -> None:
+        """Make the confirm offset survive a restart."""
+        save_checkpoint(self._paths.checkpoint, Checkpoint(confirm_offset=self._confirm_offset))
+
+    def flush(self) -> None:
+        """Make the log durable, here and now."""
+        self.log.flush()
+
+    def begin_flush(self) -> tuple[int, list[int]]:
+        """For a flush in a thread: the offset it will make durable, and what to hand to ``sync_and_close`` there."""
+        return self.log.max_offset, self.log.dirty_descriptors()
+
+    def flushed(self, offset: int) -> None:
+        """The thread is done."""
+        self.log.flushed_offset = max(self.log.flushed_offset, min(offset, self.log.max_offset))
+
+    def close(self) -> None:
+        """Flush and save all, release the store."""
+        self.log.flush()
+        self.save_checkpoint()
+        self.log.close()
+        os.close(self._lock)
+
+    def _recover(self) -> Recovery:
+        recovery = self.log.recover(self._index_one)
+        self._indexed_offset = recovery.end_offset
+        self.epochs = load_epochs(self._paths.epoch_file)
+        if self.epochs.drop_beyond_offset(recovery.end_offset):
+            self.save_epochs()
+        self._confirm_offset = min(
+            max(load_checkpoint(self._paths.checkpoint).confirm_offset, self.log.min_offset), recovery.end_offset
+        )
+        return recovery
+
+    def _whole_entries(self) -> list[tuple[int, LogEntry]]:
+        """Take every complete entry off the front of the unindexed bytes."""
+        entries: list[tuple[int, LogEntry]] = []
+        position, end = 0, len(self._unindexed)
+        with memoryview(self._unindexed) as view:
+            while position < end:
+                offset = self._indexed_offset + position
+                try:
+                    entry = inspect_entry(view, position, end, physical_offset=offset)
+                except IncompleteRecordError:
+                    break
+                if entry.kind is EntryKind.END:
+                    raise StoreFileError(f"the master sent zeros at offset {offset} where a record was expected")
+                if position + entry.size_bytes > end:
+                    break
+                entries.append((offset, entry))
+                position += entry.size_bytes
+        return entries
+
+    def _index(self, entries: list[tuple[int, LogEntry]]) -> None:
+        taken = 0
+        for offset, entry in entries:
+            taken += entry.size_bytes
+            if entry.kind is EntryKind.RECORD:
+                self._index_one(offset, entry)
+        del self._unindexed[:taken]
+        self._indexed_offset += taken
+
+    def _index_one(self, offset: int, entry: LogEntry) -> None:
+        if entry.sys_flag & SYS_FLAG_TRANSACTION_MASK in _HIDDEN_FROM_CONSUMERS:
+            return
+        queue = self.queues.queue(entry.topic, entry.queue_id)
+        queue.add(entry.queue_offset, offset, entry.size_bytes, entry.store_timestamp_ms)
+
+    def _read_all(self, offset: int, *, limit_bytes: int | None = None) -> bytes:
+        end = self.log.max_offset if limit_bytes is None else min(self.log.max_offset, offset + limit_bytes)
+        parts = []
+        while offset < end and (part := self.log.read(offset, end - offset)):
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+
+def _lock_store(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StoreFileError(f"{path}: another process uses this store") from error
+    return descriptor
+
+
+__all__ = ["MessageStore", "MessageTooLargeError", "NewMessage", "StorePaths", "Stored", "sync_and_close"]

@@ -1,0 +1,108 @@
+"""The link to the master, seen by a slave: a protocol machine without sockets or clock (``ha-and-deployment.md`` A.4, A.7, H).
+
+Connected, it introduces itself; the answer tells the master's history, the local log is cut to the consistent point, and the
+first acknowledgement goes out at once (a Java slave waits up to five seconds with it). Then bytes are appended as they come.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from rocketmq_replica.consistent_point import DivergedLogError, consistent_point
+from rocketmq_replica.ha_frames import (
+    Acknowledgement,
+    HaFrameError,
+    Handshake,
+    HandshakeAnswer,
+    MasterFrameReader,
+    Transfer,
+)
+
+if TYPE_CHECKING:
+    from rocketmq_replica.message_store import MessageStore
+
+
+class SlaveLinkState(enum.Enum):
+    """Where the conversation stands."""
+
+    HANDSHAKE = enum.auto()
+    TRANSFER = enum.auto()
+
+
+class SlaveLink:
+    """The state of one connection to a master; applies what it is told to ``store``."""
+
+    def __init__(self, store: MessageStore, *, handshake: Handshake, now_seconds: float) -> None:
+        """A fresh connection."""
+        self._store = store
+        self._handshake = handshake
+        self._reader = MasterFrameReader()
+        self._labelled_epoch = -1
+        self._last_sent_seconds = now_seconds
+        self.state = SlaveLinkState.HANDSHAKE
+        self.last_read_seconds = now_seconds
+        self.truncated_from: int | None = None
+
+    def introduction(self) -> bytes:
+        """What to send first, in one write."""
+        return self._handshake.encode()
+
+    def receive(self, data: bytes, *, now_seconds: float) -> bytes:
+        """Apply the master's bytes; returns the acknowledgement to send, if any.
+
+        Raises HaFrameError (reconnect) or DivergedLogError (this replica cannot follow that master).
+        """
+        self.last_read_seconds = now_seconds
+        answer = b""
+        before = self._store.max_offset
+        for frame in self._reader.feed(data):
+            if isinstance(frame, HandshakeAnswer):
+                self._align(frame)
+                answer = self._acknowledge(now_seconds)
+                before = self._store.max_offset
+            else:
+                self._apply(frame)
+        return self._acknowledge(now_seconds) if self._store.max_offset != before else answer
+
+    def keepalive(self, *, now_seconds: float, interval_seconds: float) -> bytes:
+        """Repeat the acknowledgement when nothing was said for ``interval_seconds``."""
+        if self.state is not SlaveLinkState.TRANSFER or now_seconds - self._last_sent_seconds < interval_seconds:
+            return b""
+        return self._acknowledge(now_seconds)
+
+    def _acknowledge(self, now_seconds: float) -> bytes:
+        self._last_sent_seconds = now_seconds
+        return Acknowledgement(self._store.max_offset).encode()
+
+    def _align(self, answer: HandshakeAnswer) -> None:
+        if self.state is not SlaveLinkState.HANDSHAKE:
+            raise HaFrameError("a second handshake answer on one connection")
+        store = self._store
+        point = consistent_point(
+            local=store.epochs.entries,
+            master=answer.epochs,
+            local_max_offset=store.max_offset,
+            master_max_offset=answer.max_offset,
+            local_confirm_offset=store.confirm_offset,
+        )
+        if point < store.max_offset:
+            if not store.is_record_boundary(point):
+                raise DivergedLogError(f"the consistent point {point} is no record boundary of this log")
+            self.truncated_from = store.max_offset
+            store.truncate(point)
+        self.state = SlaveLinkState.TRANSFER
+
+    def _apply(self, frame: Transfer) -> None:
+        if self.state is not SlaveLinkState.TRANSFER:
+            raise HaFrameError("a transfer before the handshake answer")
+        store = self._store
+        empty_log = store.max_offset == 0
+        if frame.offset != store.max_offset and not empty_log:
+            raise HaFrameError(f"bytes for offset {frame.offset}, this log ends at {store.max_offset}")
+        if frame.epoch != self._labelled_epoch:
+            self._labelled_epoch = frame.epoch
+            store.note_epoch(frame.epoch, frame.epoch_start_offset)
+        if frame.body:
+            store.append_replicated(frame.offset, frame.body)
+        store.confirm_offset = frame.confirm_offset

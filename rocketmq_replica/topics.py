@@ -1,0 +1,156 @@
+"""Topics of this replica: made on first use, kept in ``config/topics.json`` as Java writes it.
+
+Creating a topic also moves the data version, which tells the NameServer to read the topics anew (``ha-and-deployment.md`` D.3).
+A slave needs no copy of the master's file to take over: the log it replicates names every topic that holds a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_replica.durable_files import StoreFileError, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+PERMISSION_READ = 4
+PERMISSION_WRITE = 2
+DEFAULT_TOPIC = "TBW102"
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+MAX_TOPIC_CHARACTERS = 127
+MAX_RETRY_TOPIC_CHARACTERS = 255
+RETRY_PREFIX = "%RETRY%"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What clients must know of a topic."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    permission: int = PERMISSION_READ | PERMISSION_WRITE
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's TopicConfig."""
+        return {
+            "topicName": self.name,
+            "readQueueNums": self.read_queues,
+            "writeQueueNums": self.write_queues,
+            "perm": self.permission,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            "attributes": {},
+        }
+
+
+class InvalidTopicError(ValueError):
+    """The name cannot be a topic's."""
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopicError unless Java accepts the name."""
+    limit = MAX_RETRY_TOPIC_CHARACTERS if name.startswith(RETRY_PREFIX) else MAX_TOPIC_CHARACTERS
+    if not 0 < len(name) <= limit:
+        raise InvalidTopicError(f"topic of {len(name)} characters, expected 1 to {limit}")
+    if not _NAME.fullmatch(name):
+        raise InvalidTopicError(f"topic {name[:50]!r}, expected letters, digits and %|_- only")
+
+
+class Topics:
+    """The table, its data version, and its file."""
+
+    def __init__(self, path: Path, *, system_topics: Iterable[str], queue_count: int, now_ms: int) -> None:
+        """Load the file, if there is one, and add the topics every broker has."""
+        self._path = path
+        self._default_queue_count = queue_count
+        self._topics: dict[str, Topic] = {}
+        self.state_version = 0
+        self.counter = 1
+        self.timestamp_ms = now_ms
+        self._load()
+        for name in (DEFAULT_TOPIC, *system_topics):
+            self._topics.setdefault(name, Topic(name, queue_count if name == DEFAULT_TOPIC else 1, queue_count, 7))
+
+    def find(self, name: str) -> Topic | None:
+        """The topic, if it exists."""
+        return self._topics.get(name)
+
+    def all(self) -> list[Topic]:
+        """Every topic."""
+        return list(self._topics.values())
+
+    def create(self, name: str, *, queue_count: int | None, now_ms: int) -> Topic:
+        """Make a topic and remember it."""
+        check_topic_name(name)
+        count = self._default_queue_count if queue_count is None else queue_count
+        topic = self._topics[name] = Topic(name, count, count)
+        self.changed(now_ms=now_ms)
+        self.save()
+        return topic
+
+    def adopt(self, queues: Iterable[tuple[str, int]], *, now_ms: int) -> None:
+        """Make sure every queue found in the log belongs to a topic."""
+        wanted: dict[str, int] = {}
+        for name, queue_id in queues:
+            wanted[name] = max(wanted.get(name, 0), queue_id + 1)
+        missing = {name: count for name, count in wanted.items() if self._too_small(name, count)}
+        for name, count in missing.items():
+            enough = max(count, self._default_queue_count)
+            self._topics[name] = Topic(name, enough, enough)
+        if missing:
+            self.changed(now_ms=now_ms)
+            self.save()
+
+    def replace_all(self, topics: Iterable[Topic], *, now_ms: int) -> None:
+        """Take the master's table."""
+        table = {topic.name: topic for topic in topics}
+        if table and table != self._topics:
+            self._topics = table
+            self.changed(now_ms=now_ms)
+            self.save()
+
+    def changed(self, *, now_ms: int) -> None:
+        """Move the data version."""
+        self.counter += 1
+        self.timestamp_ms = now_ms
+
+    def data_version(self) -> dict[str, int]:
+        """Java's DataVersion; the state version is the master epoch, by which a NameServer tells two masters apart."""
+        return {"stateVersion": self.state_version, "timestamp": self.timestamp_ms, "counter": self.counter}
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's TopicConfigSerializeWrapper."""
+        return {
+            "topicConfigTable": {topic.name: topic.to_json() for topic in self._topics.values()},
+            "dataVersion": self.data_version(),
+        }
+
+    def save(self) -> None:
+        """Make the table durable."""
+        replace_file(self._path, json.dumps(self.to_json(), separators=(",", ":")).encode())
+
+    def _too_small(self, name: str, queue_count: int) -> bool:
+        topic = self._topics.get(name)
+        return topic is None or topic.read_queues < queue_count
+
+    def _load(self) -> None:
+        if not self._path.exists():
+            return
+        try:
+            self._topics = {topic.name: topic for topic in topics_from_json(json.loads(self._path.read_bytes()))}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreFileError(f"{self._path}: is no topic table: {error}") from error
+
+
+def topics_from_json(document: dict[str, Any]) -> list[Topic]:
+    """The topics of Java's TopicConfigSerializeWrapper."""
+    return [
+        Topic(name, int(entry["readQueueNums"]), int(entry["writeQueueNums"]), int(entry["perm"]))
+        for name, entry in document["topicConfigTable"].items()
+    ]
