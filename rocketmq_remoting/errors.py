@@ -6,6 +6,7 @@ The type carries the caller's policy:
   answer (controller-protocol.md §1.1).
 * :class:`CommandEncodeError`: our own command does not fit the wire. A bug or an oversized value on our side; nothing was
   sent and the connection stays usable.
+* :class:`BodyError`: the frame was good, its body is not what the code promises. The connection stays usable.
 * :class:`RemotingConnectError`: there is no connection, so the request was surely not sent. Safe to repeat elsewhere.
 * :class:`RemotingTimeoutError`, :class:`RemotingConnectionLostError`: the request may have been executed. Ask before
   repeating anything that is not idempotent.
@@ -52,3 +53,7 @@ class RemotingTimeoutError(RemotingError):
 
 class RemotingConnectionLostError(RemotingError):
     """The connection closed between request and answer. The peer may have executed the request."""
+
+
+class BodyError(RemotingError):
+    """The body of a good frame is not what its code promises. Java answers such a request with code 1, so may we."""
