@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.sandbox.api_server.definition_rules import definition_errors
 from brokergroup_operator.sandbox.api_server.json_values import clone, field_at
 from brokergroup_operator.sandbox.api_server.resource_types import Behaviour
 
 if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.errors import FieldError
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 
@@ -112,6 +114,9 @@ class DefinitionBehaviour(GenerationBehaviour):
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         self._accept(new, old["metadata"]["creationTimestamp"])
+
+    def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:  # noqa: ARG002
+        return definition_errors(new, old)
 
     def _accept(self, obj: JsonObject, since: str) -> None:
         spec = obj.get("spec") or {}

@@ -8,9 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.sandbox.api_server.resource_types import Behaviour, ResourceType, ScalePaths
+from brokergroup_operator.sandbox.api_server.structural_schema import NOT_CHECKED, SchemaNode, is_blocking
 
 if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.errors import FieldError
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
+
+
+_UNTOUCHED = ("apiVersion", "kind", "metadata")
 
 
 class CustomBehaviour(Behaviour):
@@ -18,6 +23,61 @@ class CustomBehaviour(Behaviour):
 
     counts_generation = True
     unconditional_update = False
+
+    def __init__(self, schema: SchemaNode, *, has_status: bool) -> None:
+        self._schema = schema
+        self._has_status = has_status
+
+    def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
+        unknown: list[str] = []
+        content = self._content(obj)
+        self._schema.prune(content, "", unknown)
+        for name in [name for name in obj if name not in _UNTOUCHED and name not in content]:
+            del obj[name]
+        return unknown
+
+    def set_defaults(self, obj: JsonObject) -> None:
+        self._schema.set_defaults(obj)
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """What a client says about the status of a new object does not count."""
+        if self._has_status:
+            obj.pop("status", None)
+
+    def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
+        errors: list[FieldError] = []
+        if subresource == "status":
+            # The rest is as it was stored, possibly under an older schema: it is not this writer's doing.
+            self._schema.validate(self._content(new), self._content(old or {}), "", errors)
+        else:
+            self._schema.validate(self._content(new), self._content(old) if old else None, "", errors)
+        if not self._schema.has_rules:
+            return errors
+        if is_blocking(errors):
+            return [*errors, NOT_CHECKED]
+        self._schema.judge(new, old, "", errors)
+        return errors
+
+    def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        node = self._schema.at(path)
+        if node is None or node.list_type == "atomic":
+            return None
+        return node.list_map_keys
+
+    def is_atomic_map(self, path: tuple[str, ...]) -> bool:
+        node = self._schema.at(path)
+        return node is not None and node.map_type == "atomic"
+
+    @staticmethod
+    def _content(obj: JsonObject) -> JsonObject:
+        return {name: value for name, value in obj.items() if name not in _UNTOUCHED}
+
+
+def _schema_of(version: JsonObject) -> SchemaNode:
+    schema = dict((version.get("schema") or {}).get("openAPIV3Schema") or {})
+    properties = schema.get("properties") or {}
+    schema["properties"] = {name: child for name, child in properties.items() if name not in _UNTOUCHED}
+    return SchemaNode(schema)
 
 
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
@@ -42,7 +102,7 @@ def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
         selectable_fields=frozenset(
             entry["jsonPath"].removeprefix(".") for entry in version.get("selectableFields") or ()
         ),
-        behaviour=CustomBehaviour(),
+        behaviour=CustomBehaviour(_schema_of(version), has_status="status" in subresources),
         custom=True,
         served=version.get("served", True),
     )

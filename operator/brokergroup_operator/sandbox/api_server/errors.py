@@ -45,10 +45,10 @@ class FieldError:
         return f"{shown}: {self.detail}" if self.detail else shown
 
     def to_cause(self) -> JsonObject:
-        return {"reason": _CAUSE_REASONS[self.kind], "message": self.message, "field": self.field}
+        return {"reason": _CAUSE_REASONS[self.kind], "message": self.message, "field": self.field or "<nil>"}
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
+        return f"{self.field or '<nil>'}: {self.message}"
 
 
 def required(field: str, detail: str = "") -> FieldError:
