@@ -113,7 +113,9 @@ def choose_first_master(electorate: Electorate, *, caller: int | None, designate
         return _choose_on_empty_disks(electorate, electable, caller=caller)
     unheard = [broker_id for broker_id in record.replicas if broker_id not in live or not live[broker_id].has_reported]
     reason = (
-        f"{draw_ids(with_data)} hold data" if with_data else f"the group had masters up to epoch {record.master_epoch}"
+        f"there is data on {draw_ids(with_data)}"
+        if with_data
+        else f"the group had masters up to epoch {record.master_epoch}"
     )
     if unheard and not electorate.settings.unclean_election_allowed:
         return Choice(broker_id=None, why=f"first election: {reason}, so {draw_ids(unheard)} must be heard first")

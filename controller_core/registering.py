@@ -46,7 +46,8 @@ def register_broker(
         answer=_answer(after, request, live),
         events=events,
         record=after,
-        why=f"{replica.broker_id}{lost} is at {request.broker_address}",
+        why=f"{replica.broker_id} is at {request.broker_address}"
+        + (", and the process that was master is gone: nobody is, until an election" if lost else ""),
     )
 
 

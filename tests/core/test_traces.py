@@ -1,0 +1,55 @@
+"""Every trace under `traces/` happens exactly as it is written, and every deviation from Java is named where it occurs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.core.trace_language import Block, TraceError, TraceRunner, read_trace
+
+TRACES = sorted((Path(__file__).parent / "traces").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_trace_happens_as_written(path: Path) -> None:
+    runner = TraceRunner()
+    for block in read_trace(path):
+        drawn = runner.run(block.command)
+        where = f"{path.name}:{block.line}: {block.command}"
+        assert drawn == block.expected, where
+        _check_against_java(block, drawn, where)
+
+
+def _check_against_java(block: Block, drawn: str, where: str) -> None:
+    if block.java is None:
+        assert not block.names_a_deviation, f"{where}: names a deviation, but not what Java answers"
+        return
+    same = drawn.splitlines()[0] == block.java
+    if block.names_a_deviation:
+        assert not same, f"{where}: is said to deviate, but answers as Java does"
+    else:
+        assert same, f"{where}: answers {drawn.splitlines()[0]!r}, Java {block.java!r}, and no rule is named"
+
+
+def test_the_golden_vectors_are_all_there() -> None:
+    """The trace can not be thinned out unseen: §14 has this many requests that reach the core."""
+    golden = next(path for path in TRACES if path.stem == "golden_vectors")
+    assert sum(block.java is not None for block in read_trace(golden)) == GOLDEN_REQUESTS
+
+
+def test_an_unreadable_trace_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.txt"
+    path.write_text("1012\nwhy: forgot the line\n")
+    with pytest.raises(TraceError, match=r"broken.txt:2: expected ----"):
+        read_trace(path)
+
+
+def test_a_wrong_drawing_and_an_unnamed_deviation_are_noticed() -> None:
+    unnamed = Block(line=1, comment="", command="1012", java="0 nextBrokerId=7", expected="")
+    with pytest.raises(AssertionError, match="no rule is named"):
+        _check_against_java(unnamed, "0 nextBrokerId=1", "here")
+    needless = Block(line=1, comment="deviates, rule 4", command="1012", java="0 nextBrokerId=1", expected="")
+    with pytest.raises(AssertionError, match="answers as Java does"):
+        _check_against_java(needless, "0 nextBrokerId=1", "here")
+
+
+GOLDEN_REQUESTS = 42

@@ -1,0 +1,301 @@
+"""Data-driven traces in the style of etcd-io/raft: text files that read as prose and are compared as drawings.
+
+A trace is a list of blocks. A block is comment lines, a command, optionally what Java answered, `----`, and the expected
+drawing up to an empty line:
+
+    # Nothing is reserved by asking.
+    1012
+    java: 0 clusterName=cl brokerName=bn nextBrokerId=1
+    ----
+    0 clusterName=cl brokerName=bn nextBrokerId=1
+    why: 1 is next
+
+Requests are named by their code (`reserve` is ours). After a request the drawing is: code and answer, the remark, the reason, and
+the record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `settings
+key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java is), `new` (forget everything).
+
+Where a block says what Java answered, the answer must be the same, or the block's comment must say `deviates, rule <n>` (or
+`deviates, §<section>` for a Java bug the protocol reference lists); a named deviation that is none fails as well.
+
+To write the drawings anew after a wanted change: `python -m tests.core.trace_language tests/core/traces/*.txt`, then read the diff.
+"""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
+from controller_core.events import apply_events
+from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
+from controller_core.requests import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    GetNextBrokerId,
+    GetReplicaInfo,
+    GetSyncStateData,
+    RegisterBroker,
+    Request,
+    ReserveBrokerId,
+)
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+
+DEVIATION = re.compile(r"deviates, (rule \d|§\d)")
+
+
+class TraceError(ValueError):
+    """A trace that can not be read: the message names file, line and what was expected."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One command and what is expected of it."""
+
+    line: int
+    comment: str
+    command: str
+    java: str | None
+    expected: str
+
+    @property
+    def names_a_deviation(self) -> bool:
+        return DEVIATION.search(self.comment) is not None
+
+
+@dataclass
+class TraceRunner:
+    """The world of one trace: a record, the live table, the settings."""
+
+    record: BrokerGroupRecord | None = None
+    live: dict[int, LiveReplica] = field(default_factory=dict)
+    settings: ControllerSettings = field(default_factory=ControllerSettings)
+    previous: BrokerGroupRecord | None = None
+
+    def run(self, command: str) -> str:  # noqa: PLR0911 - a table of commands
+        """Carry out a command and draw the outcome."""
+        verb, *words = command.split()
+        arguments = dict(word.split("=", maxsplit=1) for word in words)
+        match verb:
+            case "new":
+                self.__init__()  # type: ignore[misc]
+                return "ok"
+            case "undo":
+                self.record = self.previous
+                return self._draw_record()
+            case "record":
+                return self._draw_record()
+            case "settings":
+                return self._change_settings(arguments)
+            case "heartbeat":
+                return self._heartbeat(arguments)
+            case "silent":
+                del self.live[int(arguments["id"])]
+                return self._draw_live()
+        return self._step(_read_request(verb, arguments))
+
+    def _step(self, request: Request) -> str:
+        decision = step(self.record, request, self.live, self.settings)
+        assert apply_events(self.record, decision.events) == decision.record
+        self.previous = self.record
+        lines = [f"{int(decision.code)} {draw_answer(decision)}".rstrip()]
+        if decision.remark is not None:
+            lines.append(f"remark: {decision.remark}")
+        lines.append(f"why: {decision.why}")
+        self.record = decision.record
+        if decision.changed:
+            lines.append(self._draw_record())
+        return "\n".join(lines)
+
+    def _heartbeat(self, arguments: dict[str, str]) -> str:
+        broker_id = int(arguments["id"])
+        self.live[broker_id] = LiveReplica(
+            broker_id=broker_id,
+            epoch=int(arguments.get("epoch", "-1")),
+            max_offset=int(arguments.get("maxOffset", "-1")),
+            election_priority=int(arguments.get("priority", DEFAULT_ELECTION_PRIORITY)),
+        )
+        return self._draw_live()
+
+    def _change_settings(self, arguments: dict[str, str]) -> str:
+        readers = {
+            "unclean_election_allowed": lambda text: text == "true",
+            "shrink_floor": lambda text: text == "true",
+            "min_in_sync_replicas": int,
+            "never_elect": _read_ids,
+            "election_priorities": lambda text: {
+                int(k): int(v) for k, v in (p.split(":") for p in text.split(",") if p)
+            },
+        }
+        changes = {name: readers[name](text) for name, text in arguments.items()}
+        self.settings = dataclasses.replace(self.settings, **changes)
+        return "ok"
+
+    def _draw_live(self) -> str:
+        drawn = [f"{one.broker_id}(epoch {one.epoch}, offset {one.max_offset})" for one in self.live.values()]
+        return f"alive: {', '.join(sorted(drawn)) or 'nobody'}"
+
+    def _draw_record(self) -> str:
+        return "no record" if self.record is None else self.record.describe()
+
+
+def _read_ids(text: str) -> frozenset[int]:
+    return frozenset(int(part) for part in text.split(",") if part)
+
+
+def _read_int(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911 - a table of requests
+    """Read a request; a field that is not given is what Java has when the wire leaves it out."""
+    given = arguments.get
+    cluster, name = given("cluster", "cl"), given("name", "bn")
+    match verb:
+        case "1012":
+            return GetNextBrokerId(
+                cluster_name=cluster, broker_name=None if name == "null" else name, requester=given("requester")
+            )
+        case "1013":
+            return ApplyBrokerId(
+                cluster_name=cluster,
+                broker_name=name,
+                applied_broker_id=_read_int(given("id")),
+                register_check_code=given("check"),
+                requester=given("requester"),
+            )
+        case "1003":
+            return RegisterBroker(
+                cluster_name=cluster,
+                broker_name=name,
+                broker_id=_read_int(given("id")),
+                broker_address=given("address"),
+            )
+        case "1002":
+            return ElectMaster(
+                cluster_name=cluster,
+                broker_name=name,
+                broker_id=_read_int(given("id")),
+                designate_elect=given("designate") == "true",
+                passed_over=_read_ids(given("passedOver", "")),
+            )
+        case "1001":
+            return AlterSyncStateSet(
+                broker_name=name,
+                master_broker_id=_read_int(given("master")),
+                master_epoch=_read_int(given("epoch")),
+                sync_state_set=_read_ids(given("set", "")),
+                sync_state_set_epoch=int(given("setEpoch", "0")),
+            )
+        case "1004":
+            return GetReplicaInfo(broker_name=None if name == "null" else name)
+        case "1006":
+            return GetSyncStateData(broker_name=name)
+        case "1011":
+            return CleanBrokerData(
+                cluster_name=cluster,
+                broker_name=name,
+                broker_controller_ids_to_clean=given("ids"),
+                is_clean_living_broker=given("living") == "true",
+            )
+        case "reserve":
+            return ReserveBrokerId(
+                cluster_name=cluster, broker_name=name, reserved_for=given("for", ""), broker_id=_read_int(given("id"))
+            )
+    raise TraceError(
+        f"command {verb!r}, expected a request code or one of heartbeat, silent, settings, record, undo, new"
+    )
+
+
+def draw_answer(decision: Decision) -> str:
+    """Draw the answer's fields by their wire names; what Java leaves out is left out."""
+    if isinstance(decision.answer, GetSyncStateDataAnswer) and not decision.answer.known:
+        return "left out of the table"
+    values = [(one.name, getattr(decision.answer, one.name)) for one in dataclasses.fields(decision.answer)]
+    values = [(name, value) for name, value in values if name != "known"]
+    return " ".join(f"{_camel(name)}={_draw_value(value)}" for name, value in values if value is not None)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _draw_value(value: object) -> str:  # noqa: PLR0911 - a table of types
+    if isinstance(value, frozenset):
+        return "{" + ",".join(str(one) for one in sorted(value)) + "}"
+    if isinstance(value, SyncStateSetBody):
+        return f"{_draw_value(value.sync_state_set)}@{value.sync_state_set_epoch}"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{one}" for key, one in value.items()) + "}"
+    if isinstance(value, ReplicaStanding):
+        return f"{value.broker_id}/{value.broker_address or '-'}/{'alive' if value.alive else 'dead'}"
+    if isinstance(value, tuple):
+        return "[" + ",".join(_draw_value(one) for one in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def read_trace(path: Path) -> list[Block]:
+    """Split a trace into its blocks."""
+    blocks: list[Block] = []
+    comment: list[str] = []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        if not line.strip():
+            comment = []
+        elif line.startswith("#"):
+            comment.append(line.removeprefix("#").strip())
+        else:
+            block, position = _read_block(path, lines, position, " ".join(comment))
+            blocks.append(block)
+            comment = []
+        position += 1
+    return blocks
+
+
+def _read_block(path: Path, lines: list[str], start: int, comment: str) -> tuple[Block, int]:
+    position = start + 1
+    java = None
+    if position < len(lines) and lines[position].startswith("java:"):
+        java = lines[position].removeprefix("java:").strip()
+        position += 1
+    if position >= len(lines) or lines[position] != "----":
+        raise TraceError(f"{path.name}:{position + 1}: expected ---- after the command {lines[start]!r}")
+    end = position + 1
+    while end < len(lines) and lines[end].strip():
+        end += 1
+    expected = "\n".join(lines[position + 1 : end])
+    return Block(line=start + 1, comment=comment, command=lines[start], java=java, expected=expected), end
+
+
+def rewrite_trace(path: Path) -> None:
+    """Replace every drawing by what happens now. Commands, comments and Java's answers stay."""
+    runner, output = TraceRunner(), []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    drawn = {block.line: runner.run(block.command) for block in read_trace(path)}
+    position = 0
+    while position < len(lines):
+        output.append(lines[position])
+        if position + 1 in drawn:
+            result = drawn[position + 1]
+            while lines[position] != "----":
+                position += 1
+                output.append(lines[position])
+            output.append(result)
+            while position + 1 < len(lines) and lines[position + 1].strip():
+                position += 1
+        position += 1
+    path.write_text("\n".join(output) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        rewrite_trace(Path(name))
