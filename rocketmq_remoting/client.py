@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
-from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLostError
+from rocketmq_remoting.errors import RemotingConnectError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _UNACKNOWLEDGED_MS: Final = 10_000
 """The kernel gives a connection up when the peer's host has acknowledged nothing for so long (TCP_USER_TIMEOUT)."""
+
+
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 class RemotingClient:
@@ -108,23 +112,38 @@ class RemotingClient:
             task.exception()  # every caller may have given up before: then nobody else looks at it
 
     async def _connect(self, address: str) -> RemotingConnection:
-        host, port = _split(address)
-        loop = asyncio.get_running_loop()
-        local_address = (self._local_host, 0) if self._local_host else None
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
-                transport, connection = await loop.create_connection(
-                    lambda: self._make(address), host, port, local_addr=local_address
-                )
+                return await self._connect_to_any(address)
         except TimeoutError:
             message = f"{address}: not connected within {self._connect_timeout_seconds} s"
             raise RemotingConnectError(message, refused=False) from None
-        except OSError as error:
-            refused = error.errno == errno.ECONNREFUSED
-            raise RemotingConnectError(f"{address}: {error.strerror or error}", refused=refused) from error
+
+    async def _connect_to_any(self, address: str) -> RemotingConnection:
+        """One address after the other of those the host name stands for; refused only when each of them refused."""
+        host, port = _split(address)
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:  # ValueError: a name that cannot even be asked for
+            raise RemotingConnectError(f"{address}: {error}", refused=False) from error
+        errors: list[OSError] = []
+        for family, _, _, _, socket_address in found:
+            try:
+                return await self._connect_to(address, str(socket_address[0]), port, family)
+            except OSError as error:
+                errors.append(error)
+        refused = all(error.errno == errno.ECONNREFUSED for error in errors)
+        raise RemotingConnectError(f"{address}: {'; '.join(map(str, errors))}", refused=refused)
+
+    async def _connect_to(self, address: str, ip: str, port: int, family: int) -> RemotingConnection:
+        local_address = (self._local_host, 0) if self._local_host else None
+        transport, connection = await asyncio.get_running_loop().create_connection(
+            lambda: self._make(address), ip, port, family=family, local_addr=local_address
+        )
         _watch_path(transport.get_extra_info("socket"))
         if not connection.is_open:
-            raise RemotingConnectionLostError(f"{address}: the connection was closed as soon as it stood")
+            raise ConnectionResetError(errno.ECONNRESET, "closed as soon as it stood")
         return connection
 
     def _make(self, address: str) -> RemotingConnection:
@@ -143,9 +162,10 @@ class RemotingClient:
 
 
 def _split(address: str) -> tuple[str, int]:
+    """Host and port. Addresses come from peers' registrations, so a bad one is a failure of the call, not of the caller."""
     host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"address {address!r}: expected host:port with a port in 1..65535")
+    if not separator or not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
+        raise RemotingConnectError(f"address {address!r}: expected host:port with a port in 1..65535", refused=False)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -63,8 +63,8 @@ class FrameDecoder:
         """From now on ``max_frame_bytes`` holds instead of ``max_frame_bytes_until_known``."""
         self._max_frame_bytes = self._limits.max_frame_bytes
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
-        """The commands that ``data`` completes, in order.
+    def feed(self, data: bytes | bytearray | memoryview, *, at_most: int | None = None) -> list[RemotingCommand]:
+        """The commands that ``data`` completes, in order; with ``at_most``, the others at the next calls.
 
         Raises FrameError at the first bytes that are no frame, with the good commands before them in
         ``decoded_before``; from then on every call raises.
@@ -75,7 +75,7 @@ class FrameDecoder:
         commands: list[RemotingCommand] = []
         position = 0
         try:
-            while (end := self._end_of_frame(position)) is not None:
+            while len(commands) != at_most and (end := self._end_of_frame(position)) is not None:
                 commands.append(decode_frame(bytes(memoryview(self._buffer)[position + 4 : end])))
                 position = end
         except FrameError as error:

@@ -4,9 +4,10 @@ Roles are told apart by the response flag, not by who connected (controller-prot
 of the peer go to the handler; its answer is written as soon as it is there, so a slow one does not hold up those behind it.
 Answers of the peer go to the caller who waits for that opaque.
 
-Three things keep a peer from costing more than its share:
+Four things keep a peer from costing more than its share:
 
 * at most ``max_in_flight`` of its requests are being handled at once; the rest wait unread in the socket,
+* at most 256 frames of one connection are handled in one turn of the event loop, however small they are,
 * nothing more is read while the peer does not read our answers,
 * no byte of its can raise into the event loop: what is no frame closes the connection.
 """
@@ -18,12 +19,13 @@ import dataclasses
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import RESPONSE_FLAG, RemotingCommand
 from rocketmq_remoting.errors import CommandEncodeError, FrameError, RemotingConnectionLostError, RemotingTimeoutError
+from rocketmq_remoting.pending import PendingRequests
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -33,8 +35,8 @@ logger = logging.getLogger(__name__)
 Answer = RemotingCommand | None
 
 _connection_ids = itertools.count(1)
-_MAX_OPAQUE: Final = 2**31 - 1
 _WRITE_AT_ONCE_BYTES: Final = 64 * 1024
+_FRAMES_PER_TURN: Final = 256
 
 
 class RemotingHandler(Protocol):
@@ -95,10 +97,11 @@ class RemotingConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(settings.limits)
         self._backlog: deque[RemotingCommand] = deque()
+        self._undecoded = False
+        self._turn: asyncio.Handle | None = None
         self._outgoing: bytearray | None = None
         self._in_flight: set[asyncio.Future[Answer]] = set()
-        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._next_opaque = 0
+        self._pending = PendingRequests(self._loop)
         self._read_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
@@ -144,32 +147,34 @@ class RemotingConnection(asyncio.Protocol):
         while self._in_flight:
             await asyncio.wait(set(self._in_flight))
 
+    def cancel_in_flight(self) -> None:
+        """Give up the requests that are being handled. Only when the whole server stops: a lost peer is no reason."""
+        for future in tuple(self._in_flight):
+            future.cancel()
+
     # ------------------------------------------------------------------------------------------------------- asking
 
     async def invoke(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
         """Ask the peer; the answer to this request, whatever its code. ``opaque`` is ours to choose."""
-        opaque = self._take_opaque()
+        opaque = self._pending.take_opaque()
         frame = encode(dataclasses.replace(command, opaque=opaque))
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._pending[opaque] = future
+        answer = self._pending.wait_for(opaque)
         begun_seconds = self._loop.time()
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._write_when_writable(frame)
-                return await future
+                return await answer
         except TimeoutError:
             self._note_timeout(begun_seconds)
             raise RemotingTimeoutError(
                 f"{self._peer()}: no answer to code {int(command.code)} within {timeout_seconds} s"
             ) from None
         finally:
-            del self._pending[opaque]
-            if future.done() and not future.cancelled():
-                future.exception()  # it may have been lost while another error was on its way: asyncio need not report it
+            self._pending.forget(opaque)
 
     async def send_oneway(self, command: RemotingCommand, *, timeout_seconds: float) -> None:
         """Send a request nobody answers; done when it is handed to the socket's buffer."""
-        frame = encode(dataclasses.replace(command, opaque=self._take_opaque()))
+        frame = encode(dataclasses.replace(command, opaque=self._pending.take_opaque()))
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._write_when_writable(frame)
@@ -177,14 +182,6 @@ class RemotingConnection(asyncio.Protocol):
             raise RemotingTimeoutError(
                 f"{self._peer()}: one-way code {int(command.code)} could not be written within {timeout_seconds} s"
             ) from None
-
-    def _take_opaque(self) -> int:
-        """Opaques go round in 2^31; one that still waits for its answer is passed over."""
-        while True:
-            opaque = self._next_opaque
-            self._next_opaque = 0 if opaque == _MAX_OPAQUE else opaque + 1
-            if opaque not in self._pending:
-                return opaque
 
     async def _write_when_writable(self, frame: bytes) -> None:
         await self._writable.wait()
@@ -208,8 +205,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
@@ -223,27 +219,33 @@ class RemotingConnection(asyncio.Protocol):
         """Called by asyncio. Whatever the peer sends ends here as commands or as a closed connection."""
         self._last_activity_seconds = self._loop.time()
         self._silent_since_seconds = None
+        self._decode(data)
+
+    def _decode(self, data: bytes) -> None:
         try:
-            commands = self._decoder.feed(data)
+            commands = self._decoder.feed(data, at_most=_FRAMES_PER_TURN)
         except FrameError as error:
             logger.warning("%s: closing: %s", self._peer(), error)
+            self._undecoded = False
             self._receive(error.decoded_before)
             self.close()
             return
-        self._note_frame_begun(a_frame_ended=bool(commands))
+        self._undecoded = len(commands) == _FRAMES_PER_TURN
+        if not self._undecoded:
+            self._note_frame_begun(a_frame_ended=bool(commands))
         self._receive(commands)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
         self._backlog.clear()
         self._writable.set()
         self._closed.set()
-        for future in self._pending.values():
-            if not future.done():
-                reason = f": {exc}" if exc else ""
-                future.set_exception(RemotingConnectionLostError(f"{self._peer()}: connection lost{reason}"))
+        reason = f": {exc}" if exc else ""
+        self._pending.fail_all(RemotingConnectionLostError(f"{self._peer()}: connection lost{reason}"))
         if self._handler is not None:
             self._handler.connection_closed(self)
         if self._on_closed is not None:
@@ -263,18 +265,11 @@ class RemotingConnection(asyncio.Protocol):
 
     def _receive(self, commands: Iterable[RemotingCommand]) -> None:
         for command in commands:
-            if command.is_response:
-                self._take_answer(command)
-            else:
+            if not command.is_response:
                 self._backlog.append(command)
+            elif not self._pending.resolve(command):
+                logger.debug("%s: answer to opaque %d, which nobody waits for", self._peer(), command.opaque)
         self._serve_backlog()
-
-    def _take_answer(self, answer: RemotingCommand) -> None:
-        future = self._pending.get(answer.opaque)
-        if future is None or future.done():
-            logger.debug("%s: answer to opaque %d, which nobody waits for", self._peer(), answer.opaque)
-            return
-        future.set_result(answer)
 
     def _serve_backlog(self) -> None:
         """Handle what may be handled now; answers that come at once leave in one write."""
@@ -289,6 +284,13 @@ class RemotingConnection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, None
         self._write(outgoing)
         self._balance_reading()
+        if self._undecoded and self._turn is None and not self._backlog and self._writable.is_set():
+            self._turn = self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if self.is_open:
+            self._decode(b"")
 
     def _write(self, data: bytes | bytearray) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
@@ -346,7 +348,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _balance_reading(self) -> None:
         """Read only while what was read can be handled and answered."""
-        pause = bool(self._backlog) or not self._writable.is_set()
+        pause = bool(self._backlog) or self._undecoded or not self._writable.is_set()
         if pause == self._read_paused or self._transport is None or self._transport.is_closing():
             return
         self._read_paused = pause

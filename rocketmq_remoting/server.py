@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codec import FrameLimits
@@ -38,6 +39,7 @@ class RemotingServer:
         frame_timeout_seconds: float = 15.0,
         max_in_flight: int = 1024,
         max_connections: int = 20_000,
+        max_connections_per_host: int = 1024,
     ) -> None:
         self._handler = handler
         self._settings = ConnectionSettings(
@@ -47,7 +49,10 @@ class RemotingServer:
             max_in_flight=max_in_flight,
         )
         self._max_connections = max_connections
+        self._max_connections_per_host = max_connections_per_host
         self._connections: set[RemotingConnection] = set()
+        self._per_host: Counter[str] = Counter()
+        self._lost_in_flight: set[RemotingConnection] = set()
         self._server: asyncio.Server | None = None
         self._host = ""
         self._port = 0
@@ -80,14 +85,16 @@ class RemotingServer:
         if self._server is None:
             return
         self._server.close()
-        connections = list(self._connections)
+        connections = [*self._connections, *self._lost_in_flight]
         await _within(grace_seconds, [connection.wait_answered() for connection in connections])
         for connection in connections:
             connection.close()
         await _within(grace_seconds, [connection.wait_closed() for connection in connections])
-        for connection in list(self._connections):
+        for connection in connections:
             connection.abort()
-        await asyncio.gather(*(connection.wait_closed() for connection in list(self._connections)))
+            connection.cancel_in_flight()
+        await asyncio.gather(*(connection.wait_closed() for connection in connections))
+        await asyncio.gather(*(connection.wait_answered() for connection in connections))
         self._server = None
 
     def _connection(self) -> RemotingConnection:
@@ -95,14 +102,29 @@ class RemotingServer:
             handler=self._handler,
             settings=self._settings,
             on_opened=self._opened,
-            on_closed=self._connections.discard,
+            on_closed=self._lost,
         )
 
     def _opened(self, connection: RemotingConnection) -> None:
         self._connections.add(connection)
+        host = connection.peer_host
+        self._per_host[host] += 1
         if len(self._connections) > self._max_connections:
             logger.warning("%r: closing: %d connections is the most we keep", connection, self._max_connections)
             connection.abort()
+        elif self._per_host[host] > self._max_connections_per_host:
+            most = self._max_connections_per_host
+            logger.warning("%r: closing: %d connections is the most we keep of one host", connection, most)
+            connection.abort()
+
+    def _lost(self, connection: RemotingConnection) -> None:
+        self._connections.discard(connection)
+        self._per_host[connection.peer_host] -= 1
+        if not self._per_host[connection.peer_host]:
+            del self._per_host[connection.peer_host]
+        self._lost_in_flight = {lost for lost in self._lost_in_flight if lost.in_flight}
+        if connection.in_flight:
+            self._lost_in_flight.add(connection)
 
 
 async def _within(deadline_seconds: float, waits: Sequence[Coroutine[None, None, None]]) -> None:
