@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rocketmq_remoting.command import RemotingCommand
 
 _MAX_OPAQUE: Final = 2**31 - 1
