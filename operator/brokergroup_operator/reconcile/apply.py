@@ -1,0 +1,164 @@
+"""Carries out a plan, action by action. Everything it does may be done twice, and may stop after any action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, OutcomeUnknownError
+from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.events import EventPoster
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
+    from brokergroup_operator.records.store import GroupKey
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of a plan."""
+
+    actions_done: int
+    ids_reserved: int
+
+
+class PlanApplier:
+    """Does the effects of plans."""
+
+    def __init__(
+        self,
+        *,
+        api: KubernetesApi,
+        applier: ServerSideApplier,
+        view: GroupView,
+        events: EventPoster,
+        timeout_seconds: float,
+    ) -> None:
+        self._api = api
+        self._applier = applier
+        self._view = view
+        self._events = events
+        self._timeout_seconds = timeout_seconds
+
+    async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> Applied:
+        """Do all actions in order.
+
+        One refused object does not keep the others from being repaired: its error is raised at the end. A server that
+        does not answer ends the pass at once.
+        """
+        done = reserved = 0
+        refused: ApiError | None = None
+        for action in plan.actions:
+            try:
+                await self._do(key, action)
+            except (ApiUnavailableError, OutcomeUnknownError):
+                raise
+            except ApiError as error:
+                log.warning("reconcile.refused", group=str(key), action=type(action).__name__, error=str(error))
+                refused = refused or error
+                if isinstance(action, plans.SetFinalizers):
+                    raise
+                continue
+            done += 1
+            reserved += isinstance(action, plans.ReserveBrokerId)
+            await self._tell(key, action, seen)
+        if refused is not None:
+            raise refused
+        return Applied(actions_done=done, ids_reserved=reserved)
+
+    async def _do(self, key: GroupKey, action: plans.Action) -> None:
+        match action:
+            case plans.ReserveBrokerId():
+                await self._view.reserve_broker_id(key, action.pod_name)
+            case plans.ApplyObject():
+                await self._applier.apply(action.resource, action.object)
+            case plans.SetRole():
+                await self._set_role(key, action)
+            case plans.DeleteObject():
+                await self._delete(key, action)
+            case plans.SetFinalizers():
+                await self._set_finalizers(key, action)
+            case plans.WriteStatus():
+                await self._write_status(key, action)
+            case _:
+                raise TypeError(f"{type(action).__name__} is no action this applier knows")
+
+    async def _set_role(self, key: GroupKey, action: plans.SetRole) -> None:
+        patch = {"metadata": {"uid": action.uid, "labels": {names.LABEL_ROLE: action.role}}}
+        try:
+            await self._api.patch(
+                PODS,
+                action.pod,
+                patch,
+                namespace=key.namespace,
+                content_type=PatchType.MERGE,
+                field_manager=names.FIELD_MANAGER_ROLE,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.pod_gone", group=str(key), pod=action.pod)
+
+    async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
+        try:
+            await self._api.delete(
+                action.resource,
+                action.name,
+                namespace=key.namespace,
+                uid=action.uid,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.already_deleted", group=str(key), kind=action.resource.kind, name=action.name)
+
+    async def _set_finalizers(self, key: GroupKey, action: plans.SetFinalizers) -> None:
+        patch = {
+            "metadata": {"resourceVersion": action.resource_version, "finalizers": list(action.finalizers) or None}
+        }
+        try:
+            await self._api.patch(
+                action.resource,
+                action.name,
+                patch,
+                namespace=key.namespace,
+                content_type=PatchType.MERGE,
+                field_manager=names.FIELD_MANAGER_RECONCILE,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.already_gone", group=str(key), kind=action.resource.kind, name=action.name)
+
+    async def _write_status(self, key: GroupKey, action: plans.WriteStatus) -> None:
+        body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": action.status}
+        try:
+            await self._api.apply(
+                BROKER_GROUPS,
+                body,
+                field_manager=names.FIELD_MANAGER_STATUS,
+                subresource="status",
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.group_gone", group=str(key))
+
+    async def _tell(self, key: GroupKey, action: plans.Action, seen: Observed) -> None:
+        log.info("reconcile.done", group=str(key), action=type(action).__name__, reason=action.reason)
+        note = action.note
+        if isinstance(action, plans.ReserveBrokerId) and note is None:
+            note = plans.Note(
+                reason="BrokerIdAssigned",
+                message=f"A broker id is kept for pod {action.pod_name}",
+                related=action.pod_name,
+            )
+        if note is not None:
+            await self._events.post(seen.group_object, note)

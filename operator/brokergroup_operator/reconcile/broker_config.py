@@ -1,0 +1,99 @@
+"""Renders broker.conf for a group: one text for all its members, since what differs comes from the pod's environment.
+
+`${POD_IP}` and `${STORE_DIR}` stay as they are; a Java broker's start command replaces them (its properties have no
+substitution, ha-and-deployment.md F.3), the Python replica does it itself. Keys are those of ha-and-deployment.md F.2
+and A.14. The broker id is -1 and the role SLAVE: both come from the controller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.reconcile.durability import acknowledgement_rule
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten. Use spec.config for further keys.\n"
+
+# Keys a user may set through spec.config; ours where they do not.
+OVERRIDABLE: Final = {
+    # The master's own check of who is in sync, and the poll of the controller's record.
+    "checkSyncStateSetPeriod": "1000",
+    "syncBrokerMetadataPeriod": "2000",
+    "syncControllerMetadataPeriod": "5000",
+}
+# A Java slave that has just connected sends its first ack only after this time plus a select of 1 s; 1 makes it 20-50 ms,
+# and idle cost is not measurable (switchover-and-strict.md Q1, "What the gap consists of").
+JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
+
+
+def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
+    """Every key of broker.conf. Ours win over spec.config: the API refuses those keys, and this holds without it too."""
+    return {
+        **OVERRIDABLE,
+        **_implementation_defaults(spec),
+        **spec.config,
+        **_own_properties(group_name, spec, settings),
+    }
+
+
+def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
+    properties = {
+        "brokerClusterName": spec.broker_cluster_name,
+        "brokerName": broker_name(group_name, spec),
+        "brokerId": "-1",
+        "brokerRole": "SLAVE",
+        "brokerIP1": "${POD_IP}",
+        "brokerIP2": "${POD_IP}",
+        "listenPort": str(names.BROKER_PORT),
+        "haListenPort": str(names.HA_PORT),
+        "enableControllerMode": "true",
+        "controllerAddr": ";".join(settings.controller_addresses),
+        "brokerHeartbeatInterval": str(spec.failover.heartbeat_interval_milliseconds),
+        "controllerHeartBeatTimeoutMills": str(spec.failover.heartbeat_timeout_milliseconds),
+        "storePathRootDir": "${STORE_DIR}",
+        "storePathCommitLog": "${STORE_DIR}/commitlog",
+        "storePathEpochFile": "${STORE_DIR}/epochFileCheckpoint",
+        "storePathBrokerIdentity": "${STORE_DIR}/brokerIdentity",
+    }
+    if spec.name_servers:
+        properties["namesrvAddr"] = ";".join(spec.name_servers)
+    rule = acknowledgement_rule(spec)
+    return properties | {
+        "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
+        "inSyncReplicas": str(rule.minimum_in_sync),
+        "minInSyncReplicas": str(rule.minimum_in_sync),
+    }
+
+
+def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
+    rule = acknowledgement_rule(spec)
+    defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
+    if spec.implementation is Implementation.ROCKETMQ:
+        defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
+    return defaults
+
+
+def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
+    """RocketMQ's brokerName of the group."""
+    return spec.broker_name or group_name
+
+
+def render(properties: dict[str, str]) -> str:
+    """Java properties, sorted, so that equal settings give equal text. A backslash would begin an escape in them."""
+    lines = (f"{key}={value}\n".replace("\\", "\\\\") for key, value in sorted(properties.items()))
+    return HEADER + "".join(lines)
+
+
+def broker_conf(group: BrokerGroup, settings: ReconcileSettings) -> str:
+    return render(broker_properties(str(group.metadata["name"]), group.spec, settings))
+
+
+def content_hash(text: str) -> str:
+    """Short, stable, no secret: it only says whether two texts are the same."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

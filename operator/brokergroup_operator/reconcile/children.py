@@ -1,0 +1,75 @@
+"""Builds everything of a group that is no pod: configuration, claims, Services, the disruption budget. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.broker_config import broker_conf
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+
+def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
+    name = names.config_map_name(identity.name_of(group))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
+        "data": {names.CONFIG_FILE: broker_conf(group, settings)},
+    }
+
+
+def build_claim(group: BrokerGroup, member: Member) -> JsonObject:
+    """Not owned by the group: data outlives it unless its deletion was asked for."""
+    spec: JsonObject = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": group.spec.storage.size}},
+    }
+    if group.spec.storage.storage_class_name is not None:
+        spec["storageClassName"] = group.spec.storage.storage_class_name
+    metadata = identity.object_metadata(group, member.pod, identity.member_labels(group, member), owned=False)
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def build_members_service(group: BrokerGroup) -> JsonObject:
+    """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
+    spec = _service_spec(identity.selector_labels(group)) | {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return _service(group, names.members_service_name(identity.name_of(group)), spec)
+
+
+def build_master_service(group: BrokerGroup) -> JsonObject:
+    """Follows the role label, which moves at a role change."""
+    selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_MASTER}
+    return _service(group, names.master_service_name(identity.name_of(group)), _service_spec(selector))
+
+
+def _service(group: BrokerGroup, name: str, spec: JsonObject) -> JsonObject:
+    metadata = identity.object_metadata(group, name, identity.child_labels(group))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _service_spec(selector: dict[str, str]) -> JsonObject:
+    return {
+        "selector": selector,
+        "ports": [
+            {"name": "broker", "port": names.BROKER_PORT, "targetPort": names.BROKER_PORT, "protocol": "TCP"},
+            {"name": "ha", "port": names.HA_PORT, "targetPort": names.HA_PORT, "protocol": "TCP"},
+        ],
+    }
+
+
+def build_disruption_budget(group: BrokerGroup) -> JsonObject:
+    """One voluntary eviction at a time."""
+    name = names.disruption_budget_name(identity.name_of(group))
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": identity.selector_labels(group)}},
+    }

@@ -1,0 +1,95 @@
+"""Reads one group and all that is its own, straight from the API server: a pass never decides on a cache."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.reconcile import kinds
+from brokergroup_operator.reconcile.observed import Observed, labels_of
+from brokergroup_operator.records.serialize import record_from_json
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.records.store import GroupKey
+
+
+class UnreadableGroupError(Exception):
+    """The BrokerGroup does not fit its type: it was stored under other rules than ours. A person must look at it."""
+
+
+class GroupFetcher:
+    """Fetches groups through one client, with one deadline per request."""
+
+    def __init__(self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float) -> None:
+        self._api = api
+        self._view = view
+        self._timeout_seconds = timeout_seconds
+
+    async def fetch(self, key: GroupKey) -> Observed | None:
+        """What there is now, or None if the group is gone."""
+        group_object = await self._get(kinds.BROKER_GROUPS, key)
+        if group_object is None:
+            return None
+        # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
+        # missing then is lost, and not one that was created in between.
+        state = await self._get(kinds.BROKER_GROUP_STATES, key)
+        snapshot = self._view.snapshot(key)
+        pods, claims, services, config_maps, budgets = await asyncio.gather(
+            self._list(kinds.PODS, key),
+            self._list(kinds.PERSISTENT_VOLUME_CLAIMS, key),
+            self._list(kinds.SERVICES, key),
+            self._list(kinds.CONFIG_MAPS, key),
+            self._list(kinds.POD_DISRUPTION_BUDGETS, key),
+        )
+        return Observed(
+            group=read_group(group_object),
+            group_object=group_object,
+            record=record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None,
+            state_object=state,
+            snapshot=snapshot,
+            pods=pods,
+            claims=claims,
+            services=services,
+            config_maps=config_maps,
+            disruption_budgets=budgets,
+        )
+
+    async def _get(self, resource: Resource, key: GroupKey) -> JsonObject | None:
+        try:
+            return await self._api.get(
+                resource, key.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+            )
+        except NotFoundError:
+            return None
+
+    async def _list(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
+        listed = await self._api.list(
+            resource,
+            namespace=key.namespace,
+            label_selector=f"{names.LABEL_BROKER_GROUP}={key.name}",
+            timeout_seconds=self._timeout_seconds,
+        )
+        return {
+            str(item["metadata"]["name"]): item
+            for item in listed.items
+            if labels_of(item).get(names.LABEL_BROKER_GROUP) == key.name
+        }
+
+
+def read_group(group_object: JsonObject) -> BrokerGroup:
+    try:
+        return msgspec.convert(group_object, BrokerGroup)
+    except msgspec.ValidationError as error:
+        metadata = group_object.get("metadata") or {}
+        raise UnreadableGroupError(
+            f"BrokerGroup {metadata.get('namespace')}/{metadata.get('name')}: {error}"
+        ) from error

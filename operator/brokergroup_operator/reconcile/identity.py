@@ -1,0 +1,77 @@
+"""Which names, labels and owner the children of a group carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One broker id that the group's pods carry, and the one name of its pod and claim."""
+
+    broker_id: int
+    pod: str
+
+
+def namespace_of(group: BrokerGroup) -> str:
+    return str(group.metadata["namespace"])
+
+
+def name_of(group: BrokerGroup) -> str:
+    return str(group.metadata["name"])
+
+
+def selector_labels(group: BrokerGroup) -> dict[str, str]:
+    """What all pods of the group carry for ever; Services and budgets select by it."""
+    return {names.LABEL_BROKER_GROUP: name_of(group)}
+
+
+def selector_text(labels: dict[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def child_labels(group: BrokerGroup) -> dict[str, str]:
+    labels = {
+        names.LABEL_APP_NAME: names.APP_NAME,
+        names.LABEL_APP_INSTANCE: name_of(group),
+        names.LABEL_APP_COMPONENT: "broker",
+        names.LABEL_APP_MANAGED_BY: names.MANAGED_BY,
+    }
+    # A label value must begin and end with a letter or digit; RocketMQ's names need not.
+    for label, value in (
+        (names.LABEL_APP_PART_OF, group.spec.broker_cluster_name),
+        (names.LABEL_CLUSTER, group.spec.broker_cluster_name),
+    ):
+        if trimmed := value.strip("-_"):
+            labels[label] = trimmed
+    return labels | selector_labels(group)
+
+
+def member_labels(group: BrokerGroup, member: Member) -> dict[str, str]:
+    return child_labels(group) | {names.LABEL_BROKER_ID: str(member.broker_id)}
+
+
+def owner_reference(group: BrokerGroup) -> JsonObject:
+    """Says whose child it is, to people and to the garbage collector where there is one; we rely on our finalizer."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.BROKER_GROUP_KIND,
+        "name": name_of(group),
+        "uid": str(group.metadata["uid"]),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def object_metadata(group: BrokerGroup, name: str, labels: dict[str, str], *, owned: bool = True) -> JsonObject:
+    metadata: JsonObject = {"name": name, "namespace": namespace_of(group), "labels": labels}
+    if owned:
+        metadata["ownerReferences"] = [owner_reference(group)]
+    return metadata

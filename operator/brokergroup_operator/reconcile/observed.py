@@ -1,0 +1,90 @@
+"""What one pass saw of a group, as values: the input of the pure evaluation, and the questions it asks of pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from controller_core.model import BrokerGroupRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """One group and everything of it, by name. `group_object` is the raw form of `group`, with its current status."""
+
+    group: BrokerGroup
+    group_object: JsonObject
+    record: BrokerGroupRecord | None = None
+    state_object: JsonObject | None = None
+    snapshot: GroupSnapshot | None = None
+    pods: Mapping[str, JsonObject] = field(default_factory=dict)
+    claims: Mapping[str, JsonObject] = field(default_factory=dict)
+    services: Mapping[str, JsonObject] = field(default_factory=dict)
+    config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
+    disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
+
+
+def metadata(obj: JsonObject) -> JsonObject:
+    value: JsonObject = obj.get("metadata") or {}
+    return value
+
+
+def uid(obj: JsonObject) -> str:
+    return str(metadata(obj).get("uid", ""))
+
+
+def labels_of(obj: JsonObject) -> dict[str, str]:
+    return dict(metadata(obj).get("labels") or {})
+
+
+def annotations_of(obj: JsonObject) -> dict[str, str]:
+    return dict(metadata(obj).get("annotations") or {})
+
+
+def finalizers_of(obj: JsonObject) -> list[str]:
+    return list(metadata(obj).get("finalizers") or [])
+
+
+def being_deleted(obj: JsonObject) -> bool:
+    return bool(metadata(obj).get("deletionTimestamp"))
+
+
+def pod_status(pod: JsonObject) -> JsonObject:
+    value: JsonObject = pod.get("status") or {}
+    return value
+
+
+def pod_phase(pod: JsonObject) -> str:
+    return str(pod_status(pod).get("phase") or "Pending")
+
+
+def pod_ip(pod: JsonObject | None) -> str:
+    return "" if pod is None else str(pod_status(pod).get("podIP") or "")
+
+
+def pod_is_ready(pod: JsonObject | None) -> bool:
+    if pod is None or being_deleted(pod):
+        return False
+    conditions: list[dict[str, Any]] = pod_status(pod).get("conditions") or []
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
+
+
+def pod_has_ended(pod: JsonObject) -> bool:
+    """Nothing of the pod runs, nor will run again: only then is a fenced master known to be dead."""
+    if pod_phase(pod) in {"Failed", "Succeeded"} or not (pod.get("spec") or {}).get("nodeName"):
+        return True
+    statuses: list[dict[str, Any]] = pod_status(pod).get("containerStatuses") or []
+    return bool(statuses) and all("terminated" in (status.get("state") or {}) for status in statuses)
+
+
+def fence_can_be_lifted(pod: JsonObject) -> bool:
+    """A pod that is not being deleted restarts its containers, so their end would prove nothing."""
+    return names.FINALIZER_FENCE in finalizers_of(pod) and being_deleted(pod) and pod_has_ended(pod)

@@ -1,0 +1,90 @@
+"""What a pass decided: a list of typed actions, each with its reason. A plan is a value; `apply.py` carries it out.
+
+Every action can be repeated and lost without harm: it names the state it wants or the very object (uid, resourceVersion)
+it was decided on. So the operator may die between any two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.resources import Resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A Kubernetes Event to post once the action is done. `related` names the pod it is about."""
+
+    reason: str
+    message: str
+    related: str = ""
+    warning: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """One effect. `reason` says why, in a log line."""
+
+    reason: str
+    note: Note | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReserveBrokerId(Action):
+    """Ask the controller plane to keep a broker id for this pod name, durably, before the pod exists."""
+
+    pod_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyObject(Action):
+    """Server-side apply of exactly the fields we want to own."""
+
+    resource: Resource
+    object: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetRole(Action):
+    """Put the role label on the pod with this uid."""
+
+    pod: str
+    uid: str
+    role: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteObject(Action):
+    """Delete the object with this uid and no other of its name."""
+
+    resource: Resource
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetFinalizers(Action):
+    """Write the finalizers of the very version of the object that was read."""
+
+    resource: Resource
+    name: str
+    resource_version: str
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteStatus(Action):
+    """Server-side apply of the status."""
+
+    status: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The actions in order, and when to look again if nothing happens meanwhile (None: at the next resync)."""
+
+    actions: tuple[Action, ...] = ()
+    look_again_seconds: float | None = None

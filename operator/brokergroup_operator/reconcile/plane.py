@@ -1,0 +1,157 @@
+"""The reconcile plane: what keeps pods, claims, Services and status as the BrokerGroups want them.
+
+Watches and the controller plane's notices only put groups into a queue; passes do the work; nothing is remembered between
+them. The failover path does not come through here. With leader election only the holder of the Lease watches and works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError
+from brokergroup_operator.reconcile.apply import PlanApplier
+from brokergroup_operator.reconcile.events import EventPoster
+from brokergroup_operator.reconcile.fetch import GroupFetcher
+from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.leader import LeaderElector
+from brokergroup_operator.reconcile.queue import ReconcileQueue
+from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
+from brokergroup_operator.reconcile.watch import Watcher
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+log = structlog.get_logger(__name__)
+WAIT_FOR_KINDS_SECONDS = 0.5
+
+
+class ReconcilePlane:
+    """`start` returns once it is set going; `stop` ends it and leaves everything as it is.
+
+    `after_watch_spawned` is called each time kopf has been started: in the main thread kopf takes over SIGINT and SIGTERM,
+    and this is where the command line takes them back.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        access: ClusterAccess,
+        view: GroupView,
+        settings: ReconcileSettings,
+        *,
+        after_watch_spawned: Callable[[], None] | None = None,
+    ) -> None:
+        self._api = api
+        self._access = access
+        self._view = view
+        self._settings = settings
+        self._after_watch_spawned = after_watch_spawned
+        self._applier = ServerSideApplier(
+            access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=settings.api_timeout_seconds
+        )
+        self._leading = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
+        self._elector: LeaderElector | None = None
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this plane does the reconciling now."""
+        return self._leading.is_set()
+
+    async def start(self) -> None:
+        if self._settings.leader_election is None:
+            self._leading.set()
+        else:
+            self._elector = LeaderElector(
+                self._access,
+                self._settings.leader_election,
+                on_started=self._leading.set,
+                on_stopped=self._lose_leadership,
+            )
+            self._elector.start()
+        self._main = asyncio.create_task(self._run(), name="reconcile plane")
+
+    async def stop(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
+            await asyncio.gather(self._main, return_exceptions=True)
+        if self._elector is not None:
+            await self._elector.stop()
+        self._applier.close()
+
+    def _lose_leadership(self) -> None:
+        log.warning("reconcile.leadership_lost")
+        self._leading.clear()
+        self._restart()
+
+    def _restart(self) -> None:
+        if self._main is not None and not self._main.cancelling():
+            self._main.cancel()
+            self._main = asyncio.create_task(self._run(), name="reconcile plane")
+
+    async def _run(self) -> None:
+        await self._leading.wait()
+        await self._wait_for_kinds()
+        queue = ReconcileQueue(self._reconciler().run_pass, self._settings)
+        watcher = Watcher(
+            self._access,
+            namespace=self._settings.namespace,
+            on_change=queue.add,
+            after_spawn=self._after_watch_spawned,
+        )
+        unsubscribe = self._view.subscribe(queue.add)
+        watcher.start()
+        log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
+        try:
+            await self._resync_for_ever(queue)
+        finally:
+            unsubscribe()
+            await queue.stop()
+            await watcher.stop()
+
+    def _reconciler(self) -> Reconciler:
+        timeout_seconds = self._settings.api_timeout_seconds
+        events = EventPoster(self._api, instance=self._settings.instance, timeout_seconds=timeout_seconds)
+        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds)
+        applier = PlanApplier(
+            api=self._api, applier=self._applier, view=self._view, events=events, timeout_seconds=timeout_seconds
+        )
+        return Reconciler(fetcher, applier, self._settings)
+
+    async def _wait_for_kinds(self) -> None:
+        """Kopf serves only the kinds that exist when it starts."""
+        while True:
+            try:
+                await self._list_groups()
+            except (NotFoundError, ApiUnavailableError) as error:
+                log.info("reconcile.waits_for_kinds", error=str(error))
+            else:
+                return
+            await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
+
+    async def _resync_for_ever(self, queue: ReconcileQueue) -> None:
+        """Events can be lost; a look at every group from time to time makes up for it."""
+        while True:
+            try:
+                for key in await self._list_groups():
+                    queue.add(key)
+            except ApiError as error:
+                log.warning("reconcile.resync_failed", error=str(error))
+            await asyncio.sleep(self._settings.resync_seconds)
+
+    async def _list_groups(self) -> list[GroupKey]:
+        listed = await self._api.list(
+            BROKER_GROUPS, namespace=self._settings.namespace, timeout_seconds=self._settings.api_timeout_seconds
+        )
+        return [GroupKey(str(item["metadata"]["namespace"]), str(item["metadata"]["name"])) for item in listed.items]

@@ -1,0 +1,48 @@
+"""What the operator's flags say to the reconcile plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT_ROCKETMQ_VERSION: Final = "5.5.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaderElectionSettings:
+    """The Lease that picks the one reconcile plane among several operator pods. It guards reconciling only, never an election."""
+
+    namespace: str
+    identity: str
+    name: str = "brokergroup-operator"
+    lease_duration_seconds: int = 15
+    renew_deadline_seconds: int = 10
+    retry_period_seconds: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconcileSettings:
+    """One value per flag; `namespace=None` serves all namespaces."""
+
+    controller_addresses: tuple[str, ...]
+    namespace: str | None = None
+    rocketmq_image_repository: str = "apache/rocketmq"
+    rocketmq_version: str = DEFAULT_ROCKETMQ_VERSION
+    replica_image: str = "brokergroup-operator:0.1.0"
+    resync_seconds: float = 30.0
+    pass_timeout_seconds: float = 30.0
+    api_timeout_seconds: float = 10.0
+    backoff_initial_seconds: float = 0.2
+    backoff_maximum_seconds: float = 15.0
+    concurrent_passes: int = 8
+    leader_election: LeaderElectionSettings | None = None
+    instance: str = field(default="brokergroup-operator")
+
+    def __post_init__(self) -> None:
+        """Refuse what would render a configuration that no broker can use."""
+        if not self.controller_addresses:
+            raise ValueError("controller_addresses is empty, expected at least one host:port that brokers can dial")
+        for address in self.controller_addresses:
+            host, separator, port = address.rpartition(":")
+            if not separator or not host or not port.isdecimal():
+                raise ValueError(f"controller_addresses: {address!r}, expected host:port")
