@@ -54,8 +54,8 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
     processes = DemoProcesses(settings.directory / "logs")
     try:
         kubeconfig = await _start_sandbox(processes, settings.directory)
-        metrics_port = await _start_operator(processes, settings.directory, kubeconfig)
-        hints = _hints(kubeconfig, metrics_port)
+        metrics = await _start_operator(processes, settings.directory, kubeconfig)
+        hints = _hints(kubeconfig, metrics)
         async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
             return await _play(settings, processes, api, hints, stop)
     finally:
@@ -74,17 +74,20 @@ async def _start_sandbox(processes: DemoProcesses, directory: Path) -> Path:
     return kubeconfig
 
 
-async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path) -> int:
+async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path) -> str:
     listen = f"127.0.0.1:{free_port()}"
-    metrics_port = free_port()
+    metrics = f"127.0.0.1:{free_port()}"
+    # For whoever wants to look from outside: a Prometheus to scrape, mqadmin to ask.
+    endpoints = {"controller": listen, "metrics": metrics, "kubeconfig": str(kubeconfig)}
+    (directory / "endpoints.json").write_text(json.dumps(endpoints))
     await processes.start(
         "operator", "operator",
         "--kubeconfig", str(kubeconfig), "--namespace", _NAMESPACE,
         "--listen", listen, "--controller-address", listen,
-        "--metrics-listen", f"127.0.0.1:{metrics_port}",
+        "--metrics-listen", metrics,
         "--incident-log", str(directory / "incidents.jsonl"),
     )  # fmt: skip
-    return metrics_port
+    return metrics
 
 
 async def _play(
@@ -181,11 +184,11 @@ def container_pid(data_directory: Path, pod: str) -> int | None:
     return None
 
 
-def _hints(kubeconfig: Path, metrics_port: int) -> list[str]:
+def _hints(kubeconfig: Path, metrics: str) -> list[str]:
     return [
         f"export KUBECONFIG={kubeconfig}",
         "kubectl get brokergroups,pods          # who is master, which pods",
         "kubectl describe brokergroup quickstart # conditions and Events",
         "kubectl brokergroup status quickstart  # with .venv/bin on the path",
-        f"curl -s http://127.0.0.1:{metrics_port}/metrics | grep ^brokergroup_",
+        f"curl -s http://{metrics}/metrics | grep ^brokergroup_",
     ]
