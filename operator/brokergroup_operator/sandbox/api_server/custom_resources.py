@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.sandbox.api_server.resource_types import Behaviour, ResourceType, ScalePaths
 from brokergroup_operator.sandbox.api_server.structural_schema import NOT_CHECKED, SchemaNode, is_blocking
+from brokergroup_operator.sandbox.api_server.tables import custom_columns
 
 if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.errors import FieldError
@@ -102,6 +103,7 @@ def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
         selectable_fields=frozenset(
             entry["jsonPath"].removeprefix(".") for entry in version.get("selectableFields") or ()
         ),
+        columns=custom_columns(version),
         behaviour=CustomBehaviour(_schema_of(version), has_status="status" in subresources),
         custom=True,
         served=version.get("served", True),

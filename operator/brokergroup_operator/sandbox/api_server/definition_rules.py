@@ -18,6 +18,7 @@ from brokergroup_operator.sandbox.api_server.errors import (
     type_invalid,
     unsupported,
 )
+from brokergroup_operator.sandbox.api_server.json_path import JsonPathError, compile_path
 
 if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
@@ -82,6 +83,10 @@ def _version_errors(version: JsonObject, path: str) -> list[FieldError]:
             for key in ("name", "type", "jsonPath")
             if not column.get(key)
         )
+        try:
+            compile_path(column.get("jsonPath", ""))
+        except JsonPathError as error:
+            errors.append(invalid(f"{path}.additionalPrinterColumns[{index}].jsonPath", column["jsonPath"], str(error)))
     return errors + _schema_errors(schema, root)
 
 

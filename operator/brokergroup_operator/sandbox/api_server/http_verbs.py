@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 import yaml
 from aiohttp import web
 
-from brokergroup_operator.sandbox.api_server import http_targets
+from brokergroup_operator.sandbox.api_server import http_targets, tables
 from brokergroup_operator.sandbox.api_server.errors import (
     StatusError,
     bad_request,
@@ -18,6 +18,8 @@ from brokergroup_operator.sandbox.api_server.errors import (
 from brokergroup_operator.sandbox.api_server.storage import Version, encode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.sandbox.api_server.http_targets import Target
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
     from brokergroup_operator.sandbox.api_server.requests import Write
@@ -74,16 +76,89 @@ async def read_object(request: web.BaseRequest) -> JsonObject:
     return body
 
 
-def list_body(resource: ResourceType, page: Page) -> bytes:
-    """A list whose items are the JSON that is kept with each version."""
+def list_metadata(page: Page) -> JsonObject:
     meta: JsonObject = {"resourceVersion": str(page.resource_version)}
     if page.continue_token:
         meta["continue"] = page.continue_token
         if page.remaining is not None:
             meta["remainingItemCount"] = page.remaining
-    head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
+    return meta
+
+
+def list_body(resource: ResourceType, page: Page) -> bytes:
+    """A list whose items are the JSON that is kept with each version."""
+    head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_metadata(page)}
     items = b",".join([version.encoded for version in page.items])
     return encode_json(head)[:-1] + b',"items":[' + items + b"]}"
+
+
+def included_object(request: web.BaseRequest) -> tables.IncludeObject:
+    wanted = request.query.get("includeObject", "") or "Metadata"
+    if wanted not in get_args(tables.IncludeObject):
+        raise bad_request(f"includeObject: expected None, Metadata or Object, got {wanted!r}")
+    return cast("tables.IncludeObject", wanted)
+
+
+async def read_list(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    page = read_page(store, target, request)
+    match tables.wanted_view(request.headers.get("Accept", "")):
+        case "Table":
+            shown = tables.table(
+                target.resource,
+                page.items,
+                list_metadata=list_metadata(page),
+                include=included_object(request),
+                now_seconds=store.clock(),
+            )
+            return json_response(shown)
+        case "PartialObjectMetadata":
+            items = [tables.partial_metadata(version.obj) for version in page.items]
+            head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+            return json_response({**head, "metadata": list_metadata(page), "items": items})
+    return web.Response(body=list_body(target.resource, page), content_type="application/json")
+
+
+async def read_one(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
+    version = store.get(target.resource, target.namespace, target.name)
+    match tables.wanted_view(request.headers.get("Accept", "")):
+        case "Table":
+            shown = tables.table(
+                target.resource,
+                [version],
+                list_metadata={"resourceVersion": str(version.resource_version)},
+                include=included_object(request),
+                now_seconds=store.clock(),
+            )
+            return json_response(shown)
+        case "PartialObjectMetadata":
+            return json_response(tables.partial_metadata(version.obj))
+    return web.Response(body=version.encoded, content_type="application/json")
+
+
+def watch_render(store: ObjectStore, target: Target, request: web.BaseRequest) -> Callable[[Version], bytes]:
+    """How a watch shows each version; a Table tells its columns once."""
+    view = tables.wanted_view(request.headers.get("Accept", ""))
+    include = included_object(request)
+    told_columns = False
+
+    def as_table(version: Version) -> bytes:
+        nonlocal told_columns
+        shown = tables.table(
+            target.resource,
+            [version],
+            list_metadata={"resourceVersion": str(version.resource_version)},
+            include=include,
+            now_seconds=store.clock(),
+            with_columns=not told_columns,
+        )
+        told_columns = True
+        return encode_json(shown)
+
+    if view == "Table":
+        return as_table
+    if view == "PartialObjectMetadata":
+        return lambda version: encode_json(tables.partial_metadata(version.obj))
+    return lambda version: version.encoded
 
 
 def read_page(store: ObjectStore, target: Target, request: web.BaseRequest) -> Page:

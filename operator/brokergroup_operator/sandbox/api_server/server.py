@@ -158,12 +158,9 @@ class SandboxApiServer:
             case "GET" if not target.name or _asks_watch(request):
                 if _asks_watch(request):
                     return await self._watch(request, target)
-                page = http_verbs.read_page(store, target, request)
-                body = http_verbs.list_body(target.resource, page)
-                return web.Response(body=body, content_type="application/json")
+                return await http_verbs.read_list(store, target, request)
             case "GET":
-                version = store.get(target.resource, target.namespace, target.name)
-                return web.Response(body=version.encoded, content_type="application/json")
+                return await http_verbs.read_one(store, target, request)
             case "POST":
                 return await http_verbs.create(store, target, request)
             case "PUT" if target.name:
@@ -181,7 +178,7 @@ class SandboxApiServer:
             self.store,
             target,
             WatchWish.read(request),
-            lambda version: version.encoded,
+            http_verbs.watch_render(self.store, target, request),
             self._bookmark_interval_seconds,
         )
         return await stream.answer(request, self._stopping)
