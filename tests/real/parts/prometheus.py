@@ -32,9 +32,10 @@ class Prometheus:
             raise RealProcessError(f"prometheus {path} {parameters}: {body.get('error')}")
         return body["data"]
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """An instant query's result vector."""
-        result: list[dict[str, Any]] = self.api("query", query=expression)["result"]
+    def query(self, expression: str, *, at_seconds: float | None = None) -> list[dict[str, Any]]:
+        """An instant query's result vector, now or at a point in time."""
+        when = {} if at_seconds is None else {"time": at_seconds}
+        result: list[dict[str, Any]] = self.api("query", query=expression, **when)["result"]
         return result
 
     def is_ready(self) -> bool:

@@ -1,0 +1,33 @@
+"""The real Helm, run on the chart of this tree."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.real.parts import install
+
+CHART = Path(__file__).resolve().parents[3] / "charts" / "brokergroup-operator"
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Helm; the caller looks at the exit code and the output. A Helm built from its module thinks of an old cluster."""
+    command = [str(install.helm_program()), *arguments, "--kube-version", install.KUBERNETES_VERSION]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+
+
+def template(namespace: str, *, release: str = "bg", **values: str) -> str:
+    """The chart rendered; `a__b` in a keyword stands for the value a.b."""
+    settings = [f"--set={name.replace('__', '.')}={value}" for name, value in values.items()]
+    done = helm("template", release, str(CHART), "--namespace", namespace, *settings)
+    if done.returncode != 0:
+        raise ValueError(f"helm template {settings}: exit code {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def objects(manifests: str) -> list[dict[str, Any]]:
+    """The objects of a rendered chart."""
+    return [document for document in yaml.safe_load_all(manifests) if document]
