@@ -103,7 +103,8 @@ def build_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)
     settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 3, 5)
     settings.networking.request_timeout = 10.0
-    settings.watching.server_timeout = 300.0
+    # An integer: the API server refuses "300.0".
+    settings.watching.server_timeout = 300
     settings.process.ultimate_exiting_timeout = None
     for resource in LABELLED:
         settings.watching.label_selectors[_selector(resource)] = names.LABEL_BROKER_GROUP
