@@ -243,6 +243,21 @@ def install_prometheus() -> None:
             run(["dpkg", "-x", str(package), str(aside)])
 
 
+def openssl_missing() -> str | None:
+    return None if shutil.which("openssl") else "no openssl on the path"
+
+
+def package_index_missing() -> str | None:
+    """Whether pip gets an answer about a package that this project uses."""
+    command = ["python3", "-m", "pip", "--disable-pip-version-check", "--retries", "1", "index", "versions", "uv"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"pip gets no answer from its index: {done.stderr.strip()[-200:]}"
+
+
+def install_package_index() -> None:
+    raise PartError("a package index that pip can reach is needed, and pip in python3")
+
+
 def root_missing() -> str | None:
     return None if os.geteuid() == 0 else "not running as root"
 
@@ -283,10 +298,15 @@ PARTS: dict[str, Part] = {
         Part(
             "kube-apiserver",
             f"kube-apiserver and kubectl {KUBERNETES_VERSION}",
-            lambda: no_files(kubernetes_folder() / "kube-apiserver", kubernetes_folder() / "kubectl", etcd_program()),
+            lambda: (
+                openssl_missing()
+                or no_files(kubernetes_folder() / "kube-apiserver", kubernetes_folder() / "kubectl", etcd_program())
+            ),
             install_kubernetes,
-            ("go", "etcd"),
+            ("go", "etcd", "openssl"),
         ),
+        Part("openssl", "openssl, for the API server's key", openssl_missing, lambda: apt_install("openssl")),
+        Part("package-index", "Python's package index", package_index_missing, install_package_index),
         Part("etcd", f"etcd {ETCD_VERSION}", lambda: no_files(etcd_program()), install_etcd, ("go",)),
         Part("helm", f"Helm {HELM_VERSION}", lambda: no_files(helm_program()), install_helm, ("go",)),
         Part("prometheus", "Prometheus and promtool", prometheus_missing, install_prometheus),

@@ -1,0 +1,36 @@
+# syntax=docker/dockerfile:1
+# One image for the operator and for the replicas of `implementation: replica`. Everything comes from the committed uv.lock,
+# without extras: neither the development tools nor Spark are in it. The base image is an argument, for sites with their own.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ARG UV_VERSION=0.13.8
+ENV UV_PROJECT_ENVIRONMENT=/opt/brokergroup \
+    UV_PYTHON_DOWNLOADS=never \
+    UV_LINK_MODE=copy \
+    UV_COMPILE_BYTECODE=1
+RUN python3 -m pip install --no-cache-dir --disable-pip-version-check uv==${UV_VERSION}
+WORKDIR /src
+# What others wrote first: it changes seldom, and its layer is kept.
+COPY pyproject.toml uv.lock README.md LICENSE ./
+RUN uv sync --frozen --no-default-groups --no-install-project --python python3
+COPY controller_core controller_core
+COPY rocketmq_remoting rocketmq_remoting
+COPY rocketmq_replica rocketmq_replica
+COPY sla_reports sla_reports
+COPY operator operator
+RUN uv sync --frozen --no-default-groups --no-editable --python python3
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="brokergroup-operator" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/brokergroup /opt/brokergroup
+# Bytecode is compiled already, and the root file system may be read-only.
+ENV PATH=/opt/brokergroup/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 9878 9879
+ENTRYPOINT ["brokergroup"]
+CMD ["--help"]

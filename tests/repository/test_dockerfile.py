@@ -1,0 +1,178 @@
+"""The Dockerfile, read and replayed: no container engine runs here, but its steps do, in folders of their own.
+
+The replay copies what COPY names, runs what RUN says with the same environment, and then uses the result as the last stage
+would: the entry point starts, from the installed package and not from this tree, and nothing of the development is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Stage:
+    """One FROM and what follows it."""
+
+    base: str
+    name: str
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def values(self, instruction: str) -> list[str]:
+        return [value for name, value in self.steps if name == instruction]
+
+
+def read_stages() -> tuple[list[tuple[str, str]], list[Stage]]:
+    """The instructions before the first FROM, and the stages."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    before: list[tuple[str, str]] = []
+    stages: list[Stage] = []
+    for line in filter(None, map(str.strip, joined.splitlines())):
+        instruction, _, value = line.partition(" ")
+        if instruction == "FROM":
+            base, _, name = value.partition(" AS ")
+            stages.append(Stage(base, name))
+        elif stages:
+            stages[-1].steps.append((instruction, value.strip()))
+        else:
+            before.append((instruction, value.strip()))
+    return before, stages
+
+
+def test_the_base_is_a_pinned_argument_and_there_are_two_stages() -> None:
+    before, stages = read_stages()
+    arguments = dict(value.split("=", 1) for instruction, value in before if instruction == "ARG")
+    assert re.fullmatch(r"[a-z0-9./-]+:[0-9][a-zA-Z0-9._-]*", arguments["PYTHON_IMAGE"])
+    assert [stage.base for stage in stages] == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
+    assert [stage.name for stage in stages] == ["build", ""]
+
+
+def test_the_last_stage_is_small_and_not_root() -> None:
+    last = read_stages()[1][-1]
+    assert last.values("RUN") == []
+    assert last.values("COPY") == ["--from=build /opt/brokergroup /opt/brokergroup"]
+    user, _, group = last.values("USER")[0].partition(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    assert last.steps.index(("USER", f"{user}:{group}")) > last.steps.index(("COPY", last.values("COPY")[0]))
+
+
+def test_the_entry_point_is_a_console_script_of_the_distribution() -> None:
+    last = read_stages()[1][-1]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert json.loads(last.values("ENTRYPOINT")[0])[0] in project["scripts"]
+
+
+def test_what_is_copied_exists_and_is_all_of_the_distribution() -> None:
+    copied = {source for value in read_stages()[1][0].values("COPY") for source in value.split()[:-1]}
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert {package.split("/")[0] for package in wheel["packages"]} <= copied
+    let_through = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"
+    }
+    assert let_through == copied
+
+
+def test_the_same_uv_as_in_the_makefile() -> None:
+    versions = dict(value.split("=") for value in read_stages()[1][0].values("ARG"))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"UV_VERSION := {versions['UV_VERSION']}\n" in makefile
+
+
+@dataclass
+class Replay:
+    """A stage's steps carried out in a folder: /opt and /src become folders below it."""
+
+    folder: Path
+    environment: dict[str, str]
+    directory: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.directory = self.folder
+
+    def placed(self, text: str) -> str:
+        return re.sub(r"(?<![\w.])/(opt|src)\b", rf"{self.folder}/\1", text)
+
+    def carry_out(self, instruction: str, value: str) -> None:
+        if instruction in {"ARG", "ENV"}:
+            for setting in shlex.split(value):
+                name, _, text = setting.partition("=")
+                self.environment[name] = self.placed(text)
+        elif instruction == "WORKDIR":
+            self.directory = Path(self.placed(value))
+            self.directory.mkdir(parents=True, exist_ok=True)
+        elif instruction == "COPY":
+            self.copy(*value.split())
+        elif instruction == "RUN":
+            done = subprocess.run(
+                ["sh", "-ec", value],
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, f"RUN {value}\n{done.stdout}{done.stderr}"
+        else:
+            pytest.fail(f"the replay does not know {instruction}")
+
+    def copy(self, *words: str) -> None:
+        *sources, target = words
+        for source in sources:
+            place = self.directory / target / (source if target == "./" else "")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / source, place)
+
+
+@pytest.mark.real("package-index")
+@pytest.mark.timeout(600)
+def test_the_build_stage_carried_out_gives_a_working_image(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    subprocess.run([sys.executable, "-m", "venv", str(base)], check=True)
+    # How this machine reaches its package index is in the environment; what would lead back to this tree is not handed on.
+    kept = {
+        name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"}
+    }
+    replay = Replay(tmp_path / "build", {**kept, "PATH": f"{base / 'bin'}:/usr/local/bin:/usr/bin:/bin"})
+    replay.folder.mkdir()
+    for instruction, value in read_stages()[1][0].steps:
+        replay.carry_out(instruction, value)
+    shutil.rmtree(replay.folder / "src")  # the last stage has no source tree
+    image = replay.folder / "opt" / "brokergroup"
+    clean = {"PATH": f"{image / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def in_image(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(image / "bin" / command[0]), *command[1:]],
+            env=clean, cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    entry = json.loads(read_stages()[1][-1].values("ENTRYPOINT")[0])
+    told = in_image(*entry, "--help")
+    assert told.returncode == 0, told.stderr
+    assert "operator" in told.stdout
+    assert "replica" in told.stdout
+    where = in_image("python", "-c", "import brokergroup_operator as package; print(package.__file__)").stdout.strip()
+    assert Path(where).is_relative_to(image)
+    for absent in ("pytest", "mypy", "ruff", "pyspark"):
+        assert in_image("python", "-c", f"import {absent}").returncode != 0, f"{absent} is in the image"
