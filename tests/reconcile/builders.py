@@ -1,0 +1,139 @@
+"""Objects for the tests of the reconcile plane: a group, what belongs to it, and what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.observe.group_view import GroupSnapshot
+from brokergroup_operator.reconcile import children
+from brokergroup_operator.reconcile.drift import with_revision
+from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.observed import Observed
+from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.records.store import GroupKey
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+
+SETTINGS = ReconcileSettings(controller_addresses=("operator-0.operator:9878", "10.0.0.9:9878"))
+KEY = GroupKey("shop", "orders")
+NOW = "2026-11-21T00:00:00Z"
+
+
+def group_object(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.BROKER_GROUP_KIND,
+        "metadata": {
+            "name": KEY.name,
+            "namespace": KEY.namespace,
+            "uid": "group-uid",
+            "generation": 3,
+            "resourceVersion": "41",
+            "finalizers": [names.FINALIZER_BROKER_GROUP],
+        },
+        "spec": {"implementation": "replica"} | spec,
+    }
+
+
+def group(**spec: Any) -> BrokerGroup:
+    return msgspec.convert(group_object(**spec), BrokerGroup)
+
+
+def member(broker_id: int) -> Member:
+    return Member(broker_id=broker_id, pod=f"{KEY.name}-{broker_id}")
+
+
+def record(*, replicas: int = 3, master: int | None = 1, in_sync: tuple[int, ...] | None = None) -> BrokerGroupRecord:
+    """A group in full order: every id reserved, claimed and registered."""
+    known = {
+        broker_id: Replica(
+            broker_id=broker_id,
+            register_check_code=f"code-{broker_id}",
+            address=f"10.1.0.{broker_id}:10911",
+            reserved_for=f"{KEY.name}-{broker_id}",
+            registered=True,
+        )
+        for broker_id in range(1, replicas + 1)
+    }
+    return BrokerGroupRecord(
+        cluster_name="DefaultCluster",
+        broker_name=KEY.name,
+        next_broker_id=replicas + 1,
+        replicas=known,
+        master_broker_id=master,
+        master_epoch=7,
+        sync_state_set=frozenset(known if in_sync is None else in_sync),
+        sync_state_set_epoch=9,
+    )
+
+
+def reserved(*ids: int) -> BrokerGroupRecord:
+    """A new group: ids are reserved, nothing runs yet."""
+    return BrokerGroupRecord(
+        cluster_name="DefaultCluster",
+        broker_name=KEY.name,
+        next_broker_id=max(ids, default=0) + 1,
+        replicas={broker_id: Replica(broker_id=broker_id, reserved_for=f"{KEY.name}-{broker_id}") for broker_id in ids},
+    )
+
+
+def running_pod(of: BrokerGroup, broker_id: int, *, role: str | None = None, ready: bool = True) -> dict[str, Any]:
+    pod = build_pod(of, member(broker_id), SETTINGS)
+    pod["metadata"] |= {"uid": f"pod-uid-{broker_id}", "resourceVersion": f"5{broker_id}"}
+    if role is not None:
+        pod["metadata"]["labels"][names.LABEL_ROLE] = role
+    pod["spec"]["nodeName"] = "node-1"
+    pod["status"] = {
+        "phase": "Running",
+        "podIP": f"10.1.0.{broker_id}",
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "containerStatuses": [{"name": "broker", "state": {"running": {}}}],
+    }
+    return pod
+
+
+def stored(obj: dict[str, Any]) -> dict[str, Any]:
+    """As the API server would give it back."""
+    kept = with_revision(obj)
+    kept["metadata"] |= {"uid": f"uid-of-{obj['metadata']['name']}", "resourceVersion": "7"}
+    return kept
+
+
+def by_name(*objects: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {obj["metadata"]["name"]: obj for obj in objects}
+
+
+def snapshot(of: BrokerGroupRecord, *, live: tuple[int, ...] = (1, 2, 3), **more: Any) -> GroupSnapshot:
+    alive = {broker_id: LiveReplica(broker_id=broker_id, epoch=of.master_epoch) for broker_id in live}
+    return GroupSnapshot(key=KEY, record=of, live=alive, **({"writable": True} | more))
+
+
+def settled(**spec: Any) -> Observed:
+    """A group that lacks nothing but its first status."""
+    of, kept = group(**spec), record(replicas=spec.get("replicas", 3))
+    roles = {broker_id: "master" if broker_id == 1 else "slave" for broker_id in kept.replicas}
+    return Observed(
+        group=of,
+        group_object=group_object(**spec),
+        record=kept,
+        state_object={"metadata": {"name": KEY.name, "uid": "state-uid"}},
+        snapshot=snapshot(kept, live=tuple(kept.replicas)),
+        pods=by_name(*(running_pod(of, broker_id, role=role) for broker_id, role in roles.items())),
+        claims=by_name(*(stored(children.build_claim(of, member(broker_id))) for broker_id in roles)),
+        services=by_name(stored(children.build_members_service(of)), stored(children.build_master_service(of))),
+        config_maps=by_name(stored(children.build_config_map(of, SETTINGS))),
+        disruption_budgets=by_name(stored(children.build_disruption_budget(of))),
+    )
+
+
+def without(objects: Any, *missing: str) -> dict[str, Any]:
+    return {name: obj for name, obj in objects.items() if name not in missing}
+
+
+def changed(seen: Observed, **fields: Any) -> Observed:
+    return replace(seen, **fields)

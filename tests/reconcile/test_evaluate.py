@@ -1,0 +1,492 @@
+"""What a pass decides, case by case: something observed, and the actions that follow."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.observed import Observed
+from controller_core.model import BrokerGroupRecord, Replica
+from tests.reconcile import builders as b
+
+
+def told(plan: plans.Plan) -> list[str]:
+    """The plan's actions as short lines, without the status."""
+    return [line for line in map(describe, plan.actions) if line != "status"]
+
+
+def describe(action: plans.Action) -> str:
+    match action:
+        case plans.ReserveBrokerId():
+            return f"reserve {action.pod_name}"
+        case plans.ApplyObject():
+            return f"apply {action.resource.kind} {action.object['metadata']['name']}"
+        case plans.SetRole():
+            return f"role {action.pod} {action.role}"
+        case plans.DeleteObject():
+            return f"delete {action.resource.kind} {action.name}"
+        case plans.SetFinalizers():
+            return f"finalizers {action.resource.kind} {action.name} {list(action.finalizers)}"
+        case _:
+            return "status"
+
+
+def run(seen: Observed) -> plans.Plan:
+    return evaluate(seen, b.SETTINGS, now=b.NOW)
+
+
+def status_of(seen: Observed) -> dict[str, Any]:
+    [written] = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
+    return written.status
+
+
+def condition(seen: Observed, kind: str) -> tuple[str, str]:
+    [found] = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
+    return found["status"], found["reason"]
+
+
+SHARED = [
+    "apply ConfigMap orders-broker",
+    "apply Service orders-members",
+    "apply Service orders-master",
+    "apply PodDisruptionBudget orders",
+]
+
+
+def test_a_new_group_is_held_and_its_ids_are_reserved_before_any_pod() -> None:
+    new = b.group_object()
+    new["metadata"]["finalizers"] = []
+    seen = Observed(group=b.group(), group_object=new)
+
+    assert told(run(seen)) == [
+        "finalizers BrokerGroup orders ['brokergroup.dev/brokergroup']",
+        *SHARED,
+        "reserve orders-1",
+        "reserve orders-2",
+        "reserve orders-3",
+    ]
+
+
+def test_reserved_ids_get_their_claims_and_pods() -> None:
+    seen = b.changed(b.settled(), record=b.reserved(1, 2, 3), pods={}, claims={}, snapshot=None)
+
+    assert told(run(seen)) == [
+        f"apply {kind} orders-{broker_id}" for broker_id in (1, 2, 3) for kind in ("PersistentVolumeClaim", "Pod")
+    ]
+
+
+def test_a_restart_between_reservation_and_creation_reserves_only_what_is_missing() -> None:
+    """Whatever number of reservations were made before the operator died, no second id is handed out."""
+    for done in range(4):
+        seen = b.changed(b.settled(), record=b.reserved(*range(1, done + 1)), pods={}, claims={}, snapshot=None)
+        lines = told(run(seen))
+        assert [line for line in lines if line.startswith("reserve")] == [
+            f"reserve orders-{n}" for n in range(done + 1, 4)
+        ]
+
+
+def test_a_settled_group_gets_its_status_and_then_nothing() -> None:
+    seen = b.settled()
+    assert told(run(seen)) == []
+    shown = b.group_object() | {"status": status_of(seen)}
+
+    assert run(b.changed(seen, group_object=shown)) == plans.Plan()
+
+
+@pytest.mark.parametrize(
+    ("field", "missing", "expected"),
+    [
+        ("config_maps", "orders-broker", "apply ConfigMap orders-broker"),
+        ("services", "orders-members", "apply Service orders-members"),
+        ("services", "orders-master", "apply Service orders-master"),
+        ("disruption_budgets", "orders", "apply PodDisruptionBudget orders"),
+        ("pods", "orders-2", "apply Pod orders-2"),
+    ],
+)
+def test_a_deleted_child_comes_back(field: str, missing: str, expected: str) -> None:
+    seen = b.settled()
+
+    assert told(run(b.changed(seen, **{field: b.without(getattr(seen, field), missing)}))) == [expected]
+
+
+def test_a_pod_comes_back_with_its_name_claim_and_id() -> None:
+    seen = b.settled()
+    plan = run(b.changed(seen, pods=b.without(seen.pods, "orders-2")))
+    [created] = [action.object for action in plan.actions if isinstance(action, plans.ApplyObject)]
+
+    assert created["metadata"]["labels"][names.LABEL_BROKER_ID] == "2"
+    assert created["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "orders-2"}
+
+
+def test_a_pod_that_is_going_is_waited_for() -> None:
+    seen = b.settled()
+    pods = copy.deepcopy(dict(seen.pods))
+    pods["orders-2"]["metadata"]["deletionTimestamp"] = b.NOW
+
+    assert told(run(b.changed(seen, pods=pods))) == []
+    assert condition(b.changed(seen, pods=pods), "Progressing") == ("True", "RepairingMembers")
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_will_not_run_again_is_deleted(phase: str) -> None:
+    seen = b.settled()
+    pods = copy.deepcopy(dict(seen.pods))
+    pods["orders-3"]["status"]["phase"] = phase
+    [deletion] = [
+        action for action in run(b.changed(seen, pods=pods)).actions if isinstance(action, plans.DeleteObject)
+    ]
+
+    assert (deletion.name, deletion.uid) == ("orders-3", "pod-uid-3")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda service: service["spec"]["selector"].update({names.LABEL_ROLE: "slave"}), True),
+        (lambda service: service["spec"]["ports"].pop(), True),
+        (lambda service: service["metadata"].update(ownerReferences=[]), True),
+        (lambda service: service["metadata"]["annotations"].clear(), True),
+        (lambda service: service["spec"].update(clusterIP="10.96.1.1", sessionAffinity="None"), False),
+        (lambda service: service["metadata"]["labels"].update(team="payments"), False),
+    ],
+    ids=["selector", "port", "owner", "revision", "server defaults", "foreign label"],
+)
+def test_drift_is_repaired_and_what_others_add_is_left_alone(change: Any, expected: bool) -> None:
+    seen = b.settled()
+    services = copy.deepcopy(dict(seen.services))
+    change(services["orders-master"])
+
+    assert told(run(b.changed(seen, services=services))) == (["apply Service orders-master"] if expected else [])
+
+
+def test_a_claim_grows_and_an_equal_size_in_other_words_is_no_drift() -> None:
+    seen = b.settled(storage={"size": "1Gi"})
+    same = copy.deepcopy(dict(seen.claims))
+    same["orders-1"]["spec"]["resources"]["requests"]["storage"] = "1024Mi"
+    grown = b.changed(seen, group=b.group(storage={"size": "2Gi"}))
+
+    assert told(run(b.changed(seen, claims=same))) == []
+    assert told(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
+
+
+def test_roles_follow_the_record() -> None:
+    seen = b.changed(b.settled(), record=b.record(master=2))
+
+    assert told(run(seen)) == ["role orders-1 slave", "role orders-2 master"]
+
+
+def test_a_lost_master_process_has_no_role_until_it_is_granted_again() -> None:
+    lost = b.record()
+    seen = b.changed(
+        b.settled(),
+        record=BrokerGroupRecord(
+            cluster_name=lost.cluster_name,
+            broker_name=lost.broker_name,
+            next_broker_id=4,
+            replicas=lost.replicas,
+            master_broker_id=1,
+            master_epoch=7,
+            sync_state_set=lost.sync_state_set,
+            master_process_lost=True,
+        ),
+    )
+
+    assert told(run(seen)) == ["role orders-1 slave"]
+    assert condition(seen, "Available") == ("False", "NoMaster")
+
+
+def test_scaling_out_reserves_the_next_ids() -> None:
+    assert told(run(b.changed(b.settled(), group=b.group(replicas=5)))) == ["reserve orders-4", "reserve orders-5"]
+
+
+def test_scaling_in_removes_nobody_and_says_so() -> None:
+    seen = b.changed(b.settled(), group=b.group(replicas=2, durability="Strict"))
+
+    assert told(run(seen)) == []
+    assert condition(seen, "Progressing") == ("False", "ScaleInNotSupported")
+
+
+def test_an_id_taken_by_a_foreign_broker_is_stepped_over() -> None:
+    """Somebody registered under our brokerName without a reservation: its id is not ours to run."""
+    strangers = {1: Replica(broker_id=1, register_check_code="stranger", address="10.9.9.9:10911", registered=True)}
+    seen = b.changed(
+        b.settled(),
+        pods={},
+        claims={},
+        record=BrokerGroupRecord(
+            cluster_name="DefaultCluster", broker_name="orders", next_broker_id=2, replicas=strangers
+        ),
+    )
+
+    assert told(run(seen)) == ["reserve orders-2", "reserve orders-3", "reserve orders-4"]
+
+
+def test_a_lost_volume_gets_a_new_id_not_an_empty_disk_under_the_old_one() -> None:
+    seen = b.settled()
+    seen = b.changed(seen, pods=b.without(seen.pods, "orders-1"), claims=b.without(seen.claims, "orders-1"))
+    plan = run(seen)
+
+    assert told(plan) == ["reserve orders-4"]
+    assert plan.actions[0].note is not None
+    assert plan.actions[0].note.reason == "VolumeLost"
+
+
+def test_a_missing_claim_of_an_id_that_never_registered_is_created() -> None:
+    seen = b.changed(b.settled(), record=b.reserved(1, 2, 3), claims={}, pods={}, snapshot=None)
+
+    assert "apply PersistentVolumeClaim orders-1" in told(run(seen))
+
+
+def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
+    seen = b.settled()
+    pods = copy.deepcopy(dict(seen.pods))
+    pod = pods["orders-1"]
+    pod["metadata"]["finalizers"] = ["example.com/other", names.FINALIZER_FENCE]
+    if deleted:
+        pod["metadata"]["deletionTimestamp"] = b.NOW
+    pod["status"]["containerStatuses"] = [{"name": "broker", "state": state}]
+    return b.changed(seen, pods=pods)
+
+
+@pytest.mark.parametrize(
+    ("seen", "lifted"),
+    [
+        (fenced_pod({"terminated": {"exitCode": 137}}), True),
+        (fenced_pod({"running": {}}), False),
+        (fenced_pod({"waiting": {}}), False),
+        (fenced_pod({"terminated": {"exitCode": 137}}, deleted=False), False),
+    ],
+    ids=["terminated", "running", "waiting", "not deleted: it will restart"],
+)
+def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
+    lines = [line for line in told(run(seen)) if line.startswith("finalizers")]
+
+    assert lines == (["finalizers Pod orders-1 ['example.com/other']"] if lifted else [])
+
+
+def deleting(**spec: Any) -> Observed:
+    seen = b.settled(**spec)
+    going = copy.deepcopy(seen.group_object)
+    going["metadata"]["deletionTimestamp"] = b.NOW
+    return b.changed(seen, group_object=going)
+
+
+def test_deletion_stops_the_pods_first() -> None:
+    assert told(run(deleting())) == ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
+
+
+def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
+    seen = deleting()
+    pods = copy.deepcopy(dict(seen.pods))
+    for pod in pods.values():
+        pod["metadata"]["deletionTimestamp"] = b.NOW
+
+    assert told(run(b.changed(seen, pods=pods))) == []
+    assert told(run(b.changed(seen, pods={}))) == [
+        "delete Service orders-master",
+        "delete Service orders-members",
+        "delete PodDisruptionBudget orders",
+        "delete ConfigMap orders-broker",
+    ]
+
+
+def test_retained_claims_keep_the_record_and_the_group_is_released() -> None:
+    seen = b.changed(deleting(), pods={}, services={}, disruption_budgets={}, config_maps={})
+
+    assert told(run(seen)) == ["finalizers BrokerGroup orders []"]
+
+
+def test_deleted_claims_take_the_record_with_them_last() -> None:
+    storage = {"retention": {"whenDeleted": "Delete"}}
+    seen = b.changed(deleting(storage=storage), pods={}, services={}, disruption_budgets={}, config_maps={})
+
+    assert told(run(seen)) == [f"delete PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
+    seen = b.changed(seen, claims={})
+    assert told(run(seen)) == ["delete BrokerGroupState orders"]
+    assert told(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
+
+
+def test_a_group_without_our_finalizer_is_left_to_go() -> None:
+    seen = deleting()
+    released = copy.deepcopy(seen.group_object)
+    released["metadata"]["finalizers"] = ["example.com/other"]
+
+    assert told(run(b.changed(seen, group_object=released))) == []
+
+
+def test_a_record_of_another_broker_name_stops_everything() -> None:
+    seen = b.settled(brokerName="other")
+
+    assert told(run(seen)) == []
+    assert condition(seen, "Ready") == ("False", "InvalidSpec")
+    [ready] = [item for item in status_of(seen)["conditions"] if item["type"] == "Ready"]
+    assert "spec.brokerName is 'other'" in ready["message"]
+
+
+def pods_with(seen: Observed, name: str, **status: Any) -> dict[str, Any]:
+    pods = copy.deepcopy(dict(seen.pods))
+    pods[name]["status"] |= status
+    return pods
+
+
+def failing_over() -> FailoverTimeline:
+    return FailoverTimeline(
+        group=b.KEY,
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        kind=Kind.FAILOVER,
+        trigger=Trigger.SILENCE,
+        from_broker_id=1,
+        epoch_before=7,
+        started_at_unix_seconds=0.0,
+    )
+
+
+NOT_READY = [{"type": "Ready", "status": "False"}]
+CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
+    ("all in order", b.settled(), ("True", "AllMembersInSync"), ("True", "MasterServesWrites")),
+    (
+        "a slave is not ready",
+        b.changed(b.settled(), pods=pods_with(b.settled(), "orders-2", conditions=NOT_READY)),
+        ("False", "MembersPending"),
+        ("True", "MasterServesWrites"),
+    ),
+    (
+        "the master is not ready",
+        b.changed(b.settled(), pods=pods_with(b.settled(), "orders-1", conditions=NOT_READY)),
+        ("False", "MembersPending"),
+        ("False", "MasterNotReady"),
+    ),
+    ("no master", b.changed(b.settled(), record=b.record(master=None)), ("False", "NoMaster"), ("False", "NoMaster")),
+    (
+        "a slave lags",
+        b.changed(b.settled(), record=b.record(in_sync=(1, 3))),
+        ("False", "MembersOutOfSync"),
+        ("True", "MasterServesWrites"),
+    ),
+    (
+        "only the master is in sync, Strict",
+        b.changed(b.settled(), record=b.record(in_sync=(1,))),
+        ("False", "MembersOutOfSync"),
+        ("False", "NotEnoughInSyncReplicas"),
+    ),
+    (
+        "only the master is in sync, Available",
+        b.changed(b.settled(durability="Available"), record=b.record(in_sync=(1,))),
+        ("False", "MembersOutOfSync"),
+        ("True", "MasterServesWrites"),
+    ),
+    (
+        "the master has not confirmed its role",
+        b.changed(b.settled(), snapshot=b.snapshot(b.record(), writable=False)),
+        ("True", "AllMembersInSync"),
+        ("False", "MasterNotReady"),
+    ),
+    (
+        "failing over",
+        b.changed(b.settled(), snapshot=b.snapshot(b.record(), in_progress=failing_over())),
+        ("False", "FailingOver"),
+        ("True", "MasterServesWrites"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen", "ready", "available"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_conditions(seen: Observed, ready: tuple[str, str], available: tuple[str, str]) -> None:
+    assert (condition(seen, "Ready"), condition(seen, "Available")) == (ready, available)
+
+
+def test_unfenced_is_present_only_while_true() -> None:
+    seen = b.settled()
+    assert "Unfenced" not in [item["type"] for item in status_of(seen)["conditions"]]
+    seen = b.changed(seen, snapshot=b.snapshot(b.record(), unfenced=True))
+
+    assert condition(seen, "Unfenced") == ("True", "FenceNotConfirmed")
+    assert status_of(seen)["unfenced"] is True
+
+
+def test_the_transition_time_moves_only_with_the_status() -> None:
+    seen = b.settled()
+    earlier = status_of(seen)
+    for item in earlier["conditions"]:
+        item["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    seen = b.changed(seen, group_object=b.group_object() | {"status": earlier}, record=b.record(in_sync=(1, 2)))
+    times = {item["type"]: item["lastTransitionTime"] for item in status_of(seen)["conditions"]}
+
+    assert times == {"Ready": b.NOW, "Available": "2026-01-01T00:00:00Z", "Progressing": "2026-01-01T00:00:00Z"}
+
+
+def test_status_says_who_is_who() -> None:
+    status = status_of(b.settled())
+
+    assert status["master"] == {"brokerId": 1, "pod": "orders-1", "address": "10.1.0.1:10911", "epoch": 7}
+    assert status["syncStateSet"] == {"brokerIds": [1, 2, 3], "epoch": 9}
+    assert (status["replicas"], status["readyReplicas"], status["inSyncReplicas"]) == (3, 3, 3)
+    assert status["selector"] == "brokergroup.dev/broker-group=orders"
+    assert status["durability"] == "Strict"
+    assert status["members"][1] == {
+        "brokerId": 2,
+        "pod": "orders-2",
+        "podIP": "10.1.0.2",
+        "address": "10.1.0.2:10911",
+        "role": "slave",
+        "state": "InSync",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (b.settled(), "InSync"),
+        (b.changed(b.settled(), snapshot=b.snapshot(b.record(), live=(1, 3))), "OutOfSync"),
+        (b.changed(b.settled(), record=b.record(in_sync=(1, 3))), "CatchingUp"),
+        (b.changed(b.settled(), record=b.reserved(1, 2, 3), snapshot=None), "Registering"),
+        (b.changed(b.settled(), record=b.reserved(1, 2, 3), snapshot=None, pods={}), "Pending"),
+        (
+            b.changed(
+                b.settled(), pods=b.without(b.settled().pods, "orders-2"), snapshot=b.snapshot(b.record(), live=(1,))
+            ),
+            "Lost",
+        ),
+    ],
+    ids=["in sync", "silent", "catching up", "registering", "pending", "lost"],
+)
+def test_member_states(seen: Observed, state: str) -> None:
+    assert status_of(seen)["members"][1]["state"] == state
+
+
+def test_pods_of_an_older_configuration_are_named() -> None:
+    seen = b.settled()
+    seen = b.changed(seen, group=b.group(config={"fileReservedTime": "24"}))
+
+    assert told(run(seen)) == ["apply ConfigMap orders-broker"]
+    assert condition(seen, "Progressing") == ("False", "ChangesPendingRestart")
+
+
+def test_the_last_failover_is_shown_and_outlives_the_operator() -> None:
+    timeline = failing_over()
+    reached = [Step.DETECTED, Step.FENCED, Step.DECIDED, Step.COMMITTED, Step.NOTIFIED, Step.ROLE_CHANGED]
+    timeline.steps = {step: 100.0 + index * 0.05 for index, step in enumerate(reached)}
+    timeline.to_broker_id, timeline.epoch_after = 2, 8
+    seen = b.changed(b.settled(), snapshot=b.snapshot(b.record(), last_failover=timeline))
+    shown = status_of(seen)
+
+    assert shown["lastFailover"] == {
+        "trigger": "silence",
+        "from": 1,
+        "to": 2,
+        "epoch": 8,
+        "startedAt": "1970-01-01T00:00:00Z",
+        "durationMilliseconds": 250,
+        "phases": {"detected": 0, "fenced": 50, "decided": 100, "committed": 150, "notified": 200, "roleChanged": 250},
+    }
+    restarted = b.changed(
+        b.settled(), group_object=b.group_object() | {"status": shown}, record=b.record(in_sync=(1, 2))
+    )
+    assert status_of(restarted)["lastFailover"] == shown["lastFailover"]

@@ -1,0 +1,164 @@
+"""The queue: one pass at a time per group, nothing lost, failures repeated with growing pauses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import looptime
+
+from brokergroup_operator.reconcile.queue import ReconcileQueue
+from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+ONE, TWO = GroupKey("shop", "one"), GroupKey("shop", "two")
+SETTINGS = ReconcileSettings(
+    controller_addresses=("c:1",),
+    backoff_initial_seconds=1.0,
+    backoff_maximum_seconds=4.0,
+    pass_timeout_seconds=10.0,
+    concurrent_passes=2,
+)
+
+
+class Passes:
+    """Records passes with the (virtual) time of their start."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, float]] = []
+        self.running: set[GroupKey] = set()
+        self.failures_left = 0
+        self.duration_seconds = 0.0
+        self.look_again_seconds: float | None = None
+
+    async def run(self, key: GroupKey) -> float | None:
+        assert key not in self.running, "two passes of one group at a time"
+        self.running.add(key)
+        try:
+            self.started.append((key.name, asyncio.get_running_loop().time()))
+            await asyncio.sleep(self.duration_seconds)
+            if self.failures_left:
+                self.failures_left -= 1
+                raise RuntimeError("the API server is away")
+            return self.look_again_seconds
+        finally:
+            self.running.discard(key)
+
+
+def in_virtual_time(test: Callable[[ReconcileQueue, Passes], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run the test on a loop of its own whose clock jumps: minutes of pauses take no time."""
+
+    async def run() -> None:
+        passes = Passes()
+        queue = ReconcileQueue(passes.run, SETTINGS)
+        try:
+            await test(queue, passes)
+        finally:
+            await queue.stop()
+
+    def sync_test() -> None:
+        loop = looptime.new_event_loop()
+        try:
+            loop.run_until_complete(run())
+        finally:
+            loop.close()
+
+    sync_test.__name__, sync_test.__doc__ = test.__name__, test.__doc__
+    return sync_test
+
+
+@in_virtual_time
+async def test_many_events_make_one_pass(queue: ReconcileQueue, passes: Passes) -> None:
+    for _ in range(10):
+        queue.add(ONE)
+    await asyncio.sleep(1)
+
+    assert passes.started == [("one", 0)]
+    assert queue.keys() == []
+
+
+@in_virtual_time
+async def test_an_event_during_a_pass_makes_one_more(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.duration_seconds = 2
+    queue.add(ONE)
+    await asyncio.sleep(1)
+    queue.add(ONE)
+    queue.add(ONE)
+    await asyncio.sleep(10)
+
+    assert passes.started == [("one", 0), ("one", 2)]
+
+
+@in_virtual_time
+async def test_failures_are_repeated_with_growing_pauses(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.failures_left = 5
+    queue.add(ONE)
+    await asyncio.sleep(100)
+
+    assert [when for _, when in passes.started] == [0, 1, 3, 7, 11, 15]
+
+
+@in_virtual_time
+async def test_events_do_not_shorten_the_pause_and_are_not_lost(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.failures_left = 1
+    queue.add(ONE)
+    await asyncio.sleep(0.5)
+    queue.add(ONE)
+    await asyncio.sleep(10)
+
+    assert [when for _, when in passes.started] == [0, 1]
+
+
+@in_virtual_time
+async def test_a_pass_may_ask_to_be_repeated(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.look_again_seconds = 5
+    queue.add(ONE)
+    await asyncio.sleep(11)
+
+    assert [when for _, when in passes.started] == [0, 5, 10]
+
+
+@in_virtual_time
+async def test_an_event_is_sooner_than_the_repetition(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.look_again_seconds = 50
+    queue.add(ONE)
+    await asyncio.sleep(1)
+    queue.add(ONE)
+    await asyncio.sleep(1)
+
+    assert [when for _, when in passes.started] == [0, 1]
+
+
+@in_virtual_time
+async def test_a_pass_that_hangs_is_cut_and_repeated(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.duration_seconds = 1000
+    queue.add(ONE)
+    await asyncio.sleep(12)
+
+    assert [when for _, when in passes.started] == [0, 11]
+
+
+@in_virtual_time
+async def test_groups_run_side_by_side_up_to_the_limit(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.duration_seconds = 3
+    for key in (ONE, TWO, GroupKey("shop", "three")):
+        queue.add(key)
+    await asyncio.sleep(10)
+
+    assert passes.started == [("one", 0), ("two", 0), ("three", 3)]
+
+
+@in_virtual_time
+async def test_nothing_starts_after_the_stop(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.duration_seconds = 5
+    queue.add(ONE)
+    await asyncio.sleep(1)
+    queue.add(ONE)
+    await queue.stop()
+    queue.add(TWO)
+    await asyncio.sleep(10)
+
+    assert passes.started == [("one", 0)]
