@@ -115,7 +115,8 @@ def decode_frame(frame: bytes) -> RemotingCommand:
 
 def encode(command: RemotingCommand) -> bytes:
     """The frame of a command, with its length word. CommandEncodeError when a peer would refuse it."""
-    for name, value in (("code", command.code), ("flag", command.flag), ("opaque", command.opaque)):
+    for name in ("code", "flag", "opaque", "version"):
+        value = getattr(command, name)
         if not -(2**31) <= value < 2**31:
             raise CommandEncodeError(f"{name}={value}: expected a signed 32 bit integer")
     is_json = command.serialize_type == SerializeType.JSON

@@ -1,0 +1,353 @@
+"""Server and client against each other on a real socket of the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codec import FrameDecoder, encode
+from rocketmq_remoting.command import RemotingCommand, SerializeType, request
+from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLostError, RemotingTimeoutError
+from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+HOST = "127.0.0.1"
+ECHO, LATER, FAIL, FAIL_LATER, SILENT = 1, 2, 3, 4, 5
+
+
+class Handler:
+    """Answers by code; LATER requests wait until the test lets them go, in the order it chooses."""
+
+    def __init__(self) -> None:
+        self.seen: list[RemotingCommand] = []
+        self.gates: dict[bytes, asyncio.Event] = {}
+        self.opened: list[RemotingConnection] = []
+        self.closed: list[RemotingConnection] = []
+
+    def handle(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        self.seen.append(request)
+        if request.code == ECHO:
+            return request.answer(0, body=request.body, ext_fields=request.ext_fields)
+        if request.code == LATER:
+            return self._later(request)
+        if request.code == FAIL:
+            raise ValueError("broken at once")
+        if request.code == FAIL_LATER:
+            return self._fail_later()
+        if request.code == SILENT:
+            return None
+        return not_supported(request)
+
+    async def _later(self, request: RemotingCommand) -> RemotingCommand:
+        await self.gates.setdefault(request.body or b"", asyncio.Event()).wait()
+        return request.answer(0, body=request.body)
+
+    async def _fail_later(self) -> RemotingCommand:
+        await asyncio.sleep(0)
+        raise KeyError("broken later")
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        self.opened.append(connection)
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        self.closed.append(connection)
+
+
+@pytest.fixture
+def handler() -> Handler:
+    return Handler()
+
+
+@pytest.fixture
+async def server(handler: Handler) -> AsyncIterator[RemotingServer]:
+    server = RemotingServer(handler)
+    await server.start(HOST, 0)
+    yield server
+    await server.stop(grace_seconds=1)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    client = RemotingClient()
+    yield client
+    await client.close()
+
+
+def address(server: RemotingServer) -> str:
+    return f"{server.host}:{server.port}"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in the code under test
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+async def test_a_request_is_answered_in_its_own_encoding(
+    server: RemotingServer, client: RemotingClient, serialize_type: SerializeType
+) -> None:
+    asked = request(ECHO, ext_fields={"brokerName": "b"}, body=b"x", serialize_type=serialize_type)
+    answer = await client.invoke(address(server), asked, timeout_seconds=3)
+    assert (answer.code, answer.body, answer.ext_fields) == (0, b"x", {"brokerName": "b"})
+    assert answer.serialize_type == serialize_type
+    assert answer.is_response
+
+
+async def test_answers_overtake_each_other(server: RemotingServer, client: RemotingClient, handler: Handler) -> None:
+    order: list[bytes] = []
+
+    async def ask(name: bytes) -> None:
+        answer = await client.invoke(address(server), request(LATER, body=name), timeout_seconds=5)
+        assert answer.body == name
+        order.append(name)
+
+    tasks = [asyncio.create_task(ask(name)) for name in (b"a", b"b", b"c")]
+    await until(lambda: len(handler.gates) == 3)
+    assert len(server.connections) == 1
+    echoed = await client.invoke(address(server), request(ECHO, body=b"meanwhile"), timeout_seconds=5)
+    assert echoed.body == b"meanwhile"
+    for name in (b"c", b"a", b"b"):
+        handler.gates[name].set()
+        await until(partial(order.__contains__, name))
+    await asyncio.gather(*tasks)
+    assert order == [b"c", b"a", b"b"]
+
+
+async def test_a_failing_handler_is_answered_with_system_error(server: RemotingServer, client: RemotingClient) -> None:
+    at_once = await client.invoke(address(server), request(FAIL), timeout_seconds=3)
+    later = await client.invoke(address(server), request(FAIL_LATER), timeout_seconds=3)
+    assert (at_once.code, at_once.remark) == (1, "ValueError: broken at once")
+    assert (later.code, later.remark) == (1, "KeyError: 'broken later'")
+
+
+async def test_an_unknown_code_gets_javas_remark(server: RemotingServer, client: RemotingClient) -> None:
+    answer = await client.invoke(address(server), request(9999), timeout_seconds=3)
+    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+
+
+async def test_one_way_requests_are_never_answered(server: RemotingServer, handler: Handler) -> None:
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    for code in (ECHO, FAIL, FAIL_LATER, 9999):
+        writer.write(encode(request(code, oneway=True)))
+    writer.write(encode(dataclasses.replace(request(ECHO, body=b"last"), opaque=77)))
+    [answer] = FrameDecoder().feed(await read_frame(reader))
+    assert (answer.opaque, answer.body) == (77, b"last")
+    await until(lambda: not handler.opened[0].in_flight)
+    assert len(handler.seen) == 5
+    writer.close()
+    assert await reader.read() == b""
+
+
+async def test_the_client_sends_one_way(server: RemotingServer, client: RemotingClient, handler: Handler) -> None:
+    await client.invoke_oneway(address(server), request(ECHO, oneway=True, body=b"x"), timeout_seconds=3)
+    await until(lambda: len(handler.seen) == 1)
+    assert handler.seen[0].is_oneway
+
+
+async def test_a_late_answer_is_dropped_and_the_connection_kept(
+    server: RemotingServer, client: RemotingClient, handler: Handler
+) -> None:
+    with pytest.raises(RemotingTimeoutError, match="code 2"):
+        await client.invoke(address(server), request(LATER, body=b"a"), timeout_seconds=0.05)
+    assert client.is_connected(address(server))
+    handler.gates[b"a"].set()
+    answer = await client.invoke(address(server), request(ECHO, body=b"b"), timeout_seconds=5)
+    assert answer.body == b"b"
+    assert len(handler.opened) == 1
+
+
+async def test_a_silent_path_is_given_up_at_the_second_timeout(
+    server: RemotingServer, client: RemotingClient, handler: Handler
+) -> None:
+    for expected in (True, False):
+        with pytest.raises(RemotingTimeoutError):
+            await client.invoke(address(server), request(SILENT), timeout_seconds=0.05)
+        assert client.is_connected(address(server)) is expected
+    assert (await client.invoke(address(server), request(ECHO), timeout_seconds=5)).code == 0
+    assert len(handler.opened) == 2
+
+
+async def test_many_timeouts_at_once_count_as_one(
+    server: RemotingServer, client: RemotingClient, handler: Handler
+) -> None:
+    calls = [client.invoke(address(server), request(SILENT), timeout_seconds=0.1) for _ in range(20)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(result, RemotingTimeoutError) for result in results)
+    assert client.is_connected(address(server))
+
+
+async def test_the_deadline_covers_connecting(client: RemotingClient) -> None:
+    """A listener whose queue is full answers no SYN."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.settimeout(0)
+            filler.connect_ex((HOST, port))
+        with pytest.raises(RemotingConnectError) as raised:
+            await client.invoke(f"{HOST}:{port}", request(ECHO), timeout_seconds=0.1)
+        assert not raised.value.refused
+        for filler in fillers:
+            filler.close()
+
+
+@pytest.mark.parametrize("host", [HOST, "localhost"])
+async def test_a_refused_connection_is_told_from_others(client: RemotingClient, host: str) -> None:
+    with socket.socket() as reserved:
+        reserved.bind((HOST, 0))
+        with pytest.raises(RemotingConnectError) as raised:
+            await client.invoke(f"{host}:{reserved.getsockname()[1]}", request(ECHO), timeout_seconds=3)
+    assert raised.value.refused
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "x", "x:", ":1", "x:0", "x:65536", "x:-1", "x:1e3", "x:" + "9" * 5000, "\0:1", "a..b:1"]
+)
+async def test_a_bad_address_is_a_failed_call(client: RemotingClient, bad: str) -> None:
+    with pytest.raises(RemotingConnectError) as raised:
+        await client.invoke(bad, request(ECHO), timeout_seconds=3)
+    assert not raised.value.refused
+
+
+async def test_the_next_call_reconnects(client: RemotingClient, handler: Handler) -> None:
+    first = RemotingServer(handler)
+    await first.start(HOST, 0)
+    where = address(first)
+    assert (await client.invoke(where, request(ECHO), timeout_seconds=3)).code == 0
+    waiting = asyncio.create_task(client.invoke(where, request(LATER), timeout_seconds=10))
+    await until(lambda: len(handler.gates) == 1)
+    await first.stop(grace_seconds=0)
+    with pytest.raises(RemotingConnectionLostError):
+        await waiting
+    assert not client.is_connected(where)
+    with pytest.raises(RemotingConnectError):
+        await client.invoke(where, request(ECHO), timeout_seconds=3)
+    second = RemotingServer(handler)
+    await second.start(HOST, first.port)
+    assert (await client.invoke(where, request(ECHO), timeout_seconds=3)).code == 0
+    await client.close()
+    await second.stop(grace_seconds=1)
+    assert len(handler.opened) == len(handler.closed) == 2
+
+
+async def test_callers_share_the_connection_being_made(
+    server: RemotingServer, client: RemotingClient, handler: Handler
+) -> None:
+    calls = [client.invoke(address(server), request(ECHO, body=b"%d" % n), timeout_seconds=5) for n in range(50)]
+    answers = await asyncio.gather(*calls)
+    assert [answer.body for answer in answers] == [b"%d" % n for n in range(50)]
+    assert len({answer.opaque for answer in answers}) == 50
+    assert len(handler.opened) == 1
+
+
+async def test_the_client_comes_from_the_address_it_was_given(server: RemotingServer, handler: Handler) -> None:
+    client = RemotingClient(local_host="127.0.0.7")
+    await client.invoke(address(server), request(ECHO), timeout_seconds=3)
+    assert handler.opened[0].peer_host == "127.0.0.7"
+    await client.close()
+
+
+async def test_both_sides_hear_of_the_end(handler: Handler) -> None:
+    ended: list[str] = []
+    server = RemotingServer(handler)
+    await server.start(HOST, 0)
+    client = RemotingClient(on_connection_closed=ended.append)
+    await client.invoke(address(server), request(ECHO), timeout_seconds=3)
+    handler.opened[0].close()
+    await until(lambda: len(ended) == 1)
+    assert ended == [address(server)]
+    assert handler.closed == handler.opened
+    await client.close()
+    await server.stop()
+
+
+async def test_the_server_may_ask_back(server: RemotingServer, handler: Handler) -> None:
+    asked_back = Handler()
+    client = RemotingClient(request_handler=asked_back)
+    await client.invoke(address(server), request(ECHO), timeout_seconds=3)
+    answer = await handler.opened[0].invoke(request(ECHO, body=b"to you"), timeout_seconds=3)
+    assert answer.body == b"to you"
+    assert [command.code for command in asked_back.seen] == [ECHO]
+    await client.close()
+
+
+async def test_a_client_without_handler_says_that_it_supports_nothing(
+    server: RemotingServer, client: RemotingClient, handler: Handler
+) -> None:
+    await client.invoke(address(server), request(ECHO), timeout_seconds=3)
+    answer = await handler.opened[0].invoke(request(1008), timeout_seconds=3)
+    assert (answer.code, answer.remark) == (3, " request type 1008 not supported")
+
+
+async def test_stopping_answers_what_is_being_handled(client: RemotingClient, handler: Handler) -> None:
+    server = RemotingServer(handler)
+    await server.start(HOST, 0)
+    asked = asyncio.create_task(client.invoke(address(server), request(LATER, body=b"a"), timeout_seconds=10))
+    await until(lambda: len(handler.gates) == 1)
+    stopping = asyncio.create_task(server.stop(grace_seconds=10))
+    await asyncio.sleep(0)
+    handler.gates[b"a"].set()
+    assert (await asked).body == b"a"
+    await stopping
+    assert handler.closed == handler.opened
+
+
+async def test_stopping_does_not_wait_for_ever(client: RemotingClient, handler: Handler) -> None:
+    server = RemotingServer(handler)
+    await server.start(HOST, 0)
+    asked = asyncio.create_task(client.invoke(address(server), request(LATER), timeout_seconds=10))
+    await until(lambda: len(handler.gates) == 1)
+    await server.stop(grace_seconds=0.01)
+    with pytest.raises(RemotingConnectionLostError):
+        await asked
+    assert not handler.opened[0].in_flight
+
+
+async def test_a_handler_goes_on_when_its_peer_is_gone(server: RemotingServer, handler: Handler) -> None:
+    """A decision half made is worse than an answer nobody reads."""
+    _, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(encode(request(LATER, body=b"a")))
+    await until(lambda: len(handler.gates) == 1)
+    writer.transport.abort()
+    await until(lambda: len(handler.closed) == 1)
+    assert handler.opened[0].in_flight == 1
+    handler.gates[b"a"].set()
+    await until(lambda: handler.opened[0].in_flight == 0)
+
+
+async def test_an_answer_that_does_not_fit_becomes_a_system_error(client: RemotingClient) -> None:
+    class Unfit(Handler):
+        def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+            return request.answer(0, body=bytes(17 * 1024 * 1024))
+
+    server = RemotingServer(Unfit())
+    await server.start(HOST, 0)
+    answer = await client.invoke(address(server), request(ECHO), timeout_seconds=5)
+    assert answer.code == 1
+    assert answer.remark is not None
+    assert "expected at most 16777216" in answer.remark
+    await server.stop()
+
+
+async def test_a_closed_client_refuses(server: RemotingServer, client: RemotingClient) -> None:
+    await client.close()
+    with pytest.raises(RemotingConnectError, match="the client is closed"):
+        await client.invoke(address(server), request(ECHO), timeout_seconds=3)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    length = await reader.readexactly(4)
+    return length + await reader.readexactly(int.from_bytes(length, "big"))
