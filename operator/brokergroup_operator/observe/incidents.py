@@ -89,7 +89,9 @@ class IncidentLog:
         try:
             self._queue.put_nowait(line)
         except asyncio.QueueFull:
-            log.exception("incident dropped: the incident log is too slow", path=str(self._path), incident=line.decode())
+            log.exception(
+                "incident dropped: the incident log is too slow", path=str(self._path), incident=line.decode()
+            )
 
     async def stop(self) -> None:
         """Write what is left, then end."""

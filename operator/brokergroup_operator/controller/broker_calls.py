@@ -1,0 +1,140 @@
+"""What the controller plane asks of brokers and NameServers: one method for each request, each with a deadline, none repeated here.
+
+The verbs and what they are worth were measured on Java brokers 5.5.0 (``switchover-and-strict.md``):
+
+* 1008 as an RPC answers when the role change is done, or at once with 0 when the epoch is not above the broker's own: so a 0 says
+  "told", and only the master's 907 or a heartbeat says "done".
+* 906 before the 1008 answer is wiped, and never closes a link that lives.
+* 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
+* 25 with ``minInSyncReplicas=99`` stops a master from acknowledging within milliseconds, and persists in the broker's file.
+
+A call that fails returns its failure as a value where the sequence goes on regardless, since a sequence is repeated until it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from rocketmq_remoting.bodies import HARuntimeInfoBody, SyncStateSetBody
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
+from rocketmq_remoting.errors import BodyError, RemotingError
+from rocketmq_remoting.headers import (
+    ExchangeHAInfoRequestHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketmq_remoting.properties import decode_properties, encode_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.client import RemotingClient
+    from rocketmq_remoting.command import RemotingCommand
+
+# More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
+FENCING_MIN_IN_SYNC_REPLICAS = 99
+MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
+
+log = structlog.get_logger(__name__)
+
+
+class BrokerCallError(Exception):
+    """A broker did not do what it was asked, or did not answer; the message names broker, request and what came back."""
+
+
+class BrokerCalls:
+    """The client side of the controller plane."""
+
+    def __init__(self, client: RemotingClient, settings: PlaneSettings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
+        """1008: tell a broker who is master; returns when it has changed its role (or had)."""
+        master_address = record.address_of(record.master_broker_id)
+        header = NotifyBrokerRoleChangedRequestHeader(
+            master_address=master_address,
+            master_broker_id=record.master_broker_id,
+            master_epoch=record.master_epoch,
+            sync_state_set_epoch=record.sync_state_set_epoch,
+        )
+        body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch)
+        await self._ask(
+            address,
+            request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=body.encode()),
+            self._settings.role_change_deadline_seconds,
+        )
+
+    async def unregister(
+        self, name_servers: Iterable[str], record: BrokerGroupRecord, address: str
+    ) -> dict[str, BrokerCallError]:
+        """104: take an old master off every NameServer, side by side; returns the ones that failed."""
+        header = UnRegisterBrokerRequestHeader(
+            cluster_name=record.cluster_name, broker_addr=address, broker_name=record.broker_name, broker_id=0
+        )
+        command = request(RequestCode.UNREGISTER_BROKER, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
+        servers = list(name_servers)
+        results = await asyncio.gather(
+            *(self._ask(server, command, self._settings.name_server_deadline_seconds) for server in servers),
+            return_exceptions=True,
+        )
+        failed: dict[str, BrokerCallError] = {}
+        for server, result in zip(servers, results, strict=True):
+            if isinstance(result, BrokerCallError):
+                failed[server] = result
+            elif isinstance(result, BaseException):
+                raise result
+        return failed
+
+    async def push_ha_address(self, address: str, ha_address: str) -> None:
+        """906: point a slave's HA client at the master."""
+        header = ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
+        command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode())
+        await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def ha_status(self, address: str) -> HARuntimeInfoBody:
+        """907: which slaves are linked to this broker, and how far behind each is."""
+        command = request(RequestCode.GET_BROKER_HA_STATUS)
+        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+        try:
+            return HARuntimeInfoBody.decode(answer.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: 907 answered something unreadable: {error}") from error
+
+    async def min_in_sync_replicas(self, address: str) -> int | None:
+        """26: the live value of minInSyncReplicas; None where the broker does not say."""
+        answer = await self._ask(
+            address, request(RequestCode.GET_BROKER_CONFIG), self._settings.small_rpc_deadline_seconds
+        )
+        try:
+            value = decode_properties(answer.body).get(MIN_IN_SYNC_REPLICAS, "")
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: 26 answered something unreadable: {error}") from error
+        return int(value) if value.isdecimal() else None
+
+    async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
+        """25: change minInSyncReplicas, live and in the broker's file."""
+        body = encode_properties({MIN_IN_SYNC_REPLICAS: str(value)})
+        command = request(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
+        try:
+            answer = await self._client.invoke(address, command, timeout_seconds=deadline_seconds)
+        except (RemotingError, ValueError) as error:
+            raise BrokerCallError(f"{address}: {command.code}: {error}") from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerCallError(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
+        return answer
+
+
+def ha_address_of(address: str) -> str:
+    """Where a broker serves its log: its HA port is its port + 1 unless configured otherwise (``haListenPort`` 0)."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + 1}"

@@ -1,0 +1,177 @@
+"""Which BrokerGroup a brokerName belongs to, whose process speaks from an address, and what its owner wants.
+
+The wire names a group by brokerName only, and a caller by its IP address only. The directory knows the rest: in Kubernetes from
+the BrokerGroups and the pods (``kubernetes_directory.py``), standing alone from nothing at all (``FixedDirectory``: every
+brokerName is a group of its own).
+
+A peer's address is a fact with an age (safety rule 8): it tells which pod's reservation a new broker may claim, and keeps one
+group's pods from speaking for another's. It is never an identity that grants a mastership.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBinding:
+    """A broker group as its owner declared it, reduced to what the controller plane needs."""
+
+    key: GroupKey
+    cluster_name: str
+    broker_name: str
+    settings: ControllerSettings = field(default_factory=ControllerSettings)
+    name_servers: tuple[str, ...] = ()
+    # None: as long as the broker's own heartbeat says.
+    heartbeat_timeout_seconds: float | None = None
+    fence_timeout_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The pod that speaks from an address."""
+
+    namespace: str
+    pod_name: str
+    group: GroupKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberGone:
+    """The container of a member was reported terminated, or its pod is gone."""
+
+    key: GroupKey
+    broker_id: int
+    how: str
+
+
+class GroupDirectory(Protocol):
+    """Who is who."""
+
+    async def start(self) -> None:
+        """Begin to learn; returns when the first picture is complete."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop learning."""
+        ...
+
+    def bindings(self) -> list[GroupBinding]:
+        """Every group known now."""
+        ...
+
+    def binding(self, key: GroupKey) -> GroupBinding | None:
+        """The group of this key."""
+        ...
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
+        """The group a request is about; None where there is none, or where the names fit several and the peer does not tell."""
+        ...
+
+    def known_peer(self, host: str) -> Peer | None:
+        """The pod that owns this address, as far as is known here."""
+        ...
+
+    async def peer(self, host: str) -> Peer | None:
+        """The same, looked up where it is not known here."""
+        ...
+
+    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
+        """How we know that the member's process at this address is dead (its container ended); None if we do not know."""
+        ...
+
+    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
+        """Be told when a member's process is reported dead."""
+        ...
+
+
+class FixedDirectory:
+    """No directory at all: each brokerName is a group in one namespace, all with the same wishes. For tests and standalone."""
+
+    def __init__(
+        self,
+        *,
+        namespace: str = "standalone",
+        settings: ControllerSettings | None = None,
+        name_servers: tuple[str, ...] = (),
+        heartbeat_timeout_seconds: float | None = None,
+        fence_timeout_seconds: float = 2.0,
+    ) -> None:
+        self._namespace = namespace
+        self._settings = settings or ControllerSettings()
+        self._name_servers = name_servers
+        self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
+        self._fence_timeout_seconds = fence_timeout_seconds
+        self._bindings: dict[GroupKey, GroupBinding] = {}
+        self._peers: dict[str, Peer] = {}
+        self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
+        self._gone_callbacks: list[Callable[[MemberGone], None]] = []
+
+    async def start(self) -> None:
+        """Nothing to learn."""
+
+    async def stop(self) -> None:
+        """Nothing to stop."""
+
+    def bindings(self) -> list[GroupBinding]:
+        """Every brokerName that was ever asked about."""
+        return list(self._bindings.values())
+
+    def binding(self, key: GroupKey) -> GroupBinding | None:
+        """The group of this key, if its brokerName was ever asked about."""
+        return self._bindings.get(key)
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:  # noqa: ARG002
+        """Any brokerName is a group; its cluster is what the first caller says."""
+        if not broker_name:
+            return None
+        key = GroupKey(self._namespace, broker_name)
+        binding = self._bindings.get(key)
+        if binding is None or (cluster_name and not binding.cluster_name):
+            binding = GroupBinding(
+                key=key,
+                cluster_name=cluster_name,
+                broker_name=broker_name,
+                settings=self._settings,
+                name_servers=self._name_servers,
+                heartbeat_timeout_seconds=self._heartbeat_timeout_seconds,
+                fence_timeout_seconds=self._fence_timeout_seconds,
+            )
+            self._bindings[key] = binding
+        return binding
+
+    def known_peer(self, host: str) -> Peer | None:
+        """Only who was introduced by ``introduce``."""
+        return self._peers.get(host)
+
+    async def peer(self, host: str) -> Peer | None:
+        """Only who was introduced by ``introduce``."""
+        return self._peers.get(host)
+
+    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
+        """What ``report_terminated`` was told."""
+        ended_at, how = self._terminated.get((key, broker_id), ("", ""))
+        return how if ended_at == address else None
+
+    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
+        """Be told by ``report_terminated``."""
+        self._gone_callbacks.append(callback)
+
+    def introduce(self, host: str, peer: Peer) -> None:
+        """Say whose address this is."""
+        self._peers[host] = peer
+
+    def report_terminated(
+        self, key: GroupKey, broker_id: int, *, address: str, how: str = "container terminated"
+    ) -> None:
+        """Say that a member's process at this address is dead."""
+        self._terminated[key, broker_id] = (address, how)
+        for callback in self._gone_callbacks:
+            callback(MemberGone(key=key, broker_id=broker_id, how=how))

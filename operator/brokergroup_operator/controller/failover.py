@@ -1,0 +1,353 @@
+"""From the loss of a master to the next one: suspect, corroborate, fence if need be, decide, commit, tell.
+
+A loss is suspected because the master's connection closed, because it is silent, or because it was not heard after our own start.
+How sure we are decides what happens before the election:
+
+* dead for certain (connection refused, container reported terminated, or a new process registered in its place): elect at once;
+* its connection closed and nothing else: it gets 400 ms to come back, then it counts as silent;
+* silent: it is fenced first. If its death is not confirmed by the fence's deadline the failover goes on and says so (``unfenced``).
+
+A master that is heard again before it was fenced cancels the whole thing. There is one such task for each group, and none of
+it is needed after a crash: the record says who is master, the heartbeats say who is alive, and the tick asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.requests import ElectMaster
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from brokergroup_operator.controller.directory import GroupDirectory
+    from brokergroup_operator.controller.fencing import Fencer
+    from brokergroup_operator.controller.group import Group, Premise
+    from brokergroup_operator.controller.pause_guard import PauseGuard
+    from brokergroup_operator.controller.role_sequence import RoleSequence
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.liveness import HeartbeatTable
+    from controller_core.model import BrokerGroupRecord
+
+POLL_SECONDS = 0.01
+RETRY_SECONDS = 0.05
+BETWEEN_PROBES_SECONDS = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+class Suspicion(StrEnum):
+    """Why a master is believed lost, before anything was verified."""
+
+    CLOSED = "its connection closed"
+    SILENT = "it is silent"
+    UNHEARD = "it was never heard since this controller started"
+    REPORTED = "its container was reported terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What corroboration found. ``certain`` means that the process is known to be dead."""
+
+    trigger: Trigger
+    evidence: tuple[str, ...]
+    certain: bool
+
+
+class Failover:
+    """Starts and runs the failovers of all groups."""
+
+    def __init__(
+        self,
+        *,
+        table: HeartbeatTable,
+        directory: GroupDirectory,
+        fencer: Fencer,
+        sequence: RoleSequence,
+        guard: PauseGuard,
+        settings: PlaneSettings,
+        observer: Observer,
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._fencer = fencer
+        self._sequence = sequence
+        self._guard = guard
+        self._settings = settings
+        self._observer = observer
+
+    def look_at(self, group: Group) -> None:
+        """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
+        record = group.record
+        if record is None or group.master_change is not None:
+            return
+        if record.granted_master_id is None:
+            if self._is_warm(group, record) and self._someone_can_lead(group, record):
+                self._start(group, self._elect_for_masterless(group))
+            return
+        suspicion = self._suspect(group, record, record.granted_master_id)
+        if suspicion is not None:
+            self._start(group, self._replace(group, record.granted_master_id, suspicion))
+
+    async def settle(self, group: Group, timeout_seconds: float) -> None:
+        """Wait until the change of master under way (begun now if there is need) has come to an end, or the time is up."""
+        self.look_at(group)
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=timeout_seconds)
+
+    def _start(self, group: Group, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
+        group.master_change = task
+        task.add_done_callback(lambda done: self._ended(group, done))
+
+    def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
+        group.master_change = None
+        group.hold_back(None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
+        group.changed()
+
+    def _suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
+        now_seconds = asyncio.get_running_loop().time()
+        entry = self._table.entry(group.identity(master))
+        if entry is None:
+            address = record.address_of(master) or ""
+            reported = self._directory.is_terminated(group.key, master, address=address) is not None
+            return Suspicion.UNHEARD if reported or self._is_warm(group, record) else None
+        if entry.connection_id is None:
+            return Suspicion.CLOSED
+        if not entry.alive(now_seconds):
+            return Suspicion.SILENT
+        # A terminated container whose connection still stands: believed once heartbeats are missing too.
+        silent_for_seconds = now_seconds - entry.last_seen_seconds
+        if master in group.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
+            return Suspicion.REPORTED
+        return None
+
+    def _is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether silence means anything yet: everybody was heard, or could have been (invariant I17)."""
+        now_seconds = asyncio.get_running_loop().time()
+        if self._guard.distrusts(now_seconds):
+            return False
+        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
+        if now_seconds - group.met_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+            return True
+        heard = self._table.entries(str(group.key))
+        return all(broker_id in heard for broker_id, replica in record.replicas.items() if replica.registered)
+
+    @staticmethod
+    def _someone_can_lead(group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether an election without a caller would succeed; a first election always waits for a broker to ask."""
+        if record.is_first_election:
+            return False
+        live = {broker_id: replica for broker_id, replica in group.live().items() if replica.has_reported}
+        trial = step(record, ElectMaster(broker_name=record.broker_name), live, group.binding.settings)
+        return trial.code == ControllerCode.SUCCESS
+
+    # ---- the two ways in
+
+    async def _elect_for_masterless(self, group: Group) -> None:
+        record = group.record
+        assert record is not None
+        lost = record.master_broker_id
+        timeline = self._timeline(group, record, lost, Trigger.MASTERLESS)
+        timeline.evidence.append(
+            f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+        )
+        timeline.reach(Step.DETECTED, asyncio.get_running_loop().time())
+        await self._fail_over(
+            group, timeline, lambda now: now is not None and now.granted_master_id is None, slaves_first_seconds=None
+        )
+
+    async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
+        record = group.record
+        assert record is not None
+        verdict = await self._corroborate(group, master, suspicion)
+        if verdict is None:
+            return
+        timeline = self._timeline(group, record, master, verdict.trigger)
+        timeline.evidence.extend(verdict.evidence)
+        timeline.reach(Step.DETECTED, asyncio.get_running_loop().time())
+        group.in_progress = timeline
+        group.changed()
+        self._observer.master_lost(timeline)
+        if not verdict.certain and not await self._fence(group, record, master, timeline):
+            self._finish(group, timeline, Outcome.CANCELLED)
+            return
+        if not timeline.unfenced and not group.process_lost(master):
+            # Dead for certain: what the table still holds of it is of no use to an election.
+            self._table.forget(group.identity(master))
+        slaves_first_seconds = self._settings.slaves_first_unfenced_seconds if timeline.unfenced else None
+        await self._fail_over(
+            group,
+            timeline,
+            lambda now: now is not None and now.master_broker_id == master and now.master_epoch == record.master_epoch,
+            slaves_first_seconds=slaves_first_seconds,
+        )
+
+    # ---- step by step
+
+    async def _corroborate(self, group: Group, master: int, suspicion: Suspicion) -> Verdict | None:
+        """Look for certainty while the master may still come back; None when it did, or is not master any more."""
+        clock = asyncio.get_running_loop().time
+        grace_seconds = self._settings.probe_seconds
+        if suspicion is Suspicion.CLOSED:
+            distrusted = self._guard.distrusts(clock())
+            grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
+        deadline_seconds = clock() + grace_seconds
+        record = group.record
+        assert record is not None
+        address = record.address_of(master) or ""
+        probe = asyncio.create_task(_is_refused(address, after_seconds=0.0), name=f"rmq:probe {group.key}")
+        evidence = [f"{suspicion.value} (broker {master}, {address})"]
+        try:
+            while clock() < deadline_seconds:
+                now = group.record
+                if suspicion is not Suspicion.REPORTED and group.is_live(master):
+                    return None
+                if now is None or now.master_broker_id != master or now.master_epoch != record.master_epoch:
+                    return None
+                if now.master_process_lost:
+                    evidence.append("a new process registered in its place")
+                    return Verdict(Trigger.CONNECTION_CLOSED, tuple(evidence), certain=True)
+                how = self._directory.is_terminated(group.key, master, address=address)
+                if how is not None:
+                    return Verdict(Trigger.CONTAINER_TERMINATED, (*evidence, how), certain=True)
+                if probe.done():
+                    if probe.result():
+                        return Verdict(Trigger.CONNECTION_REFUSED, (*evidence, "connection refused"), certain=True)
+                    if suspicion is not Suspicion.CLOSED:
+                        break
+                    again = _is_refused(address, after_seconds=BETWEEN_PROBES_SECONDS)
+                    probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
+                await asyncio.wait([probe], timeout=POLL_SECONDS)
+            trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
+            return Verdict(trigger, tuple(evidence), certain=False)
+        finally:
+            probe.cancel()
+
+    async def _fence(self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline) -> bool:
+        """Make sure the master runs no more; returns False if it came back alive and was not touched."""
+        outcome = await self._fencer.fence(
+            group.binding,
+            master,
+            record.address_of(master) or "",
+            deadline_seconds=group.binding.fence_timeout_seconds,
+        )
+        timeline.evidence.append(outcome.how)
+        if not outcome.confirmed and group.is_live(master):
+            timeline.evidence.append("the master was heard again")
+            return False
+        timeline.reach(Step.FENCED, asyncio.get_running_loop().time())
+        timeline.unfenced = not outcome.confirmed
+        return True
+
+    async def _fail_over(
+        self,
+        group: Group,
+        timeline: FailoverTimeline,
+        premise: Premise,
+        *,
+        slaves_first_seconds: float | None,
+    ) -> None:
+        """Elect, commit, tell. The premise is checked against the record that is committed on."""
+        group.in_progress = timeline
+        before = group.record
+        group.hold_back(before)
+        try:
+            decision = await self._decide(group, timeline, premise)
+        except PremiseGoneError:
+            # Another controller plane, or the brokers themselves, were faster; they also tell the members.
+            group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
+            self._finish(group, timeline, Outcome.CANCELLED)
+            return
+        group.unfenced = timeline.unfenced
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            kept = decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST
+            self._finish(group, timeline, Outcome.CANCELLED if kept else Outcome.NO_ELIGIBLE_REPLICA)
+            return
+        timeline.to_broker_id = decision.record.master_broker_id
+        timeline.epoch_after = decision.record.master_epoch
+        gone = before.address_of(timeline.from_broker_id) if before is not None else None
+        changed = await self._sequence.announce(
+            group,
+            decision.record,
+            gone_addresses=(gone,) if gone is not None and timeline.from_broker_id != timeline.to_broker_id else (),
+            slaves_first_seconds=slaves_first_seconds or self._settings.slaves_first_seconds,
+            timeline=timeline,
+        )
+        self._finish(group, timeline, Outcome.COMPLETED if changed else Outcome.INCOMPLETE)
+
+    async def _decide(self, group: Group, timeline: FailoverTimeline, premise: Premise) -> Decision:
+        """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
+        request = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
+        while True:
+            try:
+                return await group.decide(request, linearizable=False, timeline=timeline, premise=premise)
+            except RecordStoreError as error:
+                log.warning("election waits for the record store", group=str(group.key), error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
+        timeline.outcome = outcome
+        group.in_progress = None
+        group.last_failover = timeline
+        group.open_incident(timeline)
+        log.info(
+            "failover ended",
+            group=str(group.key),
+            outcome=outcome.value,
+            trigger=timeline.trigger.value,
+            steps=timeline.milliseconds(),
+            to=timeline.to_broker_id,
+            epoch=timeline.epoch_after,
+        )
+        self._observer.master_changed(timeline)
+        group.changed()
+
+    def _timeline(
+        self, group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger
+    ) -> FailoverTimeline:
+        entry = self._table.entry(group.identity(master)) if master is not None else None
+        return FailoverTimeline(
+            group=group.key,
+            cluster_name=record.cluster_name,
+            broker_name=record.broker_name,
+            kind=Kind.FAILOVER,
+            trigger=trigger,
+            from_broker_id=master,
+            epoch_before=record.master_epoch,
+            started_at_unix_seconds=time.time(),
+            last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
+        )
+
+
+async def _is_refused(address: str, *, after_seconds: float) -> bool:
+    """Whether the host at this address says that nobody listens there. No answer, or a listener, proves nothing."""
+    await asyncio.sleep(after_seconds)
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return False

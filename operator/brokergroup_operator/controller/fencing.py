@@ -1,0 +1,182 @@
+"""Killing a silent master before somebody else becomes master (design.md §4, safety rule 7).
+
+A silent master may be dead, cut off, or only frozen. A frozen Java broker that thaws acknowledges what waits in its buffers
+although no replica has it, and no epoch keeps it from that: measured, 7 of 12 freezes lost acknowledged messages without a fence
+and none of 8 with one (``switchover-and-strict.md``). So its process is killed first, and only a confirmed death lets a failover
+promise that nothing acknowledged is lost. A fence that is not confirmed in time does not stop the failover; it is told.
+
+In Kubernetes the kill is a pod deletion without grace. The finalizer keeps the pod object until its containers are reported
+terminated: without it the object would vanish at once and confirm nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from brokergroup_operator.kube.resources import PODS
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory import GroupBinding
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+
+POLL_SECONDS = 0.05
+ONE_CALL_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceOutcome:
+    """Whether the process is known to be dead, and how we know, or why not."""
+
+    confirmed: bool
+    how: str
+
+
+class Fencer(Protocol):
+    """Something that can make sure a broker's process runs no more."""
+
+    async def fence(
+        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
+    ) -> FenceOutcome:
+        """Kill the process of this member at this address; returns by the deadline, and never raises for a failed fence."""
+        ...
+
+
+class NoFencer:
+    """Nothing to fence with, as outside Kubernetes: says so at once."""
+
+    async def fence(
+        self,
+        binding: GroupBinding,  # noqa: ARG002
+        broker_id: int,  # noqa: ARG002
+        address: str,  # noqa: ARG002
+        *,
+        deadline_seconds: float,  # noqa: ARG002
+    ) -> FenceOutcome:
+        """Confirm nothing."""
+        return FenceOutcome(confirmed=False, how="there is nothing to fence with here")
+
+
+class KubernetesFencer:
+    """Deletes the pod without grace and waits for its containers to be reported terminated."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self._releases: set[asyncio.Task[None]] = set()
+
+    async def fence(
+        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
+    ) -> FenceOutcome:
+        """Kill the pod of this member, if it is the one at this address."""
+        name = names.pod_name(binding.key.name, broker_id)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                return await self._fence(name, binding.key.namespace, address.rpartition(":")[0])
+        except TimeoutError:
+            return FenceOutcome(confirmed=False, how=f"pod {name} not reported dead within {deadline_seconds} s")
+
+    async def close(self) -> None:
+        """Wait until the finalizers of fenced pods are gone."""
+        await asyncio.gather(*self._releases, return_exceptions=True)
+
+    async def _fence(self, name: str, namespace: str, host: str) -> FenceOutcome:
+        deleted_uid: str | None = None
+        while True:
+            try:
+                pod = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
+                uid = pod["metadata"]["uid"]
+                if deleted_uid is not None and uid != deleted_uid:
+                    # Gone in spite of the finalizer: whoever removed it does so only for a pod whose containers have ended.
+                    return FenceOutcome(confirmed=True, how=f"pod {name} deleted and replaced")
+                if deleted_uid is None and pod.get("status", {}).get("podIP") != host:
+                    # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
+                    return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {host}")
+                if containers_are_terminated(pod):
+                    self._release_later(pod)
+                    return FenceOutcome(confirmed=True, how=f"containers of pod {name} terminated")
+                if deleted_uid is None:
+                    await self._kill(pod)
+                    deleted_uid = uid
+                    continue
+            except NotFoundError:
+                how = f"pod {name} is gone"
+                return FenceOutcome(confirmed=deleted_uid is not None, how=how)
+            except ConflictError:
+                continue  # the kubelet wrote the pod's status in between: look again at once
+            except ApiError as error:
+                log.warning("fence not placed yet", pod=name, namespace=namespace, error=str(error))
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _kill(self, pod: JsonObject) -> None:
+        metadata = pod["metadata"]
+        if names.FINALIZER_FENCE not in metadata.get("finalizers", []) and "deletionTimestamp" not in metadata:
+            patch = {
+                "metadata": {
+                    "resourceVersion": metadata["resourceVersion"],
+                    "finalizers": [*metadata.get("finalizers", []), names.FINALIZER_FENCE],
+                }
+            }
+            await self._api.patch(
+                PODS,
+                metadata["name"],
+                patch,
+                namespace=metadata["namespace"],
+                content_type=PatchType.MERGE,
+                timeout_seconds=ONE_CALL_SECONDS,
+            )
+        # A pod that is being deleted already takes no new finalizer. With one second of grace it is the kubelet that removes the
+        # object, after the containers have ended; with none the API would remove it at once and its absence would mean nothing.
+        held = names.FINALIZER_FENCE in metadata.get("finalizers", []) or "deletionTimestamp" not in metadata
+        await self._api.delete(
+            PODS,
+            metadata["name"],
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            grace_period_seconds=0 if held else 1,
+            timeout_seconds=ONE_CALL_SECONDS,
+        )
+
+    def _release_later(self, pod: JsonObject) -> None:
+        """Take our finalizer away, beside the failover; the reconcile plane does the same for what is left behind."""
+        task = asyncio.create_task(self._release(pod), name="rmq:fence-release")
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release(self, pod: JsonObject) -> None:
+        metadata = pod["metadata"]
+        finalizers = metadata.get("finalizers", [])
+        if names.FINALIZER_FENCE not in finalizers:
+            return
+        index = finalizers.index(names.FINALIZER_FENCE)
+        path = f"/metadata/finalizers/{index}"
+        patch: list[dict[str, Any]] = [
+            {"op": "test", "path": path, "value": names.FINALIZER_FENCE},
+            {"op": "remove", "path": path},
+        ]
+        try:
+            await self._api.patch(
+                PODS,
+                metadata["name"],
+                patch,
+                namespace=metadata["namespace"],
+                content_type=PatchType.JSON,
+                timeout_seconds=ONE_CALL_SECONDS,
+            )
+        except (NotFoundError, InvalidError):
+            return  # somebody else was faster
+        except ApiError as error:
+            log.warning("fence not released, the reconcile plane will", pod=metadata["name"], error=str(error))
+
+
+def containers_are_terminated(pod: JsonObject) -> bool:
+    """Whether every container of the pod was reported terminated (and at least one was reported at all)."""
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return bool(statuses) and all((status.get("state") or {}).get("terminated") for status in statuses)

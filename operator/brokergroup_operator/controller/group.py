@@ -1,0 +1,319 @@
+"""One broker group inside the controller plane: decisions one after the other, each durable before anybody hears of it.
+
+``decide`` is the only way a record changes. It reads (from the copy of the last commit where that is enough, from the store
+where an answer grants something), lets the pure core decide, commits by compare-and-set, and begins again when somebody else
+was faster. A refusal is never taken from the copy: another controller plane may have moved the record, so the store is asked
+before a broker hears "no".
+
+A decision, once begun, runs to its end even if the one who asked has gone: a commit that is cut off half-way would be a write
+with an unknown outcome for no reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
+from brokergroup_operator.records.store import (
+    GroupKey,
+    RecordConflictError,
+    RecordStore,
+    RecordStoreError,
+    RecordUnavailableError,
+    StoredRecord,
+)
+from controller_core.liveness import BrokerIdentity, HeartbeatTable
+from controller_core.requests import ElectMaster
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory import GroupBinding
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.requests import Request
+
+log = structlog.get_logger(__name__)
+
+Premise = Callable[["BrokerGroupRecord | None"], bool]
+
+
+class PremiseGoneError(Exception):
+    """The record is not any more what made somebody ask for this decision; nothing was decided."""
+
+
+class Group:
+    """What the plane holds of one group. Nothing in here is needed after a restart but to be faster."""
+
+    def __init__(
+        self,
+        binding: GroupBinding,
+        *,
+        store: RecordStore,
+        table: HeartbeatTable,
+        settings: PlaneSettings,
+        observer: Observer,
+        on_change: Callable[[Group], None],
+    ) -> None:
+        self.binding = binding
+        self.met_seconds = asyncio.get_running_loop().time()
+        # Which epoch each member has acknowledged by answering 1008, in this process's life.
+        self.told: dict[int, int] = {}
+        # Members whose configuration was looked at for a leftover of an interrupted switchover.
+        self.configuration_checked: set[int] = set()
+        # Members whose container was reported terminated while their connection still stood.
+        self.reported_dead: set[int] = set()
+        self.unfenced = False
+        self.in_progress: FailoverTimeline | None = None
+        self.last_failover: FailoverTimeline | None = None
+        self.last_switchover: FailoverTimeline | None = None
+        # The one change of master under way (failover or switchover); the keeper stands back meanwhile.
+        self.master_change: asyncio.Task[None] | None = None
+        # The epoch at which the master told us that it is master.
+        self.confirmed_epoch = 0
+        # Somebody else (another plane, or a broker that was just answered) is about to do what the keeper would do.
+        self.keeper_quiet_until_seconds = 0.0
+        self._store = store
+        self._table = table
+        self._settings = settings
+        self._observer = observer
+        self._on_change = on_change
+        self._lock = asyncio.Lock()
+        self._stored: StoredRecord | None = None
+        self._copy_is_good = False
+        self._incident: FailoverTimeline | None = None
+        self._held_back: BrokerGroupRecord | None = None
+        self._held_back_until_seconds = 0.0
+        self._decisions: set[asyncio.Task[Decision]] = set()
+
+    @property
+    def key(self) -> GroupKey:
+        """The BrokerGroup's namespace and name."""
+        return self.binding.key
+
+    @property
+    def record(self) -> BrokerGroupRecord | None:
+        """The copy of the record: as of the last read or commit here. Good for looking, not for granting."""
+        return self._stored.record if self._stored is not None else None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the record was read at least once and nothing is known to have moved it since."""
+        return self._copy_is_good
+
+    def identity(self, broker_id: int) -> BrokerIdentity:
+        """A member's name in the heartbeat table."""
+        return BrokerIdentity(str(self.key), broker_id)
+
+    def live(self) -> dict[int, LiveReplica]:
+        """The members that are alive now."""
+        return self._table.live(str(self.key), asyncio.get_running_loop().time())
+
+    def is_live(self, broker_id: int) -> bool:
+        """Whether one member is alive now."""
+        entry = self._table.entry(self.identity(broker_id))
+        return entry is not None and entry.alive(asyncio.get_running_loop().time())
+
+    def changed(self) -> None:
+        """Tell whoever watches this group that its snapshot is another one now."""
+        self._on_change(self)
+
+    def distrust_copy(self, version: str | None = None) -> None:
+        """Somebody may have written the record: the next look reads it again. A version we hold already changes nothing."""
+        if version is None or self._stored is None or self._stored.version != version:
+            self._copy_is_good = False
+
+    def hold_back(self, record: BrokerGroupRecord | None) -> None:
+        """Let 1004 go on telling this record for a while, so that no broker hears of a change out of turn; None ends it."""
+        self._held_back = record
+        self._held_back_until_seconds = asyncio.get_running_loop().time() + self._settings.hold_back_seconds
+
+    def record_to_tell(self) -> BrokerGroupRecord | None:
+        """What 1004 may tell now."""
+        if self._held_back is not None and asyncio.get_running_loop().time() < self._held_back_until_seconds:
+            return self._held_back
+        return self.record
+
+    def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
+        """A heartbeat came; a master whose epoch file has the record's epoch is master in deed."""
+        record = self.record
+        if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
+            self.confirm_master(record.master_epoch)
+        if came_back:
+            self.reported_dead.discard(broker_id)
+            self.changed()
+
+    def new_process(self, broker_id: int) -> None:
+        """A member registered: nothing that its former process was told or had configured is known of this one."""
+        self.told.pop(broker_id, None)
+        self.configuration_checked.discard(broker_id)
+        self.reported_dead.discard(broker_id)
+
+    def answered_election(self, caller: int, decision: Decision) -> None:
+        """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""
+        record = decision.record
+        if record is None:
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        self.told[caller] = record.master_epoch
+        self.keeper_quiet_until_seconds = now_seconds + self._settings.link_missing_seconds
+        if caller == record.granted_master_id:
+            self.confirm_master(record.master_epoch)
+
+    def process_lost(self, master: int) -> bool:
+        """Whether this member is master on paper only: a new process registered under its id."""
+        record = self.record
+        return record is not None and record.master_broker_id == master and record.master_process_lost
+
+    def open_incident(self, timeline: FailoverTimeline) -> None:
+        """Keep a timeline open until enough members are in sync again, or ``close_incident`` ends it."""
+        self.close_incident()
+        self._incident = timeline
+        if timeline.outcome is Outcome.CANCELLED:
+            self.close_incident()
+        else:
+            self._note_in_sync()
+
+    def close_incident(self, *, older_than_seconds: float = 0.0) -> None:
+        """End the open incident as it stands, if it is that old."""
+        timeline = self._incident
+        if timeline is None:
+            return
+        age_seconds = asyncio.get_running_loop().time() - timeline.steps[Step.DETECTED]
+        if age_seconds >= older_than_seconds:
+            self._incident = None
+            self._observer.incident_closed(timeline)
+
+    def _note_in_sync(self) -> None:
+        """Stamp the open incident when a write can be acknowledged again."""
+        timeline, record = self._incident, self.record
+        if timeline is None or record is None or Step.ROLE_CHANGED not in timeline.steps:
+            return
+        if len(record.sync_state_set) >= self.binding.settings.min_in_sync_replicas:
+            timeline.reach(Step.IN_SYNC, asyncio.get_running_loop().time())
+            self.close_incident()
+
+    def confirm_master(self, epoch: int) -> None:
+        """The master told that it is master of this epoch."""
+        if epoch > self.confirmed_epoch:
+            self.confirmed_epoch = epoch
+            self.changed()
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write can be acknowledged: a live master that knows its epoch, and enough members in sync."""
+        record = self.record
+        if record is None or record.granted_master_id is None:
+            return False
+        return (
+            self.confirmed_epoch >= record.master_epoch
+            and self.is_live(record.granted_master_id)
+            and len(record.sync_state_set) >= self.binding.settings.min_in_sync_replicas
+        )
+
+    async def load(self) -> BrokerGroupRecord | None:
+        """The record, read from the store unless the copy is good."""
+        if not self._copy_is_good:
+            async with self._lock:
+                if not self._copy_is_good:
+                    await self._read(self._settings.record_deadline_seconds)
+        return self.record
+
+    async def decide(
+        self,
+        request: Request,
+        *,
+        linearizable: bool = True,
+        timeline: FailoverTimeline | None = None,
+        premise: Premise | None = None,
+    ) -> Decision:
+        """Decide, commit, and return the decision once it is durable. Raises ``RecordStoreError``: then nothing is granted.
+
+        With a ``premise``, the record that is decided on must fulfil it, also after others moved it: else ``PremiseGoneError``.
+        """
+        task = asyncio.create_task(
+            self._decide_in_turn(request, linearizable, timeline, premise), name=f"rmq:decide {self.key}"
+        )
+        self._decisions.add(task)
+        task.add_done_callback(self._decided)
+        return await asyncio.shield(task)
+
+    async def _decide_in_turn(
+        self, request: Request, linearizable: bool, timeline: FailoverTimeline | None, premise: Premise | None
+    ) -> Decision:
+        async with self._lock:
+            return await self._decide(request, linearizable=linearizable, timeline=timeline, premise=premise)
+
+    async def _decide(
+        self, request: Request, *, linearizable: bool, timeline: FailoverTimeline | None, premise: Premise | None
+    ) -> Decision:
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + self._settings.record_deadline_seconds
+        read_again = linearizable or not self._copy_is_good
+        while True:
+            left_seconds = deadline_seconds - clock()
+            if left_seconds <= 0:
+                raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
+            if read_again:
+                await self._read(left_seconds)
+            if premise is not None and not premise(self.record):
+                raise PremiseGoneError(f"record of {self.key} has moved on")
+            decision = step(self.record, request, self.live(), self.binding.settings)
+            if timeline is not None:
+                timeline.reach(Step.DECIDED, clock())
+            # A refusal from the copy may be old news: it counts only when the record was read for it.
+            final = read_again if not decision.changed else await self._committed(decision, deadline_seconds - clock())
+            read_again = True
+            if not final:
+                continue
+            if isinstance(request, ElectMaster):
+                self._observer.election_decided(self.key, decision)
+            if timeline is not None and decision.changed:
+                timeline.reach(Step.COMMITTED, clock())
+            return decision
+
+    async def _committed(self, decision: Decision, left_seconds: float) -> bool:
+        """Commit; returns False when somebody else was faster."""
+        try:
+            await self._commit(decision, max(left_seconds, 0.05))
+        except RecordConflictError:
+            self._observer.record_conflict(self.key, self.record)
+            return False
+        return True
+
+    async def _read(self, deadline_seconds: float) -> None:
+        before = self._stored
+        self._stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
+        self._copy_is_good = True
+        if self._stored != before:
+            self.changed()
+
+    async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
+        before = self._stored
+        try:
+            self._stored = await self._store.commit(self.key, decision.record, before, deadline_seconds)
+        except RecordStoreError:
+            # Unknown or refused: whatever we do next begins with a look at the store.
+            self._copy_is_good = False
+            raise
+        self._copy_is_good = True
+        after = self._stored.record if self._stored is not None else None
+        log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
+        if after is not None:
+            self._observer.record_changed(self.key, before.record if before is not None else None, after, decision.why)
+        self._note_in_sync()
+        self.changed()
+
+    async def stop(self) -> None:
+        """Wait for the decisions under way: none is cut off half-way."""
+        await asyncio.gather(*self._decisions, return_exceptions=True)
+
+    def _decided(self, task: asyncio.Task[Decision]) -> None:
+        self._decisions.discard(task)
+        if not task.cancelled():
+            task.exception()  # the one who asked may have left at its deadline

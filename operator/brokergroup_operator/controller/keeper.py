@@ -1,0 +1,259 @@
+"""Making the brokers agree with the record, for as long as it takes: the level-triggered half of every role change.
+
+The sequences tell each member once, in the right order. The keeper looks at what is so, and tells again whatever is not:
+
+* a live member that has not answered 1008 for the record's epoch (its answer was lost, it came later, or this process died between
+  commit and telling and was started again);
+* a live slave without a link to the master, seen at the *master's* 907 (the slave's own 907 proves nothing): 1008 and 906
+  again, and from the second time on 906 with another spelling of the same address first, because a Java HA client that sleeps
+  in its retry wakes up only for a changed address;
+* a broker that acknowledges nothing because a switchover died between two steps and left ``minInSyncReplicas=99`` behind.
+
+A settled group (everybody told, everybody in the SyncStateSet) costs nothing: no broker is asked anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.broker_calls import (
+    FENCING_MIN_IN_SYNC_REPLICAS,
+    BrokerCallError,
+    ha_address_of,
+)
+from brokergroup_operator.controller.role_sequence import is_outdated, live_members
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.role_sequence import RoleSequence
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.bodies import HARuntimeInfoBody
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Care:
+    """What the keeper remembers of one group between two looks."""
+
+    task: asyncio.Task[None] | None = None
+    next_look_seconds: float = 0.0
+    # For each slave without a link: when to tell it again, and how long to wait after that.
+    tell_again_seconds: dict[int, float] = field(default_factory=dict)
+    patience_seconds: dict[int, float] = field(default_factory=dict)
+    # When a leftover of a switchover was first seen at a broker.
+    leftover_since_seconds: dict[int, float] = field(default_factory=dict)
+    epoch: int = 0
+    unsettled_since_seconds: float = 0.0
+
+
+class Keeper:
+    """Cares for all groups; woken by the plane's tick."""
+
+    def __init__(self, *, calls: BrokerCalls, sequence: RoleSequence, settings: PlaneSettings) -> None:
+        self._calls = calls
+        self._sequence = sequence
+        self._settings = settings
+        self._cares: dict[GroupKey, _Care] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Begin to repair if something is not as recorded and nobody else is at work. Cheap."""
+        record = group.record
+        if record is None or record.granted_master_id is None or group.master_change is not None:
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        if now_seconds < group.keeper_quiet_until_seconds or not group.is_live(record.granted_master_id):
+            return
+        care = self._cares.setdefault(group.key, _Care())
+        if care.task is not None or now_seconds < care.next_look_seconds:
+            return
+        members = live_members(group, record)
+        if self._is_settled(group, record, members):
+            care.tell_again_seconds.clear()
+            care.patience_seconds.clear()
+            care.unsettled_since_seconds = 0.0
+            return
+        care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
+        care.task.add_done_callback(lambda task: self._ended(group, care, task))
+
+    async def stop(self) -> None:
+        """Stop repairing."""
+        tasks = [care.task for care in self._cares.values() if care.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
+        expected = [broker_id for broker_id in members if broker_id not in group.binding.settings.never_elect]
+        return (
+            all(group.told.get(broker_id) == record.master_epoch for broker_id in members)
+            and all(broker_id in record.sync_state_set for broker_id in expected)
+            and all(broker_id in group.configuration_checked for broker_id in members)
+        )
+
+    def _ended(self, group: Group, care: _Care, task: asyncio.Task[None]) -> None:
+        care.task = None
+        now_seconds = asyncio.get_running_loop().time()
+        if not care.unsettled_since_seconds:
+            care.unsettled_since_seconds = now_seconds
+        settling = now_seconds - care.unsettled_since_seconds < self._settings.settling_seconds
+        care.next_look_seconds = now_seconds + (
+            self._settings.keeper_poll_seconds if settling else self._settings.keeper_slow_poll_seconds
+        )
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("repair failed, the next look begins again", group=str(group.key), error=repr(error))
+
+    async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
+        if care.epoch != record.master_epoch:
+            care.epoch = record.master_epoch
+            care.tell_again_seconds.clear()
+            care.patience_seconds.clear()
+            care.unsettled_since_seconds = 0.0
+        await self._check_configuration(group, record, care)
+        await self._tell_the_untold(group, record)
+        if not is_outdated(group, record):
+            await self._check_links(group, record, care)
+
+    # ---- who has not been told
+
+    async def _tell_the_untold(self, group: Group, record: BrokerGroupRecord) -> None:
+        """1008 to everybody who has not answered it: a master that should be none first, then the others and the new one."""
+        untold = [
+            broker_id for broker_id in live_members(group, record) if group.told.get(broker_id) != record.master_epoch
+        ]
+        if not untold:
+            return
+        statuses = await self._ha_statuses(record, untold)
+        stale = [
+            broker_id
+            for broker_id, status in statuses.items()
+            if status.master and broker_id != record.master_broker_id
+        ]
+        for broker_id in stale:
+            await self._sequence.tell(group, record, broker_id)
+        master_status = statuses.get(record.master_broker_id or 0)
+        if stale or (master_status is not None and not master_status.master):
+            # The change was committed and never told: the NameServers know nothing of it either.
+            live = group.live()
+            gone = [
+                address
+                for broker_id in record.replicas
+                if broker_id in stale or broker_id not in live
+                if (address := record.address_of(broker_id)) is not None
+            ]
+            await self._sequence.unregister(group, record, tuple(gone))
+        await asyncio.gather(
+            *(self._tell_and_confirm(group, record, broker_id) for broker_id in untold if broker_id not in stale)
+        )
+        for broker_id in untold:
+            if broker_id != record.master_broker_id and group.told.get(broker_id) == record.master_epoch:
+                await self._sequence.push_ha_address(group, record, broker_id)
+
+    async def _tell_and_confirm(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
+        if broker_id == record.master_broker_id:
+            await self._sequence.tell_master(group, record)
+        else:
+            await self._sequence.tell(group, record, broker_id)
+
+    async def _ha_statuses(self, record: BrokerGroupRecord, broker_ids: list[int]) -> dict[int, HARuntimeInfoBody]:
+        async def status_of(broker_id: int) -> HARuntimeInfoBody | None:
+            address = record.address_of(broker_id)
+            try:
+                return await self._calls.ha_status(address) if address is not None else None
+            except BrokerCallError:
+                return None  # a slave without an HA client answers code 1 (ha-and-deployment.md E)
+
+        found = await asyncio.gather(*(status_of(broker_id) for broker_id in broker_ids))
+        return {broker_id: status for broker_id, status in zip(broker_ids, found, strict=True) if status is not None}
+
+    # ---- who is not linked
+
+    async def _check_links(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
+        """Ask the master who is linked; tell those again that should be and are not for long enough."""
+        master_address = record.address_of(record.master_broker_id)
+        slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
+        if master_address is None or all(broker_id in record.sync_state_set for broker_id in slaves):
+            return
+        try:
+            status = await self._calls.ha_status(master_address)
+        except BrokerCallError as error:
+            log.warning("links unknown", group=str(group.key), error=str(error))
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        missing = unlinked(record, slaves, status)
+        for broker_id in list(care.tell_again_seconds):
+            if broker_id not in missing:
+                del care.tell_again_seconds[broker_id]
+                care.patience_seconds.pop(broker_id, None)
+        for broker_id in missing:
+            if broker_id not in care.tell_again_seconds:
+                care.tell_again_seconds[broker_id] = now_seconds + self._settings.link_missing_seconds
+            elif now_seconds >= care.tell_again_seconds[broker_id]:
+                await self._link_again(group, record, broker_id, care)
+
+    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
+        patience_seconds = care.patience_seconds.get(broker_id)
+        log.warning("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
+        await self._sequence.tell(group, record, broker_id)
+        if patience_seconds is not None:
+            master_address = record.address_of(record.master_broker_id) or ""
+            other_spelling = respelled(ha_address_of(master_address))
+            await self._sequence.push_ha_address(group, record, broker_id, ha_address=other_spelling)
+        await self._sequence.push_ha_address(group, record, broker_id)
+        patience_seconds = min(
+            2 * (patience_seconds or self._settings.link_missing_seconds), self._settings.link_missing_longest_seconds
+        )
+        care.patience_seconds[broker_id] = patience_seconds
+        care.tell_again_seconds[broker_id] = asyncio.get_running_loop().time() + patience_seconds
+
+    # ---- what a dead switchover left behind
+
+    async def _check_configuration(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
+        """26 once for each broker process; a leftover is repaired when it has stood for longer than any switchover lasts."""
+        for broker_id in live_members(group, record):
+            address = record.address_of(broker_id)
+            if broker_id in group.configuration_checked or address is None:
+                continue
+            try:
+                value = await self._calls.min_in_sync_replicas(address)
+                if value == FENCING_MIN_IN_SYNC_REPLICAS:
+                    if not self._is_leftover(broker_id, care):
+                        continue
+                    await self._calls.set_min_in_sync_replicas(address, group.binding.settings.min_in_sync_replicas)
+                    log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
+            except BrokerCallError as error:
+                log.warning("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
+                continue
+            care.leftover_since_seconds.pop(broker_id, None)
+            group.configuration_checked.add(broker_id)
+
+    def _is_leftover(self, broker_id: int, care: _Care) -> bool:
+        """Another controller plane may be in the middle of a switchover: only what stays is a leftover."""
+        now_seconds = asyncio.get_running_loop().time()
+        since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
+        return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
+
+
+def unlinked(record: BrokerGroupRecord, slaves: list[int], status: HARuntimeInfoBody) -> list[int]:
+    """The slaves that have no link at this master. Links carry no broker id, only the host they come from.
+
+    Where several slaves share a host, the hosts prove nothing: then all of them count as missing while links are missing at all.
+    """
+    hosts = {broker_id: (record.address_of(broker_id) or "").rpartition(":")[0] for broker_id in slaves}
+    linked = [link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info]
+    if len(set(hosts.values())) == len(hosts):
+        return [broker_id for broker_id, host in hosts.items() if host not in linked]
+    return slaves if len(linked) < len(slaves) else []
+
+
+def respelled(address: str) -> str:
+    """The same address in other characters: a leading zero before the port."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:0{port}"

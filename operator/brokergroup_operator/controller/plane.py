@@ -1,0 +1,276 @@
+"""The controller plane: RocketMQ's controller on a TCP port, with the record store as its consensus.
+
+Every plane answers every request and says of itself "I lead" (1005); two that decide at once are kept apart by the record store's
+compare-and-set, so there is no leader to elect and nothing to forward (design.md §4). A request goes: decode, find its group,
+decide in the group's turn, commit, answer. What may come from the copy of the record (1004, 1006) does; everything else reads
+the store or writes it.
+
+Deaths are noticed in three ways (a connection closed, silence, a container reported terminated) and handled in one place,
+``failover.py``; what a role change left undone is done by ``keeper.py``. Both are woken here, by events and by a tick, so a
+lost event costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.broker_calls import BrokerCalls
+from brokergroup_operator.controller.failover import Failover
+from brokergroup_operator.controller.fencing import NoFencer
+from brokergroup_operator.controller.groups import Groups
+from brokergroup_operator.controller.keeper import Keeper
+from brokergroup_operator.controller.pause_guard import PauseGuard
+from brokergroup_operator.controller.request_handler import RequestHandler
+from brokergroup_operator.controller.role_sequence import RoleSequence
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.switchover import Switchover
+from brokergroup_operator.observe.group_view import GroupSnapshot, GroupUnknownError, GroupViewError
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.decision import ReserveBrokerIdAnswer
+from controller_core.liveness import HeartbeatTable, LivenessSettings
+from controller_core.requests import ReserveBrokerId
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.controller.directory import GroupDirectory, MemberGone
+    from brokergroup_operator.controller.fencing import Fencer
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.records.store import GroupKey, RecordStore
+
+STOP_GRACE_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class ControllerPlane:
+    """One controller plane. Store, directory and fencer belong to the caller; it may share the store with other planes."""
+
+    def __init__(
+        self,
+        *,
+        store: RecordStore,
+        directory: GroupDirectory,
+        settings: PlaneSettings | None = None,
+        fencer: Fencer | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._settings = settings or PlaneSettings()
+        self._directory = directory
+        self._observer = observer or Observer()
+        self._callbacks: list[Callable[[GroupKey], None]] = []
+        self._loads: dict[GroupKey, asyncio.Task[None]] = {}
+        self._ticker: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._guard = PauseGuard(
+            threshold_seconds=self._settings.pause_threshold_seconds,
+            distrust_seconds=self._settings.heartbeat_timeout_seconds,
+        )
+        self._table = HeartbeatTable(LivenessSettings(timeout_seconds=self._settings.heartbeat_timeout_seconds))
+        self._groups = Groups(
+            store=store,
+            directory=directory,
+            table=self._table,
+            settings=self._settings,
+            observer=self._observer,
+            on_change=self._changed,
+        )
+        self._client = RemotingClient()
+        calls = BrokerCalls(self._client, self._settings)
+        self._sequence = RoleSequence(calls)
+        self._failover = Failover(
+            table=self._table,
+            directory=directory,
+            fencer=fencer or NoFencer(),
+            sequence=self._sequence,
+            guard=self._guard,
+            settings=self._settings,
+            observer=self._observer,
+        )
+        self._switchover = Switchover(
+            calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer
+        )
+        self._keeper = Keeper(calls=calls, sequence=self._sequence, settings=self._settings)
+        self.handler = RequestHandler(
+            groups=self._groups,
+            directory=directory,
+            table=self._table,
+            failover=self._failover,
+            switchover=self._switchover,
+            settings=self._settings,
+            observer=self._observer,
+            on_connection_closed=self._connection_closed,
+        )
+        self._server = RemotingServer(self.handler)
+
+    @property
+    def address(self) -> str:
+        """Where it listens; the port is the real one where 0 was asked for."""
+        return f"{self._server.host}:{self._server.port}"
+
+    async def start(self) -> None:
+        """Learn the groups, read their records, listen. OSError when the address cannot be bound."""
+        self._stopping = False
+        self._directory.subscribe_gone(self._member_gone)
+        await self._directory.start()
+        await self._server.start(self._settings.listen_host, self._settings.listen_port)
+        if not self.handler.advertise_address:
+            self.handler.advertise_address = self.address
+        self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
+
+    async def stop(self) -> None:
+        """Stop electing first, then listening: the connections that close now are closed by us and mean nothing."""
+        self._stopping = True
+        tasks = [task for task in (self._ticker, *self._loads.values()) if task is not None]
+        tasks += [group.master_change for group in self._groups if group.master_change is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._ticker = None
+        await self._keeper.stop()
+        await self._sequence.stop()
+        await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
+        await asyncio.gather(*(group.stop() for group in self._groups))
+        await self._client.close()
+        await self._directory.stop()
+
+    # ---- GroupView
+
+    def keys(self) -> list[GroupKey]:
+        """Every group the plane has met."""
+        return [group.key for group in self._groups]
+
+    def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
+        """How the group is now."""
+        group = self._groups.get(key)
+        return self._snapshot(group) if group is not None else None
+
+    def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
+        """Be told of every change; the call returned ends it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
+        """Return the id kept for this pod, reserving the next one durably where it has none. ``GroupViewError`` if refused."""
+        group = self._known(key)
+        binding = group.binding
+        request = ReserveBrokerId(
+            cluster_name=binding.cluster_name,
+            broker_name=binding.broker_name,
+            reserved_for=pod_name,
+            broker_id=broker_id,
+        )
+        try:
+            decision = await group.decide(request)
+        except RecordStoreError as error:
+            raise GroupViewError(f"group {key}: no broker id reserved for {pod_name}: {error}") from error
+        assert isinstance(decision.answer, ReserveBrokerIdAnswer)
+        if decision.answer.broker_id is None:
+            raise GroupViewError(f"group {key}: {decision.remark}")
+        return decision.answer.broker_id
+
+    async def switch_master_away(self, key: GroupKey, broker_id: int) -> int | None:
+        """Make another member master if this one is; returns the master afterwards."""
+        try:
+            return await self._switchover.away_from(self._known(key), broker_id)
+        except RecordStoreError as error:
+            raise GroupViewError(f"group {key}: {error}") from error
+
+    async def load(self, key: GroupKey) -> GroupSnapshot | None:
+        """The same as ``snapshot``, with the record read if it was not yet."""
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        await group.load()
+        return self._snapshot(group)
+
+    def record_moved(self, key: GroupKey, version: str | None) -> None:
+        """A watch says that the record of this group has this version now; another one than ours is read again."""
+        group = self._groups.get(key)
+        if group is not None:
+            group.distrust_copy(version)
+
+    # ---- what wakes it
+
+    def _known(self, key: GroupKey) -> Group:
+        group = self._groups.get(key)
+        if group is None:
+            raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
+        return group
+
+    def _snapshot(self, group: Group) -> GroupSnapshot:
+        now_seconds = asyncio.get_running_loop().time()
+        entries = self._table.entries(str(group.key))
+        return GroupSnapshot(
+            key=group.key,
+            record=group.record,
+            live=group.live(),
+            writable=group.writable,
+            in_progress=group.in_progress,
+            last_failover=group.last_failover,
+            last_switchover=group.last_switchover,
+            unfenced=group.unfenced,
+            heartbeat_age_seconds={
+                broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
+            },
+        )
+
+    def _changed(self, group: Group) -> None:
+        for callback in list(self._callbacks):
+            callback(group.key)
+
+    def _connection_closed(self, connection_id: int) -> None:
+        if self._stopping:
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        self._guard.distrusts(now_seconds)  # the first thing after a pause may be a closed connection, not a tick
+        for identity in self._table.connection_closed(now_seconds, connection_id):
+            group = self._groups.of_identity(identity)
+            if group is not None:
+                log.info("connection closed", group=identity.group, broker_id=identity.broker_id)
+                group.changed()
+                self._failover.look_at(group)
+
+    def _member_gone(self, gone: MemberGone) -> None:
+        group = self._groups.get(gone.key)
+        if group is not None and not self._stopping:
+            group.reported_dead.add(gone.broker_id)
+            self._failover.look_at(group)
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(self._settings.tick_seconds)
+
+    def _tick(self) -> None:
+        now_seconds = asyncio.get_running_loop().time()
+        if self._guard.tick(now_seconds):
+            log.warning("this process was paused: every silence begins anew")
+            self._table.restart_deadlines(now_seconds)
+        self._groups.meet_all()
+        for group in self._groups:
+            if not group.loaded:
+                self._load_soon(group)
+            self._failover.look_at(group)
+            self._keeper.look_at(group)
+            group.close_incident(older_than_seconds=self._settings.incident_deadline_seconds)
+
+    def _load_soon(self, group: Group) -> None:
+        if group.key not in self._loads:
+            task = asyncio.create_task(self._load(group), name=f"rmq:load {group.key}")
+            self._loads[group.key] = task
+            task.add_done_callback(lambda _: self._loads.pop(group.key, None))
+
+    @staticmethod
+    async def _load(group: Group) -> None:
+        try:
+            await group.load()
+        except RecordStoreError as error:
+            log.warning("record not read yet", group=str(group.key), error=str(error))
+            await asyncio.sleep(0.2)

@@ -1,0 +1,310 @@
+"""Answering the wire: one method for each controller request, and the promise that every request is answered in time.
+
+Reference: ``controller-protocol.md`` §2 for what each request is, §3 for the codes. What is ours: 1009 and 1010 are refused, since
+remote configuration is what the two worst RocketMQ vulnerabilities came through; a pod of one group does not speak for another;
+an ElectMaster that would replace a master whose death is not established waits for the failover to establish it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller import wire
+from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.observe.group_view import GroupViewError
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.decision import Decision, ElectMasterAnswer, GetSyncStateDataAnswer
+from controller_core.liveness import Heartbeat, HeartbeatTable
+from controller_core.requests import (
+    AlterSyncStateSet,
+    ElectMaster,
+    GetReplicaInfo,
+    GetSyncStateData,
+    RegisterBroker,
+    Request,
+)
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+from rocketmq_remoting.bodies import decode_broker_names
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
+from rocketmq_remoting.server import RemotingConnection, not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from brokergroup_operator.controller.directory import GroupDirectory, Peer
+    from brokergroup_operator.controller.failover import Failover
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.groups import Groups
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.switchover import Switchover
+    from brokergroup_operator.observe.observer import Observer
+    from rocketmq_remoting.command import RemotingCommand
+
+log = structlog.get_logger(__name__)
+
+_CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
+# A request that waits for a failover leaves this much of its deadline for the decision afterwards.
+_DECISION_SHARE_SECONDS = 0.5
+
+
+class RequestHandler:
+    """The ``RemotingHandler`` of the plane."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        directory: GroupDirectory,
+        table: HeartbeatTable,
+        failover: Failover,
+        switchover: Switchover,
+        settings: PlaneSettings,
+        observer: Observer,
+        on_connection_closed: Callable[[int], None],
+    ) -> None:
+        self.advertise_address = settings.advertise_address
+        self._groups = groups
+        self._directory = directory
+        self._table = table
+        self._failover = failover
+        self._switchover = switchover
+        self._settings = settings
+        self._observer = observer
+        self._on_connection_closed = on_connection_closed
+        self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
+            RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._decide,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
+            RequestCode.CLEAN_BROKER_DATA: self._decide,
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._broker_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self._broker_id,
+        }
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """Nothing is known of a connection before its first request."""
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Its brokers may be dead."""
+        self._on_connection_closed(connection.id)
+
+    def handle(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """Heartbeats and metadata at once, everything else in a task of its own."""
+        if request.code == RequestCode.BROKER_HEARTBEAT:
+            return self._noted(request, self._heartbeat(request, connection))
+        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            return self._noted(request, self._metadata(request))
+        if request.code in _CONFIGURATION:
+            refusal = request.answer(
+                ResponseCode.NO_PERMISSION, remark="the controller is configured by its own settings only"
+            )
+            return self._noted(request, refusal)
+        if request.code not in self._routes:
+            return self._noted(request, not_supported(request))
+        return self._answer_in_time(request, connection)
+
+    async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """Supervision point: whatever happens to one request, its peer is answered and the plane goes on."""
+        try:
+            async with asyncio.timeout(self._settings.answer_deadline_seconds):
+                answer = await self._routes[request.code](request, connection)
+        except TimeoutError:
+            answer = request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                remark=f"not decided within {self._settings.answer_deadline_seconds} s, ask again",
+            )
+        except ForeignPeerError as error:
+            answer = request.answer(ResponseCode.NO_PERMISSION, remark=str(error))
+        except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.exception("request failed", code=request.code, peer=connection.peer_host)
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        return self._noted(request, answer)
+
+    def _noted(self, request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
+        self._observer.request_answered(request.code, answer.code)
+        return answer
+
+    def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """904 (§2.8), answered for those who want it; brokers send it one-way."""
+        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
+        if header.broker_id is None:
+            return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
+        peer = self._directory.known_peer(connection.peer_host)
+        group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
+        if group is not None and not _is_foreign(peer, group):
+            wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
+            heartbeat = Heartbeat(
+                identity=group.identity(header.broker_id),
+                address=header.broker_addr or "",
+                epoch=header.epoch,
+                max_offset=header.max_offset,
+                confirm_offset=header.confirm_offset,
+                heartbeat_timeout_seconds=wished_seconds,
+                election_priority=header.election_priority,
+            )
+            came_back = self._table.heartbeat(asyncio.get_running_loop().time(), heartbeat, connection.id)
+            group.heard(header.broker_id, header.epoch, came_back=came_back)
+        return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
+
+    def _metadata(self, request: RemotingCommand) -> RemotingCommand:
+        """1005 (§2.4): every plane leads."""
+        address = self.advertise_address
+        peers = self._settings.peer_addresses or (address,)
+        own = peers.index(address) if address in peers else 0
+        header = GetMetaDataResponseHeader(
+            group=self._settings.controller_group,
+            controller_leader_id=f"n{own}",
+            controller_leader_address=address,
+            is_leader=True,
+            peers="".join(f"n{index}:{peer};" for index, peer in enumerate(peers)),
+        )
+        return request.answer(ResponseCode.SUCCESS, ext_fields=header.encode())
+
+    async def _decide(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1001, 1004, 1011: decided by the core alone."""
+        wanted = wire.DECODERS[request.code](request)
+        group = self._group_of(request, connection)
+        if group is None:
+            return wire.encode_decision(request, _of_unknown_group(wanted))
+        if isinstance(wanted, GetReplicaInfo):
+            await group.load()
+            decision = step(group.record_to_tell(), wanted, group.live(), group.binding.settings)
+        else:
+            # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
+            decision = await group.decide(wanted, linearizable=not isinstance(wanted, AlterSyncStateSet))
+        return wire.encode_decision(request, decision)
+
+    async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1003: a new process of a replica; what an earlier one said is not true any more."""
+        wanted = wire.decode_register_broker(request)
+        group = self._group_of(request, connection)
+        if group is None:
+            return wire.encode_decision(request, _of_unknown_group(wanted))
+        decision = await group.decide(wanted)
+        if decision.code == ControllerCode.SUCCESS and isinstance(wanted, RegisterBroker) and wanted.broker_id:
+            self._table.registered(
+                asyncio.get_running_loop().time(),
+                group.identity(wanted.broker_id),
+                connection.id,
+                address=wanted.broker_address or "",
+            )
+            group.new_process(wanted.broker_id)
+        return wire.encode_decision(request, decision)
+
+    async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1002: by a broker, "who is master?"; by an administrator, "make this one master"."""
+        wanted = wire.decode_elect_master(request)
+        group = self._group_of(request, connection)
+        if group is None:
+            return wire.encode_decision(request, _of_unknown_group(wanted))
+        record = await group.load()
+        caller = wanted.broker_id
+        if caller is not None and not wanted.designate_elect and record is not None and record.claimed_replica(caller):
+            # Its own request proves that it lives, and may have overtaken its heartbeat (§7.2).
+            self._table.sign_of_life(asyncio.get_running_loop().time(), group.identity(caller), connection.id)
+        decision = await self._elect_safely(group, wanted)
+        if decision.code in wire.SUCCEEDED_ELECTIONS and caller is not None and not wanted.designate_elect:
+            group.answered_election(caller, decision)
+        return wire.encode_decision(request, decision)
+
+    async def _elect_safely(self, group: Group, wanted: ElectMaster) -> Decision:
+        """Decide, but never replace a master without what a failover (fence) or a switchover (drain) does first."""
+        record = group.record
+        master = record.granted_master_id if record is not None else None
+        if master is not None and not group.is_live(master):
+            await self._failover.settle(group, self._settings.answer_deadline_seconds - _DECISION_SHARE_SECONDS)
+            record = group.record
+            if record is not None and record.granted_master_id == master and not group.is_live(master):
+                return _not_yet(f"it is not established yet that the master {master} is dead")
+        elif master is not None and wanted.designate_elect and wanted.broker_id not in (None, -1, master):
+            trial = step(record, wanted, group.live(), group.binding.settings)
+            if trial.code == ControllerCode.SUCCESS:
+                return await self._switchover.decide(group, from_broker_id=master, election=wanted)
+        return await group.decide(wanted)
+
+    async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1012, 1013: which id, and may I have it; a pod finds the id that was reserved for it."""
+        peer = await self._directory.peer(connection.peer_host)
+        cluster_name, broker_name = wire.named_group(request)
+        group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
+        requester = peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
+        wanted: Request
+        if request.code == RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
+            wanted = wire.decode_get_next_broker_id(request, requester)
+        else:
+            wanted = wire.decode_apply_broker_id(request, requester)
+        if group is None and broker_name:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark=f"no BrokerGroup has brokerName {broker_name!r} in {cluster_name!r}"
+            )
+        if group is None:
+            return wire.encode_decision(request, _of_unknown_group(wanted))
+        _refuse_foreign(peer, group)
+        return wire.encode_decision(request, await group.decide(wanted))
+
+    async def _sync_state_data(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1006: who is in sync and alive, for each name; no names is Java's code 1 (§2.3)."""
+        broker_names = decode_broker_names(request.body)
+        if not broker_names:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")
+        peer = self._directory.known_peer(connection.peer_host)
+        answers: dict[str, GetSyncStateDataAnswer] = {}
+        for broker_name in broker_names:
+            group = self._groups.find(broker_name, peer=peer)
+            if group is None:
+                continue
+            record = await group.load()
+            wanted = GetSyncStateData(broker_name=broker_name)
+            decision = step(record, wanted, group.live(), group.binding.settings)
+            if isinstance(decision.answer, GetSyncStateDataAnswer):
+                answers[broker_name] = decision.answer
+        return request.answer(ResponseCode.SUCCESS, body=wire.encode_sync_state_data(answers))
+
+    def _group_of(self, request: RemotingCommand, connection: RemotingConnection) -> Group | None:
+        peer = self._directory.known_peer(connection.peer_host)
+        cluster_name, broker_name = wire.named_group(request)
+        group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
+        if group is not None:
+            _refuse_foreign(peer, group)
+        return group
+
+
+class ForeignPeerError(Exception):
+    """A pod of one group asked for another: refused."""
+
+
+def _is_foreign(peer: Peer | None, group: Group) -> bool:
+    return peer is not None and peer.group is not None and peer.group != group.key
+
+
+def _refuse_foreign(peer: Peer | None, group: Group) -> None:
+    if peer is not None and _is_foreign(peer, group):
+        raise ForeignPeerError(f"pod {peer.namespace}/{peer.pod_name} does not speak for group {group.key}")
+
+
+def _of_unknown_group(wanted: Request) -> Decision:
+    """What the core says where there is no record, and can be none."""
+    return step(None, wanted, {}, ControllerSettings())
+
+
+def _not_yet(why: str) -> Decision:
+    """Java's answer to a broker when nobody can be elected (2012); it asks again."""
+    return Decision(
+        code=ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
+        remark=f"Failed to elect a new master: {why}",
+        answer=ElectMasterAnswer(),
+        record=None,
+        why=why,
+    )

@@ -1,0 +1,68 @@
+"""The controller plane's knobs, with the reason of each default. Per-group knobs are in the group's spec, not here.
+
+All times are monotonic seconds. The chain they must keep: a broker's RPC gives up after 3 s and then closes its connection,
+which we would take for a death (``controller-protocol.md`` §1.4), so every answer leaves before ``answer_deadline_seconds``, and
+what an answer waits for (the record store) has less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneSettings:
+    """How one controller plane listens, speaks, and loses patience."""
+
+    listen_host: str = "0.0.0.0"  # noqa: S104 - brokers come from other pods
+    listen_port: int = 9878
+    # What 1005 answers as "the leader": how brokers reach this very process. Empty: listen_host:port.
+    advertise_address: str = ""
+    # All planes of this installation, for mqadmin's list of peers. Empty: only this one.
+    peer_addresses: tuple[str, ...] = ()
+    controller_group: str = "brokergroup-operator"
+
+    # Brokers give up after 3 s; half a second is left for the way there and back and for a busy loop.
+    answer_deadline_seconds: float = 2.5
+    # One look-up or commit of the record, and all of them for one answer.
+    record_deadline_seconds: float = 1.8
+
+    # How often deadlines are looked at. Also the resolution of the self-pause guard.
+    tick_seconds: float = 0.05
+    # Our own event loop stood still for longer than this (two heartbeat intervals): we know nothing, deadlines restart.
+    pause_threshold_seconds: float = 1.0
+    # A closed connection alone is given this long to come back (a broker reconnects with its next heartbeat).
+    reconnect_grace_seconds: float = 0.4
+    # A silent master is not given that long; one look whether anybody listens at its address takes at most this.
+    probe_seconds: float = 0.2
+    # Brokers look for controllers every 3 s (controller-protocol.md §7.2): after our start a living one may stay unheard so long.
+    broker_rescan_seconds: float = 3.5
+    # Where neither the group's spec nor the broker's heartbeat says when it counts as silent.
+    heartbeat_timeout_seconds: float = 3.0
+
+    # 1008 answers when the role change is done, which takes 5 s in the worst case measured (switchover-and-strict.md).
+    role_change_deadline_seconds: float = 6.5
+    # The new master is told when the slaves have answered, or after this long: a stuck slave must not hold up the group.
+    slaves_first_seconds: float = 0.3
+    # The same where the old master may still be alive: a slave needs up to 1 s to notice that its link is to go.
+    slaves_first_unfenced_seconds: float = 1.5
+    name_server_deadline_seconds: float = 0.5
+    small_rpc_deadline_seconds: float = 1.0
+    # 1004 keeps telling the old state for this long at most while a sequence is under way.
+    hold_back_seconds: float = 7.0
+
+    # The keeper: a live slave without a link to the master is told again after this long, then after twice as long, and so on.
+    link_missing_seconds: float = 0.3
+    link_missing_longest_seconds: float = 5.0
+    keeper_poll_seconds: float = 0.1
+    keeper_slow_poll_seconds: float = 1.0
+    # A broker that has refused to acknowledge (minInSyncReplicas 99) for this long was left behind by a switchover that died.
+    leftover_fence_seconds: float = 4.0
+    # Nothing is settled while the SyncStateSet lacks a live member; after this long it is looked at less often.
+    settling_seconds: float = 10.0
+    # An incident is closed as it stands when its members are not in sync after this long.
+    incident_deadline_seconds: float = 15.0
+
+    # A planned switchover waits this long for the slaves to have everything the old master acknowledged.
+    drain_deadline_seconds: float = 3.0
+    switchover_deadline_seconds: float = 30.0

@@ -1,0 +1,220 @@
+"""Moving a living master elsewhere without losing an acknowledged message (design.md §4, ``switchover-and-strict.md`` sequence c5).
+
+1. ``minInSyncReplicas=99`` on the old master (25): it acknowledges nothing from now on.
+2. Wait until its slaves have everything (907: no link behind).
+3. Commit the election; 1004 goes on telling the old state.
+4. 1008 to the old master, and wait for its answer: told in any other order, a stall of 5 s and lost messages were measured.
+5. 104 for the old master at every NameServer.
+6. 1008 to the new master and the other slaves side by side, then 906 to every slave.
+7. Put the old master's ``minInSyncReplicas`` back. (Whether every slave is linked is the keeper's business.)
+
+Up to step 3 everything can be undone, and is when a step fails. After it, everything is repeated until it holds. If this
+process dies in between, 99 stays in the old master's file: the next process finds and repairs it (``keeper.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
+from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.requests import ElectMaster
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.role_sequence import RoleSequence
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+
+DRAIN_POLL_SECONDS = 0.005
+
+log = structlog.get_logger(__name__)
+
+
+class Switchover:
+    """Runs switchovers, one for each group at a time."""
+
+    def __init__(
+        self, *, calls: BrokerCalls, sequence: RoleSequence, settings: PlaneSettings, observer: Observer
+    ) -> None:
+        self._calls = calls
+        self._sequence = sequence
+        self._settings = settings
+        self._observer = observer
+
+    async def away_from(self, group: Group, broker_id: int) -> int | None:
+        """Make somebody else master if this member is; returns the master afterwards, when all members were told."""
+        record = await group.load()
+        if record is None or record.granted_master_id != broker_id:
+            return record.granted_master_id if record is not None else None
+        election = ElectMaster(
+            broker_name=record.broker_name, cluster_name=record.cluster_name, passed_over=frozenset({broker_id})
+        )
+        decided = self._begin(group, record, broker_id, election)
+        await decided
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
+        return group.record.granted_master_id if group.record is not None else None
+
+    async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
+        """The same for an administrator's ElectMaster: returns the decision once it is durable; the rest goes on beside."""
+        record = await group.load()
+        if record is None:
+            raise SwitchoverRefusedError(f"group {group.key} has no record")
+        return await asyncio.shield(self._begin(group, record, from_broker_id, election))
+
+    def _begin(
+        self, group: Group, record: BrokerGroupRecord, from_broker_id: int, election: ElectMaster
+    ) -> asyncio.Future[Decision]:
+        if group.master_change is not None:
+            raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
+        trial = step(record, election, group.live(), group.binding.settings)
+        if trial.code != ControllerCode.SUCCESS:
+            raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
+        decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        timeline = FailoverTimeline(
+            group=group.key,
+            cluster_name=record.cluster_name,
+            broker_name=record.broker_name,
+            kind=Kind.SWITCHOVER,
+            trigger=Trigger.REQUESTED,
+            from_broker_id=from_broker_id,
+            epoch_before=record.master_epoch,
+            started_at_unix_seconds=time.time(),
+        )
+        group.master_change = asyncio.create_task(
+            self._run(group, record, election, timeline, decided), name=f"rmq:switchover {group.key}"
+        )
+        group.master_change.add_done_callback(lambda task: self._ended(group, task, decided))
+        return decided
+
+    def _ended(self, group: Group, task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
+        group.master_change = None
+        group.hold_back(None)
+        if task.cancelled():
+            decided.cancel()
+        elif (error := task.exception()) is not None:
+            if not decided.done():
+                decided.set_exception(error)
+            else:
+                log.error("switchover not finished, the keeper does the rest", group=str(group.key), error=repr(error))
+        group.changed()
+
+    async def _run(
+        self,
+        group: Group,
+        record: BrokerGroupRecord,
+        election: ElectMaster,
+        timeline: FailoverTimeline,
+        decided: asyncio.Future[Decision],
+    ) -> None:
+        old = timeline.from_broker_id
+        address = record.address_of(old)
+        if old is None or address is None:
+            raise SwitchoverRefusedError(f"group {group.key}: nobody knows where broker {old} is")
+        timeline.reach(Step.DETECTED, asyncio.get_running_loop().time())
+        group.in_progress = timeline
+        self._observer.master_lost(timeline)
+        group.configuration_checked.discard(old)
+        previous: int | None = None
+        try:
+            previous = await self._stop_acknowledging(group, address)
+            await self._drained(address)
+            decision = await self._commit(group, record, election, timeline)
+        except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
+            await self._restore(group, address, previous)
+            self._finish(group, timeline, Outcome.CANCELLED)
+            raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
+        decided.set_result(decision)
+        assert decision.record is not None
+        changed = await self._tell(group, decision.record, old, address, timeline)
+        await self._restore(group, address, previous)
+        self._finish(group, timeline, Outcome.COMPLETED if changed else Outcome.INCOMPLETE)
+
+    async def _stop_acknowledging(self, group: Group, address: str) -> int:
+        """Steps 1: returns the value to put back."""
+        previous = await self._calls.min_in_sync_replicas(address)
+        await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)
+        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
+            return group.binding.settings.min_in_sync_replicas
+        return previous
+
+    async def _drained(self, address: str) -> None:
+        """Step 2."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + self._settings.drain_deadline_seconds
+        while clock() < deadline_seconds:
+            status = await self._calls.ha_status(address)
+            in_sync = [link for link in status.ha_connection_info if link.in_sync]
+            if in_sync and all(link.diff == 0 for link in in_sync):
+                return
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        raise SwitchoverFailedError(f"slaves of {address} not level within {self._settings.drain_deadline_seconds} s")
+
+    async def _commit(
+        self, group: Group, record: BrokerGroupRecord, election: ElectMaster, timeline: FailoverTimeline
+    ) -> Decision:
+        """Step 3. The premise: nobody else changed the master in the meantime."""
+        group.hold_back(record)
+        decision = await group.decide(
+            election,
+            timeline=timeline,
+            premise=lambda now: (
+                now is not None
+                and now.master_epoch == record.master_epoch
+                and now.granted_master_id == record.granted_master_id
+            ),
+        )
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            raise SwitchoverFailedError(decision.why)
+        timeline.to_broker_id = decision.record.master_broker_id
+        timeline.epoch_after = decision.record.master_epoch
+        return decision
+
+    async def _tell(
+        self, group: Group, record: BrokerGroupRecord, old: int, old_address: str, timeline: FailoverTimeline
+    ) -> bool:
+        """Steps 4 to 6; returns whether the new master is master now."""
+        clock = asyncio.get_running_loop().time
+        await self._sequence.tell(group, record, old)
+        await self._sequence.unregister(group, record, (old_address,))
+        group.hold_back(None)
+        others = self._sequence.spawn_slaves(group, record, but=old)
+        timeline.reach(Step.NOTIFIED, clock())
+        changed = await self._sequence.tell_master(group, record)
+        if changed:
+            timeline.reach(Step.ROLE_CHANGED, clock())
+        if others:
+            await asyncio.wait(others, timeout=self._settings.slaves_first_unfenced_seconds)
+        await self._sequence.push_to_slaves(group, record)
+        return changed
+
+    async def _restore(self, group: Group, address: str, previous: int | None) -> None:
+        """Step 7; a failure is repaired by the keeper, which finds the leftover."""
+        try:
+            await self._calls.set_min_in_sync_replicas(
+                address, previous if previous is not None else group.binding.settings.min_in_sync_replicas
+            )
+        except BrokerCallError as error:
+            log.warning("minInSyncReplicas not restored yet", group=str(group.key), address=address, error=str(error))
+
+    def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
+        timeline.outcome = outcome
+        group.in_progress = None
+        group.last_switchover = timeline
+        group.open_incident(timeline)
+        log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
+        self._observer.master_changed(timeline)
+        group.changed()

@@ -1,0 +1,88 @@
+"""What the controller plane tells while it works: one method for each thing worth telling, all of them doing nothing by default.
+
+The plane calls these on its failover path, so an observer must return at once and must not fail: it notes, counts or queues.
+Metrics, Kubernetes Events and the incident log are observers; ``ObserverGroup`` puts several in a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+
+
+class Observer:
+    """Hears everything and does nothing: derive and override."""
+
+    def request_answered(self, request_code: int, response_code: int) -> None:
+        """A broker or tool was answered."""
+
+    def election_decided(self, key: GroupKey, decision: Decision) -> None:
+        """An ElectMaster was decided, and what it changed is durable."""
+
+    def record_changed(
+        self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
+    ) -> None:
+        """A change of the record became durable by our own hand."""
+
+    def record_conflict(self, key: GroupKey, record: BrokerGroupRecord | None) -> None:
+        """A commit was refused because the record had moved."""
+
+    def master_lost(self, timeline: FailoverTimeline) -> None:
+        """A master is believed lost; what follows is in the timeline."""
+
+    def master_changed(self, timeline: FailoverTimeline) -> None:
+        """The failover or switchover reached its end as far as the master goes (see its outcome)."""
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        """Nothing more will be added to this timeline."""
+
+
+class ObserverGroup(Observer):
+    """Tells several observers, in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def request_answered(self, request_code: int, response_code: int) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.request_answered(request_code, response_code)
+
+    def election_decided(self, key: GroupKey, decision: Decision) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.election_decided(key, decision)
+
+    def record_changed(
+        self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
+    ) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.record_changed(key, before, after, why)
+
+    def record_conflict(self, key: GroupKey, record: BrokerGroupRecord | None) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.record_conflict(key, record)
+
+    def master_lost(self, timeline: FailoverTimeline) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.master_lost(timeline)
+
+    def master_changed(self, timeline: FailoverTimeline) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.master_changed(timeline)
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.incident_closed(timeline)

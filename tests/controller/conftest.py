@@ -1,0 +1,59 @@
+"""Controller planes on real loopback sockets, and scripted brokers that speak to them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.fencing import Fencer
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import RecordStore
+
+StartPlane = Callable[..., Awaitable[ControllerPlane]]
+
+# Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
+QUICK = PlaneSettings(
+    listen_host="127.0.0.1",
+    listen_port=0,
+    tick_seconds=0.01,
+    heartbeat_timeout_seconds=0.6,
+    broker_rescan_seconds=0.2,
+    reconnect_grace_seconds=0.3,
+    role_change_deadline_seconds=2.0,
+    leftover_fence_seconds=0.3,
+    link_missing_seconds=0.1,
+    incident_deadline_seconds=2.0,
+    drain_deadline_seconds=0.5,
+)
+
+
+@pytest.fixture
+async def start_plane() -> AsyncIterator[StartPlane]:
+    planes: list[ControllerPlane] = []
+
+    async def start(
+        store: RecordStore | None = None,
+        *,
+        directory: FixedDirectory | None = None,
+        fencer: Fencer | None = None,
+        observer: Observer | None = None,
+        **changes: object,
+    ) -> ControllerPlane:
+        plane = ControllerPlane(
+            store=store or MemoryRecordStore(),
+            directory=directory or FixedDirectory(),
+            settings=replace(QUICK, **changes),  # type: ignore[arg-type]
+            fencer=fencer,
+            observer=observer,
+        )
+        planes.append(plane)
+        await plane.start()
+        return plane
+
+    yield start
+    for plane in planes:
+        await plane.stop()
