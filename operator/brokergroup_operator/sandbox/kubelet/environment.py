@@ -1,0 +1,135 @@
+"""A container's environment, command and arguments, resolved as the kubelet resolves them.
+
+Order and rules are Kubernetes': ``envFrom`` first, then ``env`` in turn, each seeing those before it; then the command and
+arguments with ``$(VAR)``. What is ours is the last step, the rewriting of mount paths (``paths``). The kubelet's own
+environment is not passed on: a container sees its image's and its own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .expansion import expand
+from .sources import NotReadyYetError, Sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from brokergroup_operator.kube.client import JsonObject
+
+    from .images import Image
+
+
+class UnsupportedFieldError(NotReadyYetError):
+    """The pod asks for something this kubelet does not do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("CreateContainerConfigError", message)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the pod's own fields (``fieldRef``) may be asked for, beyond the object as the API has it."""
+
+    pod_ip: str
+    host_ip: str
+    node_name: str
+
+
+async def resolve_environment(
+    container: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources
+) -> dict[str, str]:
+    """``envFrom`` and ``env`` of one container."""
+    environment: dict[str, str] = {}
+    for entry in container.get("envFrom") or []:
+        environment.update(await _whole_source(entry, sources))
+    for entry in container.get("env") or []:
+        if "valueFrom" in entry:
+            value = await _value_from(entry["name"], entry["valueFrom"], pod, facts, sources)
+            if value is not None:
+                environment[entry["name"]] = value
+        else:
+            environment[entry["name"]] = expand(entry.get("value") or "", environment)
+    return environment
+
+
+async def _whole_source(entry: JsonObject, sources: Sources) -> dict[str, str]:
+    if "configMapRef" in entry:
+        reference = entry["configMapRef"]
+        data = await sources.config_map(reference["name"], optional=bool(reference.get("optional")))
+    else:
+        reference = entry["secretRef"]
+        data = await sources.secret(reference["name"], optional=bool(reference.get("optional")))
+    prefix = entry.get("prefix") or ""
+    return {prefix + key: value.decode() for key, value in (data or {}).items()}
+
+
+async def _value_from(name: str, source: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources) -> str | None:
+    if "fieldRef" in source:
+        return field_value(name, source["fieldRef"]["fieldPath"], pod, facts)
+    if "configMapKeyRef" in source:
+        reference = source["configMapKeyRef"]
+        data = await sources.config_map(reference["name"], optional=bool(reference.get("optional")))
+    elif "secretKeyRef" in source:
+        reference = source["secretKeyRef"]
+        data = await sources.secret(reference["name"], optional=bool(reference.get("optional")))
+    else:
+        kind = next(iter(source), "nothing")
+        raise UnsupportedFieldError(
+            f"env {name!r}: valueFrom is {kind!r}, expected fieldRef, configMapKeyRef or secretKeyRef"
+        )
+    value = (data or {}).get(reference["key"])
+    if value is None and not reference.get("optional"):
+        raise NotReadyYetError(
+            "CreateContainerConfigError", f"env {name!r}: key {reference['key']!r} is not in {reference['name']!r}"
+        )
+    return None if value is None else value.decode()
+
+
+def field_value(name: str, path: str, pod: JsonObject, facts: PodFacts) -> str:
+    """The value of a ``fieldRef``; ``name`` is who asks, for the message."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    values: dict[str, Any] = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata["namespace"],
+        "metadata.uid": metadata["uid"],
+        "spec.nodeName": facts.node_name,
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "status.podIP": facts.pod_ip,
+        "status.podIPs": facts.pod_ip,
+        "status.hostIP": facts.host_ip,
+        "status.hostIPs": facts.host_ip,
+    }
+    if path in values:
+        return str(values[path])
+    for field in ("labels", "annotations"):
+        prefix = f"metadata.{field}['"
+        if path.startswith(prefix) and path.endswith("']"):
+            return str((metadata.get(field) or {}).get(path[len(prefix) : -2], ""))
+    expected = ", ".join([*values, "metadata.labels['…']", "metadata.annotations['…']"])
+    raise UnsupportedFieldError(f"env {name!r}: fieldPath is {path!r}, expected one of {expected}")
+
+
+def surroundings(image: Image, container_folder: Path, pod_name: str) -> dict[str, str]:
+    """What any container finds before its own variables: programs, a home of its own, its host name."""
+    programs = os.pathsep.join([*map(str, image.path), os.environ.get("PATH", os.defpath)])
+    return {
+        "PATH": programs,
+        "HOME": str(container_folder),
+        "HOSTNAME": pod_name,
+        "LANG": "C.UTF-8",
+        **image.environment_in(container_folder),
+    }
+
+
+def resolve_arguments(container: JsonObject, image: Image, environment: Mapping[str, str]) -> list[str]:
+    """Command and arguments: a command replaces the image's entry point, arguments follow."""
+    command = container.get("command") or list(image.entrypoint)
+    if not command:
+        raise UnsupportedFieldError(
+            f"container {container['name']!r}: command is empty and image {container.get('image')!r} has no entry point"
+        )
+    return [expand(word, environment) for word in [*command, *(container.get("args") or [])]]

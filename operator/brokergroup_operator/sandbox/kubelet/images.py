@@ -1,0 +1,82 @@
+"""What stands for an image: no layers, only the environment and the folder of programs that a container finds.
+
+An image that the catalogue does not know cannot be "pulled": its container waits in ``ErrImagePull`` and then
+``ImagePullBackOff`` with a message that lists what is known, as a misspelt image does everywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# In an image's environment this stands for the container's own scratch folder (its root file system, so to speak).
+CONTAINER_FOLDER = "{container}"
+
+
+class UnknownImageError(LookupError):
+    """The catalogue has no entry for this image: the container waits with this message, nothing else is affected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """``environment`` is added under the container's own; ``path`` folders come first in PATH."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[Path, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+
+    def environment_in(self, container_folder: Path) -> dict[str, str]:
+        """The image's environment for one container."""
+        return {
+            name: value.replace(CONTAINER_FOLDER, str(container_folder)) for name, value in self.environment.items()
+        }
+
+
+class ImageCatalogue:
+    """Globs over image names, the first that fits wins; later ``add`` goes before earlier ones."""
+
+    def __init__(self, images: Mapping[str, Image] | None = None) -> None:
+        self._images: dict[str, Image] = dict(images or {})
+
+    @classmethod
+    def default(cls, *, rocketmq_home: Path | None = None, java_home: Path | None = None) -> ImageCatalogue:
+        """Our own image as the programs beside the running interpreter; RocketMQ's where its home is known.
+
+        ``rocketmq_home`` is the folder with ``lib/`` in it, as in the image ``apache/rocketmq``.
+        """
+        programs = Image(path=(Path(sys.executable).parent,))
+        images = {"*brokergroup-operator*": programs, "*brokergroup-replica*": programs, "*rocketmq-replica*": programs}
+        if rocketmq_home is not None:
+            images["*apache/rocketmq:*"] = rocketmq_image(rocketmq_home, java_home)
+        return cls(images)
+
+    def add(self, pattern: str, image: Image) -> None:
+        """Know one more image; it goes before what is known already."""
+        self._images = {pattern: image, **{known: value for known, value in self._images.items() if known != pattern}}
+
+    def find(self, name: str) -> Image:
+        """The image of that name; raises ``UnknownImageError``."""
+        for pattern, image in self._images.items():
+            if fnmatchcase(name, pattern):
+                return image
+        known = ", ".join(self._images) or "none"
+        raise UnknownImageError(
+            f"image {name!r} is not in the process kubelet's catalogue, which runs local programs; it knows: {known}"
+        )
+
+
+def rocketmq_image(rocketmq_home: Path, java_home: Path | None = None) -> Image:
+    """RocketMQ's image: ROCKETMQ_HOME, and a home of its own per container (Java takes it from the user database)."""
+    environment = {
+        "ROCKETMQ_HOME": str(rocketmq_home),
+        "JAVA_TOOL_OPTIONS": f"-Duser.home={CONTAINER_FOLDER}",
+    }
+    if java_home is None:
+        return Image(environment=environment)
+    return Image(environment={**environment, "JAVA_HOME": str(java_home)}, path=(java_home / "bin",))

@@ -1,0 +1,399 @@
+"""One pod's life on this node: volumes, address, init containers, containers, and the end.
+
+The order is what the operator relies on. The address is in the API *before* the first container starts. A deleted pod
+gets SIGTERM, its grace period, SIGKILL; then its status says *terminated*, and only then does the object go. Deleted
+without grace (the fence of a silent master), or gone from the API, it is killed at once; while a finalizer holds the object,
+the status tells whoever set it that the containers are dead (design.md §4 rule 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.resources import PODS
+
+from .container import BackOffSettings, Container, run_beside
+from .environment import PodFacts, resolve_arguments, resolve_environment, surroundings
+from .leftovers import MARK
+from .network import PodAddress
+from .paths import mount_rewriter
+from .probes import ProbeTarget
+from .process import ProcessSpec
+from .sources import NotReadyYetError, Sources
+from .status import conditions_of, phase_of, timestamp
+from .status_poster import StatusPoster
+from .volumes import Volumes, mounts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+
+    from .claims import ClaimBinder
+    from .events import EventRecorder
+    from .folders import DataFolders
+    from .images import ImageCatalogue
+    from .network import PodNetwork
+
+log = structlog.get_logger(__name__)
+
+FINAL_PHASES = ("Succeeded", "Failed")
+RETRY_FIRST_SECONDS = 0.05
+RETRY_LAST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What all pods of a node share."""
+
+    api: KubernetesApi
+    node_name: str
+    folders: DataFolders
+    network: PodNetwork
+    images: ImageCatalogue
+    claims: ClaimBinder
+    events: EventRecorder
+    back_off: BackOffSettings
+    pods_changed: Callable[[], None]
+
+
+class PodWorker:
+    """Run ``run()`` as a task, ``update()`` it with every new version of the pod, tell it when the pod ``vanished()``."""
+
+    def __init__(self, pod: JsonObject, node: NodeParts, predecessor: asyncio.Task[None] | None = None) -> None:
+        self.pod = pod
+        self.address: PodAddress | None = None
+        self._node = node
+        self._predecessor = predecessor
+        self._leaving = asyncio.Event()
+        self._vanished = asyncio.Event()
+        self._grace_changed = asyncio.Event()
+        self._node_stops_within_seconds: float | None = None
+        self._volumes: dict[str, Path] = {}
+        self._conditions: list[JsonObject] = list((pod.get("status") or {}).get("conditions") or [])
+        self._start_time = (pod.get("status") or {}).get("startTime") or timestamp(datetime.now(UTC))
+        self._final_phase = (pod.get("status") or {}).get("phase")
+        self._sources = Sources(node.api, pod["metadata"]["namespace"])
+        self._init = self._containers("initContainers", "initContainerStatuses")
+        self._main = self._containers("containers", "containerStatuses")
+        metadata = pod["metadata"]
+        self._poster = StatusPoster(
+            node.api,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            build=self._status,
+            gone=self.vanished,
+        )
+        self.update(pod)
+
+    def _containers(self, field: str, status_field: str) -> list[Container]:
+        earlier = {entry["name"]: entry for entry in (self.pod.get("status") or {}).get(status_field) or []}
+        policy = self.restart_policy
+        if field == "initContainers" and policy == "Always":
+            policy = "OnFailure"  # an init container that succeeded is done
+        return [
+            Container(
+                spec["name"],
+                self,
+                restart_policy=policy,
+                back_off=self._node.back_off,
+                earlier=earlier.get(spec["name"]),
+            )
+            for spec in self.pod["spec"].get(field) or []
+        ]
+
+    @property
+    def restart_policy(self) -> str:
+        """Always, OnFailure or Never."""
+        return str(self.pod["spec"].get("restartPolicy") or "Always")
+
+    @property
+    def containers(self) -> list[Container]:
+        """Init containers first."""
+        return [*self._init, *self._main]
+
+    @property
+    def claim_folders(self) -> set[Path]:
+        """The volumes of claims that this pod may be writing to."""
+        return {folder for folder in self._volumes.values() if folder.parent == self._node.folders.all_claims}
+
+    def update(self, pod: JsonObject) -> None:
+        """The API has a new version of this pod."""
+        self.pod = pod
+        if "deletionTimestamp" in pod["metadata"]:
+            self._leaving.set()
+            self._grace_changed.set()
+
+    def vanished(self) -> None:
+        """The API has this pod no longer: whatever still runs of it has no right to."""
+        self._vanished.set()
+        self._leaving.set()
+        self._grace_changed.set()
+
+    def node_stops(self, grace_seconds: float) -> None:
+        """The kubelet itself ends: stop the containers, leave the API alone."""
+        self._node_stops_within_seconds = grace_seconds
+        self._vanished.set()
+        self._leaving.set()
+        self._grace_changed.set()
+
+    async def run(self) -> None:
+        """The pod's whole life; returns when the pod is gone from the API and from this machine."""
+        if self._predecessor is not None:
+            # Same name, and so very likely the same claim: its processes must be dead before ours open the store.
+            await asyncio.wait([self._predecessor])
+        poster = asyncio.create_task(self._poster.run())
+        life = asyncio.create_task(self._live())
+        leaving = asyncio.create_task(self._leaving.wait())
+        try:
+            await asyncio.wait([life, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                life.result()  # a mistake of ours must not look like a pod that ended
+            await leaving
+            await self._stop_containers()
+            life.cancel()
+            for container in self.containers:
+                container.conclude()
+            await self._take_leave()
+        finally:
+            for container in self.containers:
+                container.never_again()
+                container.kill()
+            for task in (life, leaving, poster):
+                task.cancel()
+            await asyncio.wait([life, leaving, poster])
+            await self._clean_up()
+
+    async def _live(self) -> None:
+        if self._final_phase in FINAL_PHASES:
+            return
+        if not await self._set_up():
+            return
+        for container in self._init:
+            exit_ = await container.run()
+            if exit_ is None or exit_.code != 0:
+                self.changed()
+                return
+        async with asyncio.TaskGroup() as running:
+            for container in self._main:
+                running.create_task(container.run())
+
+    async def _set_up(self) -> bool:
+        """Address and volumes, the address posted; False if the pod is to go before that is done."""
+        metadata = self.pod["metadata"]
+        if self.pod["spec"].get("hostNetwork"):
+            self.address = PodAddress(ip=self._node.network.node_ip)
+        else:
+            self.address = await self._node.network.attach(metadata["uid"])
+        self._node.pods_changed()
+        volumes = Volumes(self.pod, self._node.folders.pod(self.pod), self._sources, self._node.claims.folder_of)
+        delay_seconds = RETRY_FIRST_SECONDS
+        while not self._leaving.is_set():
+            try:
+                self._volumes = await volumes.prepare(self._facts())
+                await self._poster.flush()
+            except NotReadyYetError as error:
+                self.event("Warning", "FailedMount", str(error))
+                log.info("pod waits", pod=metadata["name"], reason=error.reason, message=str(error))
+            except ApiError as error:
+                log.warning("pod waits for the API", pod=metadata["name"], error=str(error))
+            else:
+                return True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), delay_seconds)
+            delay_seconds = min(delay_seconds * 2, RETRY_LAST_SECONDS)
+        return False
+
+    async def _stop_containers(self) -> None:
+        """SIGTERM, the grace period (which a second deletion may shorten), SIGKILL; returns when all are dead."""
+        started = asyncio.get_running_loop().time()
+        for container in self.containers:
+            container.never_again()
+        stopping = asyncio.gather(*(container.stop() for container in self.containers if self._grace_seconds() > 0))
+        ended = asyncio.create_task(self._all_ended())
+        while not ended.done():
+            left_seconds = started + self._grace_seconds() - asyncio.get_running_loop().time()
+            if left_seconds <= 0:
+                break
+            self._grace_changed.clear()
+            changed = asyncio.create_task(self._grace_changed.wait())
+            await asyncio.wait([ended, changed], timeout=left_seconds, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+        for container in self.containers:
+            container.kill()
+        await ended
+        stopping.cancel()
+        with suppress(asyncio.CancelledError):
+            await stopping
+
+    async def _all_ended(self) -> None:
+        for container in self.containers:
+            process = container.process
+            if process is not None:
+                await process.wait()
+
+    def _grace_seconds(self) -> float:
+        if self._node_stops_within_seconds is not None:
+            return self._node_stops_within_seconds
+        if self._vanished.is_set():
+            return 0.0
+        grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
+        if grace is None:
+            grace = self.pod["spec"].get("terminationGracePeriodSeconds")
+        return 30.0 if grace is None else float(grace)
+
+    async def _take_leave(self) -> None:
+        """Report the containers terminated, then let the object go, then wait until it is gone (finalizers may hold it)."""
+        self.changed()
+        for step in (self._poster.flush, self._delete_object):
+            if not await self._unless_vanished(step):
+                return
+        await self._vanished.wait()
+
+    async def _unless_vanished(self, step: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        doing = asyncio.create_task(step())
+        gone = asyncio.create_task(self._vanished.wait())
+        await asyncio.wait([doing, gone], return_when=asyncio.FIRST_COMPLETED)
+        finished = doing.done()
+        for task in (doing, gone):
+            task.cancel()
+        await asyncio.wait([doing, gone])
+        if finished:
+            doing.result()
+        return finished and not self._vanished.is_set()
+
+    async def _delete_object(self) -> None:
+        metadata = self.pod["metadata"]
+        delay_seconds = RETRY_FIRST_SECONDS
+        while True:
+            try:
+                await self._node.api.delete(
+                    PODS, metadata["name"], namespace=metadata["namespace"], grace_period_seconds=0, uid=metadata["uid"]
+                )
+            except (NotFoundError, ConflictError):
+                return
+            except ApiError as error:
+                log.warning("pod object not deleted yet", pod=metadata["name"], error=str(error))
+                await asyncio.sleep(delay_seconds)
+                delay_seconds = min(delay_seconds * 2, RETRY_LAST_SECONDS)
+            else:
+                return
+
+    async def _clean_up(self) -> None:
+        await self._node.network.detach(self.pod["metadata"]["uid"])
+        if self._node_stops_within_seconds is None:
+            folder = self._node.folders.pod(self.pod)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self._volumes = {}
+        self._node.pods_changed()
+
+    # What containers ask of their pod (container.ContainerHost).
+
+    def container_spec(self, name: str) -> JsonObject:
+        """The container's part of the pod, as the API has it now."""
+        spec = self.pod["spec"]
+        for entry in [*(spec.get("initContainers") or []), *spec["containers"]]:
+            if entry["name"] == name:
+                found: JsonObject = entry
+                return found
+        raise LookupError(f"pod {self.pod['metadata']['name']!r} has no container {name!r}")
+
+    async def prepare(self, name: str, restart_count: int) -> ProcessSpec:
+        """Everything that the next start of a container needs."""
+        assert self.address is not None
+        container = self.container_spec(name)
+        image = self._node.images.find(str(container.get("image", "")))
+        folders = self._node.folders
+        scratch = folders.pod(self.pod) / "containers" / name
+        scratch.mkdir(parents=True, exist_ok=True)
+        rewrite = mount_rewriter(mounts_of(container, self._volumes))
+        variables = await resolve_environment(container, self.pod, self._facts(), self._sources)
+        arguments = [rewrite(word) for word in resolve_arguments(container, image, variables)]
+        environment = surroundings(image, scratch, self.pod["metadata"]["name"])
+        environment.update({key: rewrite(value) for key, value in variables.items()})
+        environment[MARK] = str(folders.root)
+        prefix = self.address.command_prefix
+        return ProcessSpec(
+            arguments=[*prefix, *arguments],
+            environment=environment,
+            working_folder=_working_folder(container, rewrite, scratch),
+            log_file=folders.container_log(self.pod, name, restart_count),
+            prefix_length=len(prefix),
+        )
+
+    def probe_target(self, name: str, spec: ProcessSpec) -> ProbeTarget:
+        """Where to probe a container."""
+        assert self.address is not None
+        ports = {
+            port["name"]: port["containerPort"]
+            for port in self.container_spec(name).get("ports") or []
+            if "name" in port
+        }
+
+        rewrite = mount_rewriter(mounts_of(self.container_spec(name), self._volumes))
+
+        async def run_command(arguments: list[str], timeout_seconds: float | None) -> bool:
+            return await run_beside(spec, [rewrite(word) for word in arguments], timeout_seconds=timeout_seconds)
+
+        return ProbeTarget(self.address.ip, ports, run_command)
+
+    def changed(self) -> None:
+        """Something that the status shows is different now."""
+        self._poster.changed()
+        self._node.pods_changed()
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """Tell the user."""
+        self._node.events.tell(self.pod, kind, reason, message)
+
+    def _facts(self) -> PodFacts:
+        assert self.address is not None
+        return PodFacts(pod_ip=self.address.ip, host_ip=self._node.network.node_ip, node_name=self._node.node_name)
+
+    def _status(self) -> JsonObject:
+        init = [container.report for container in self._init]
+        main = [container.report for container in self._main]
+        phase = phase_of(init, main, self.restart_policy)
+        if self._final_phase in FINAL_PHASES:
+            phase = str(self._final_phase)
+        elif phase in FINAL_PHASES:
+            self._final_phase = phase
+        known = (self.pod.get("status") or {}).get("conditions") or []
+        ours = {condition["type"] for condition in self._conditions}
+        self._conditions = conditions_of(
+            init,
+            main,
+            phase=phase,
+            known=[*self._conditions, *(c for c in known if c["type"] not in ours)],
+            now=datetime.now(UTC),
+        )
+        node_ip = self._node.network.node_ip
+        status: JsonObject = {
+            "phase": phase,
+            "conditions": self._conditions,
+            "hostIP": node_ip,
+            "hostIPs": [{"ip": node_ip}],
+            "startTime": self._start_time,
+            "initContainerStatuses": [report.as_json() for report in init],
+            "containerStatuses": [report.as_json() for report in main],
+        }
+        if self.address is not None:
+            status["podIP"] = self.address.ip
+            status["podIPs"] = [{"ip": self.address.ip}]
+        return status
+
+
+def _working_folder(container: JsonObject, rewrite: Callable[[str], str], scratch: Path) -> Path:
+    wanted = container.get("workingDir")
+    return Path(rewrite(wanted)) if wanted else scratch

@@ -1,0 +1,120 @@
+"""One start of a container: a process in a session of its own, watched and signalled through a pidfd.
+
+A process id may be reused the moment its process is reaped; a pidfd means that one process for ever. The group is killed
+while its leader is still an unreaped zombie, for the same reason: until then its number cannot belong to anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to start: arguments, the whole environment, working folder, and the file for both outputs."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    working_folder: Path
+    log_file: Path
+    prefix_length: int = 0
+    """How many of the arguments only lead into the pod's network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended. ``code`` is 128 + signal for a killed one, as container engines say it."""
+
+    code: int
+    signal: int
+    finished_at: datetime
+
+
+def start_error_exit() -> Exit:
+    """What container engines report for a program that could not be started at all."""
+    return Exit(code=128, signal=0, finished_at=datetime.now(UTC))
+
+
+class ContainerProcess:
+    """A running process. ``start`` raises OSError if the program cannot be started."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self._pidfd = os.pidfd_open(child.pid)
+        self.pid = child.pid
+        self.start_ticks = process_start_ticks(child.pid)
+        self.started_at = datetime.now(UTC)
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[Exit] = self._loop.create_future()
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    @classmethod
+    def start(cls, spec: ProcessSpec) -> ContainerProcess:
+        """Start it; both outputs go to the log file, the input is empty."""
+        spec.log_file.parent.mkdir(parents=True, exist_ok=True)
+        with spec.log_file.open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 (running what pods ask for is this program's purpose)
+                list(spec.arguments),
+                env=dict(spec.environment),
+                cwd=spec.working_folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return cls(child)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not been reaped yet."""
+        return not self._exit.done()
+
+    def on_exit(self, callback: Callable[[Exit], None]) -> None:
+        """Called before any ``wait`` that begins later returns."""
+        self._exit.add_done_callback(lambda exit_: callback(exit_.result()))
+
+    async def wait(self) -> Exit:
+        """Wait until it ended and everything in its group was killed."""
+        return await asyncio.shield(self._exit)
+
+    def terminate(self) -> None:
+        """SIGTERM to the main process only, as Kubernetes does to process 1 of the container."""
+        if self.running:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group; frozen (SIGSTOP) processes die of it too."""
+        if self.running:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._kill_group()
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._kill_group()
+        return_code = self._child.wait()  # a readable pidfd is an ended process: this does not wait
+        os.close(self._pidfd)
+        killed_by = max(0, -return_code)
+        self._exit.set_result(Exit(128 + killed_by if killed_by else return_code, killed_by, datetime.now(UTC)))
+
+    def _kill_group(self) -> None:
+        # Setting up the session is the child's first deed, done before Popen returns: the group's number is the pid.
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def process_start_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since boot; with the pid it names one process of this boot."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (not a path of ours)
+        # The second field is the program's name in parentheses and may hold anything: count from its end.
+        return int(file.read().rpartition(")")[2].split()[19])

@@ -1,0 +1,264 @@
+"""Puts the parts together: one node of a Kubernetes API whose pods are local processes.
+
+Everything is driven by one watch of all pods. A pod without a node goes to the scheduler, a pod of ours to its worker (one
+per uid, so a pod that is made again under the same name is another pod). What the workers do is level-triggered: the kubelet
+may be stopped and started at any moment, and what it left running is killed before anything is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import shutil
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from brokergroup_operator.kube.reflector import Reflector
+from brokergroup_operator.kube.resources import PODS
+
+from .claims import ClaimBinder
+from .container import BackOffSettings, Container
+from .events import EventRecorder
+from .folders import DataFolders, unique_name
+from .leftovers import kill_leftovers
+from .logs import NoSuchLogError, newest_log, read_log
+from .node import NodeRegistration, default_labels
+from .pod_worker import NodeParts, PodWorker
+from .scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
+
+    from .images import ImageCatalogue
+    from .network import PodNetwork
+
+log = structlog.get_logger(__name__)
+
+
+class DataFolderInUseError(Exception):
+    """Another kubelet uses this data folder; it would kill our pods as leftovers, and we its."""
+
+
+class ProcessKubelet:
+    """``start()`` registers the node and begins to run pods; ``stop()`` ends every process it started."""
+
+    def __init__(  # noqa: PLR0913 (the settings of a node)
+        self,
+        api: KubernetesApi,
+        *,
+        node_name: str,
+        data_dir: Path,
+        network: PodNetwork,
+        images: ImageCatalogue,
+        labels: Mapping[str, str] | None = None,
+        back_off: BackOffSettings | None = None,
+        heartbeat_seconds: float = 10.0,
+        schedule: bool = True,
+    ) -> None:
+        self._folders = DataFolders(data_dir.resolve())
+        self._network = network
+        self._schedule = schedule
+        node_labels = default_labels(node_name) | dict(labels or {})
+        self._node_name = node_name
+        self._events = EventRecorder(api, node_name)
+        self._scheduler = Scheduler(api, node_name, node_labels)
+        self._registration = NodeRegistration(
+            api, node_name, network.node_ip, node_labels, heartbeat_seconds=heartbeat_seconds
+        )
+        self._claims = ClaimBinder(
+            api, self._folders, folders_in_use=self._claim_folders_in_use, claims_in_use=self._claims_in_use
+        )
+        self._pods = Reflector(api, PODS, on_change=self._pod_changed)
+        self._parts = NodeParts(
+            api=api,
+            node_name=node_name,
+            folders=self._folders,
+            network=network,
+            images=images,
+            claims=self._claims,
+            events=self._events,
+            back_off=back_off or BackOffSettings(),
+            pods_changed=self._pods_changed,
+        )
+        self._workers: dict[str, PodWorker] = {}
+        self._worker_tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lock: IO[str] | None = None
+        self._writing_pods_file = False
+
+    @property
+    def node_name(self) -> str:
+        """The node's name."""
+        return self._node_name
+
+    async def start(self, *, timeout_seconds: float = 60.0) -> None:
+        """Kill what an earlier run left, register the node, begin to watch."""
+        self._lock_data_folder()
+        killed = await asyncio.to_thread(kill_leftovers, self._folders.root)
+        if killed:
+            log.warning("killed processes that an earlier kubelet left", pids=killed)
+        await self._network.open()
+        async with asyncio.timeout(timeout_seconds):
+            await self._registration.register()
+        for part in (self._claims.run(), self._pods.run(), self._events.run(), self._registration.run()):
+            self._tasks.append(asyncio.create_task(part))
+        if self._schedule:
+            self._tasks.append(asyncio.create_task(self._scheduler.run()))
+        await self._pods.wait_synced(timeout_seconds)
+        await asyncio.to_thread(self._remove_folders_of_vanished_pods)
+        self._write_pods_file()
+
+    async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        """End all pods' processes (SIGTERM, then SIGKILL) and leave the API's objects as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for worker in self._workers.values():
+            worker.node_stops(grace_seconds)
+        if self._worker_tasks:
+            await asyncio.wait(list(self._worker_tasks.values()))
+        await self._registration.say_not_ready()
+        await self._network.close()
+        self._write_pods_file()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def container_pid(self, namespace: str, pod: str, container: str) -> int | None:
+        """The process id of a container's main process, None while it does not run."""
+        for worker in self._running(namespace, pod):
+            for candidate in worker.containers:
+                if candidate.name == container and candidate.process is not None:
+                    return candidate.process.pid
+        return None
+
+    def log_provider(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int | None,
+        follow: bool,
+    ) -> AsyncIterator[bytes]:
+        """A container's latest log, as ``kubectl logs`` wants it; raises ``NoSuchLogError``."""
+        workers = self._running(namespace, pod)
+        if not workers:
+            raise NoSuchLogError(f"pod {namespace}/{pod} does not run on node {self._node_name}")
+        worker = workers[-1]
+        file = newest_log(self._folders.logs(worker.pod), container)
+
+        def still_written() -> bool:
+            running = any(c.name == container and c.process is not None for c in worker.containers)
+            return running and newest_log(self._folders.logs(worker.pod), container) == file
+
+        return read_log(file, tail_lines=tail_lines, follow=follow, still_written=still_written)
+
+    def _running(self, namespace: str, pod: str) -> list[PodWorker]:
+        return [
+            worker
+            for worker in self._workers.values()
+            if (worker.pod["metadata"]["namespace"], worker.pod["metadata"]["name"]) == (namespace, pod)
+        ]
+
+    def _lock_data_folder(self) -> None:
+        self._folders.root.mkdir(parents=True, exist_ok=True)
+        lock = self._folders.lock_file.open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise DataFolderInUseError(f"data folder {self._folders.root} is used by another kubelet") from error
+        self._lock = lock
+
+    def _remove_folders_of_vanished_pods(self) -> None:
+        alive = {unique_name(pod) for pod in self._pods.objects.values()}
+        for folder in self._folders.all_pods.glob("*"):
+            if folder.name not in alive:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _pod_changed(self, event: WatchEvent) -> None:
+        pod, uid = event.object, event.object["metadata"]["uid"]
+        worker = self._workers.get(uid)
+        if event.type == "DELETED":
+            if worker is not None:
+                worker.vanished()
+            self._claims.look_again()
+        elif worker is not None:
+            worker.update(pod)
+        elif pod["spec"].get("nodeName") == self._node_name:
+            self._start_worker(pod)
+        elif self._schedule:
+            self._scheduler.consider(pod)
+
+    def _start_worker(self, pod: JsonObject) -> None:
+        metadata = pod["metadata"]
+        before = self._running(metadata["namespace"], metadata["name"])
+        predecessor = self._worker_tasks[before[-1].pod["metadata"]["uid"]] if before else None
+        worker = PodWorker(pod, self._parts, predecessor)
+        task = asyncio.create_task(worker.run(), name=f"pod {metadata['name']}")
+        self._workers[metadata["uid"]] = worker
+        self._worker_tasks[metadata["uid"]] = task
+        task.add_done_callback(lambda done: self._worker_ended(metadata["uid"], done))
+
+    def _worker_ended(self, uid: str, task: asyncio.Task[None]) -> None:
+        worker = self._workers.pop(uid)
+        del self._worker_tasks[uid]
+        self._claims.look_again()
+        self._pods_changed()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("pod worker failed", pod=unique_name(worker.pod), exc_info=task.exception())
+
+    def _claim_folders_in_use(self) -> set[Path]:
+        return set().union(*(worker.claim_folders for worker in self._workers.values()))
+
+    def _claims_in_use(self) -> set[tuple[str, str]]:
+        """Claims named by any pod that is not over, as the protection controller sees it."""
+        in_use: set[tuple[str, str]] = set()
+        for pod in self._pods.objects.values():
+            for volume in pod["spec"].get("volumes") or []:
+                if "persistentVolumeClaim" in volume:
+                    in_use.add((pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"]))
+        return in_use
+
+    def _pods_changed(self) -> None:
+        """Write pods.json soon, once for all changes of this moment."""
+        if not self._writing_pods_file:
+            self._writing_pods_file = True
+            asyncio.get_running_loop().call_soon(self._write_pods_file)
+
+    def _write_pods_file(self) -> None:
+        self._writing_pods_file = False
+        content = {"node": self._node_name, "pods": [self._describe(worker) for worker in self._workers.values()]}
+        temporary = self._folders.pods_file.with_suffix(".new")
+        with suppress(FileNotFoundError):  # the data folder may be removed while the last pod goes
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+            temporary.replace(self._folders.pods_file)
+
+    def _describe(self, worker: PodWorker) -> dict[str, Any]:
+        metadata = worker.pod["metadata"]
+        return {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "podIP": None if worker.address is None else worker.address.ip,
+            "folder": str(self._folders.pod(worker.pod)),
+            "logs": str(self._folders.logs(worker.pod)),
+            "containers": [_describe_container(container) for container in worker.containers],
+        }
+
+
+def _describe_container(container: Container) -> dict[str, Any]:
+    process = container.process
+    return {
+        "name": container.name,
+        "pid": None if process is None else process.pid,
+        "startTicks": None if process is None else process.start_ticks,
+        "restartCount": container.report.restart_count,
+    }

@@ -1,0 +1,138 @@
+"""A node for tests: one kubelet on one API, and waiting by looking, never by sleeping on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube import KubernetesApi, NotFoundError
+from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.sandbox.kubelet import Image, ImageCatalogue, LoopbackNetwork, PodNetwork, ProcessKubelet
+from brokergroup_operator.sandbox.kubelet.container import BackOffSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAMESPACE = "default"
+DEADLINE_SECONDS = 20.0
+JsonObject = dict[str, Any]
+
+
+class Node:
+    """One kubelet on one API, and the words of the tests."""
+
+    def __init__(self, api: KubernetesApi, data_dir: Path, network: PodNetwork | None = None) -> None:
+        self.api = api
+        self.data_dir = data_dir
+        self.network = network or LoopbackNetwork(data_dir / "next-address")
+        self.kubelet = self.new_kubelet()
+
+    def new_kubelet(self) -> ProcessKubelet:
+        return ProcessKubelet(
+            self.api,
+            node_name="node-a",
+            data_dir=self.data_dir,
+            network=self.network,
+            images=ImageCatalogue({"test:*": Image(path=(Path(sys.executable).parent,))}),
+            back_off=BackOffSettings(first_seconds=0.05, last_seconds=0.2, reset_after_seconds=30),
+        )
+
+    async def restart(self) -> None:
+        """The kubelet stops and another one starts on the same data folder."""
+        await self.kubelet.stop()
+        self.kubelet = self.new_kubelet()
+        await self.kubelet.start()
+
+    async def create(self, pod: JsonObject) -> JsonObject:
+        return await self.api.create(PODS, pod)
+
+    async def pod(self, name: str) -> JsonObject | None:
+        try:
+            return await self.api.get(PODS, name, namespace=NAMESPACE)
+        except NotFoundError:
+            return None
+
+    async def until(self, name: str, holds: Callable[[JsonObject], object]) -> JsonObject:
+        """The pod, as soon as ``holds`` is true of it."""
+        return await eventually(lambda: self._pod_if(name, holds))
+
+    async def _pod_if(self, name: str, holds: Callable[[JsonObject], object]) -> JsonObject | None:
+        pod = await self.pod(name)
+        return pod if pod is not None and holds(pod) else None
+
+    async def until_gone(self, name: str, uid: str) -> None:
+        async def gone() -> bool:
+            pod = await self.pod(name)
+            return pod is None or pod["metadata"]["uid"] != uid
+
+        await eventually(gone)
+
+    async def until_output(self, name: str, expected: str, container: str = "main") -> str:
+        """What the container's present start wrote, as soon as ``expected`` is in it."""
+
+        async def output() -> str | None:
+            text = self.output(name, container)
+            return text if expected in text else None
+
+        return await eventually(output)
+
+    def output(self, name: str, container: str = "main", start: int | None = None) -> str:
+        found = self.data_dir.glob(f"logs/{NAMESPACE}_{name}_*/{container}/[0-9]*.log")
+        # Newest pod of that name last, and in it the latest start.
+        files = sorted(found, key=lambda file: (file.parent.stat().st_ctime_ns, int(file.stem)))
+        chosen = [file for file in files if start is None or file.stem == str(start)]
+        return chosen[-1].read_text() if chosen else ""
+
+    def pid(self, name: str, container: str = "main") -> int | None:
+        return self.kubelet.container_pid(NAMESPACE, name, container)
+
+
+async def eventually(look: Callable[[], Any]) -> Any:
+    """What ``look`` returns, as soon as that is neither None nor False; fails at the deadline."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            found = await look()
+            if found:
+                return found
+            await asyncio.sleep(0.02)
+
+
+def pod_object(
+    name: str, script: str = "exec sleep 1000", *, container: JsonObject | None = None, **spec: Any
+) -> JsonObject:
+    """A pod of one container ``main`` that runs a shell script."""
+    main = {"name": "main", "image": "test:1", "command": ["sh", "-c", script], **(container or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
+        "spec": {"containers": [main], "terminationGracePeriodSeconds": 5, **spec},
+    }
+
+
+def state_of(pod: JsonObject, container: str = "main") -> JsonObject:
+    """The container's part of the status, empty before there is one."""
+    for status in pod.get("status", {}).get("containerStatuses", []):
+        if status["name"] == container:
+            found: JsonObject = status
+            return found
+    return {"state": {}, "lastState": {}, "restartCount": 0, "ready": False}
+
+
+def is_running(pod: JsonObject) -> bool:
+    return "running" in state_of(pod)["state"]
+
+
+def is_ready(pod: JsonObject) -> bool:
+    conditions = {entry["type"]: entry["status"] for entry in pod.get("status", {}).get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+def is_dead(pid: int) -> bool:
+    """No such process, or a zombie that nobody waits for."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True

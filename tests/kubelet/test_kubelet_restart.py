@@ -1,0 +1,140 @@
+"""The kubelet may stop and start at any moment, or die: nothing outlives it unnoticed, and its pods come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.kube.resources import NODES, PODS
+from brokergroup_operator.sandbox.kubelet.leftovers import MARK, kill_leftovers
+from brokergroup_operator.sandbox.kubelet.process_kubelet import DataFolderInUseError
+from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
+
+ROOT = Path(__file__).parents[2]
+
+if TYPE_CHECKING:
+    from tests.kubelet.node_under_test import Node
+
+
+async def test_a_restarted_kubelet_starts_its_pods_again_on_new_addresses(node: Node) -> None:
+    created = await node.create(pod_object("a"))
+    before = await node.until("a", is_ready)
+    pid = node.pid("a")
+    assert pid is not None
+    await node.restart()
+    assert is_dead(pid)
+    after = await node.until("a", lambda pod: is_ready(pod) and state_of(pod)["restartCount"] == 1)
+    assert after["metadata"]["uid"] == created["metadata"]["uid"]
+    assert after["status"]["podIP"] != before["status"]["podIP"]
+    assert state_of(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
+
+
+async def test_a_stopped_kubelet_says_so(node: Node) -> None:
+    await node.kubelet.stop()
+    found = await node.api.get(NODES, "node-a")
+    assert found["status"]["conditions"][0]["status"] == "False"
+
+
+async def test_a_pod_that_is_over_is_not_run_again(node: Node) -> None:
+    await node.create(pod_object("a", "echo once; exit 0", restartPolicy="Never"))
+    await node.until("a", lambda pod: pod["status"]["phase"] == "Succeeded")
+    await node.restart()
+    await node.create(pod_object("b"))
+    await node.until("b", is_ready)
+    pod = await node.pod("a")
+    assert pod is not None
+    assert pod["status"]["phase"] == "Succeeded"
+    assert node.output("a", start=0) == "once\n"
+    assert node.output("a", start=1) == ""
+
+
+async def test_pods_deleted_while_the_kubelet_was_away(node: Node) -> None:
+    created = await node.create(pod_object("a"))
+    await node.until("a", is_ready)
+    await node.kubelet.stop()
+    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    node.kubelet = node.new_kubelet()
+    await node.kubelet.start()
+    await node.until_gone("a", created["metadata"]["uid"])
+
+
+async def test_leftovers_are_found_by_their_mark_and_killed_and_no_others(tmp_path: Path) -> None:
+    """Also a grandchild in a session of its own, which no list of process groups would show."""
+    script = "setsid sleep 1000 & echo $!; exec sleep 1000"
+    marked = subprocess.Popen(  # noqa: ASYNC220
+        ["sh", "-c", script], env={**os.environ, MARK: str(tmp_path)}, stdout=subprocess.PIPE, start_new_session=True
+    )
+    other = subprocess.Popen(  # noqa: ASYNC220
+        ["sleep", "1000"], env={**os.environ, MARK: str(tmp_path / "other")}, start_new_session=True
+    )
+    try:
+        assert marked.stdout is not None
+        grandchild = int(await asyncio.to_thread(marked.stdout.readline))
+        killed = await asyncio.to_thread(kill_leftovers, tmp_path)
+        assert sorted(killed) == sorted([marked.pid, grandchild])
+        assert marked.wait() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+        assert marked.stdout is not None
+        marked.stdout.close()
+
+
+async def test_two_kubelets_on_one_data_folder_are_refused(node: Node) -> None:
+    with pytest.raises(DataFolderInUseError, match="used by another kubelet"):
+        await node.new_kubelet().start()
+
+
+async def test_pods_json_tells_the_process_ids(node: Node) -> None:
+    await node.create(pod_object("a"))
+    pod = await node.until("a", is_running)
+    content = json.loads((node.data_dir / "pods.json").read_text())
+    assert content["node"] == "node-a"
+    (entry,) = content["pods"]
+    assert (entry["name"], entry["podIP"]) == ("a", pod["status"]["podIP"])
+    assert entry["containers"][0]["pid"] == node.pid("a")
+    assert state_of(pod)["containerID"] == f"process://{node.pid('a')}"
+
+
+async def test_a_kubelet_killed_outright_leaves_nothing_behind_after_its_next_start(node: Node, tmp_path: Path) -> None:
+    """A kubelet in a process of its own, killed with SIGKILL while its pod runs; then the next one on the same folder."""
+    await node.kubelet.stop()
+    program = (
+        "import asyncio, sys, pathlib\n"
+        "from tests.kubelet.node_under_test import Node\n"
+        "from brokergroup_operator.kube import KubernetesApi\n"
+        "async def main():\n"
+        "    async with KubernetesApi.from_url(sys.argv[1]) as api:\n"
+        "        node = Node(api, pathlib.Path(sys.argv[2]))\n"
+        "        await node.kubelet.start()\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    root = ROOT
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "operator")])}
+    with (tmp_path / "kubelet.log").open("wb") as log:
+        kubelet = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", program, node.api.url, str(node.data_dir)], env=environment, stdout=log, stderr=log
+        )
+    try:
+        await node.create(pod_object("a"))
+        pod = await node.until("a", is_running)
+        pid = int(state_of(pod)["containerID"].removeprefix("process://"))
+    finally:
+        kubelet.kill()
+        kubelet.wait()
+    assert not is_dead(pid)
+    node.kubelet = node.new_kubelet()
+    await node.kubelet.start()
+    assert is_dead(pid)
+    pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_running(pod))
+    assert state_of(pod)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"

@@ -1,0 +1,45 @@
+"""``kubectl logs``: all of it, its last lines, and what is still being written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.sandbox.kubelet.logs import NoSuchLogError
+from tests.kubelet.node_under_test import NAMESPACE, is_running, pod_object
+
+if TYPE_CHECKING:
+    from tests.kubelet.node_under_test import Node
+
+
+async def read(node: Node, tail_lines: int | None = None, *, follow: bool = False) -> str:
+    chunks = [chunk async for chunk in node.kubelet.log_provider(NAMESPACE, "a", "main", tail_lines, follow)]
+    return b"".join(chunks).decode()
+
+
+async def test_whole_and_last_lines(node: Node) -> None:
+    await node.create(pod_object("a", "seq 1 30000; exec sleep 1000"))
+    await node.until_output("a", "\n30000\n")
+    assert await read(node) == "".join(f"{number}\n" for number in range(1, 30001))
+    assert await read(node, 2) == "29999\n30000\n"
+    assert await read(node, 20000) == "".join(f"{number}\n" for number in range(10001, 30001))
+    assert await read(node, 0) == ""
+    assert len((await read(node, 10**6)).splitlines()) == 30000
+
+
+async def test_following_ends_with_the_container(node: Node) -> None:
+    await node.create(pod_object("a", "echo first; sleep 0.5; echo last; exit 0", restartPolicy="Never"))
+    await node.until("a", is_running)
+    assert await read(node, follow=True) == "first\nlast\n"
+
+
+async def test_both_outputs_are_kept(node: Node) -> None:
+    await node.create(pod_object("a", "echo out; echo err >&2; exit 0", restartPolicy="Never"))
+    await node.until("a", lambda pod: pod["status"]["phase"] == "Succeeded")
+    assert await read(node) == "out\nerr\n"
+
+
+async def test_a_container_that_never_started_has_no_log(node: Node) -> None:
+    with pytest.raises(NoSuchLogError, match="does not run"):
+        await read(node)

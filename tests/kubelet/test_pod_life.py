@@ -1,0 +1,154 @@
+"""A pod's life: bound, given an address, started, restarted, ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.kube.resources import NODES, PODS
+from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, is_running, pod_object, state_of
+
+if TYPE_CHECKING:
+    from tests.kubelet.node_under_test import Node
+
+
+async def test_the_node_is_ready(node: Node) -> None:
+    found = await node.api.get(NODES, "node-a")
+    conditions = {entry["type"]: entry["status"] for entry in found["status"]["conditions"]}
+    assert conditions["Ready"] == "True"
+    assert int(found["status"]["capacity"]["cpu"]) >= 1
+
+
+async def test_a_pod_is_bound_started_and_ready(node: Node) -> None:
+    await node.create(pod_object("a", "echo hello; exec sleep 1000"))
+    pod = await node.until("a", is_ready)
+    assert pod["spec"]["nodeName"] == "node-a"
+    assert pod["status"]["phase"] == "Running"
+    assert pod["status"]["podIP"].startswith("127.")
+    assert pod["status"]["podIPs"] == [{"ip": pod["status"]["podIP"]}]
+    assert pod["status"]["hostIP"] == "127.0.0.1"
+    assert state_of(pod)["restartCount"] == 0
+    assert await node.until_output("a", "hello")
+
+
+async def test_the_address_is_in_the_api_before_the_first_container_starts(node: Node) -> None:
+    """The container looks at its own pod through the API and finds there what POD_IP tells it."""
+    look = (
+        "import os, urllib.request, json\n"
+        f"url = '{node.api.url}/api/v1/namespaces/{NAMESPACE}/pods/a'\n"
+        "pod = json.load(urllib.request.urlopen(url))\n"
+        "print('same' if pod['status']['podIP'] == os.environ['POD_IP'] else 'other', flush=True)\n"
+    )
+    container = {
+        "command": ["python3", "-c", look],
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+    }
+    await node.create(pod_object("a", container=container, restartPolicy="Never"))
+    pod = await node.until("a", lambda pod: pod["status"]["phase"] in ("Succeeded", "Failed"))
+    assert node.output("a") == "same\n"
+    assert pod["status"]["phase"] == "Succeeded"
+
+
+async def test_a_killed_container_starts_again_in_the_same_pod(node: Node) -> None:
+    await node.create(pod_object("a"))
+    before = await node.until("a", is_ready)
+    pid = node.pid("a")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    after = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_running(pod))
+    ended = state_of(after)["lastState"]["terminated"]
+    assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
+    assert after["status"]["podIP"] == before["status"]["podIP"]
+    assert node.pid("a") not in (None, pid)
+
+
+async def test_exit_codes_and_back_off(node: Node) -> None:
+    await node.create(pod_object("a", "exit 3"))
+    pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 2 and "waiting" in state_of(pod)["state"])
+    assert state_of(pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert state_of(pod)["lastState"]["terminated"]["exitCode"] == 3
+    assert not is_ready(pod)
+
+
+async def test_restart_policy_never(node: Node) -> None:
+    await node.create(pod_object("good", "exit 0", restartPolicy="Never"))
+    await node.create(pod_object("bad", "exit 7", restartPolicy="Never"))
+    good = await node.until("good", lambda pod: pod["status"]["phase"] == "Succeeded")
+    bad = await node.until("bad", lambda pod: pod["status"]["phase"] == "Failed")
+    assert state_of(good)["state"]["terminated"]["reason"] == "Completed"
+    assert state_of(bad)["state"]["terminated"]["exitCode"] == 7
+    assert state_of(bad)["restartCount"] == 0
+
+
+async def test_restart_policy_on_failure_ends_with_the_first_success(node: Node) -> None:
+    volume = {"volumes": [{"name": "v", "emptyDir": {}}]}
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    script = "if [ -e /data/tried ]; then exit 0; fi; touch /data/tried; exit 1"
+    await node.create(pod_object("a", script, container=container, restartPolicy="OnFailure", **volume))
+    pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Succeeded")
+    assert state_of(pod)["restartCount"] == 1
+
+
+async def test_init_containers_run_in_order_before_the_others(node: Node) -> None:
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}], "image": "test:1"}
+    init = [
+        {"name": "one", "command": ["sh", "-c", "echo one >> /data/order"], **mount},
+        {"name": "two", "command": ["sh", "-c", "echo two >> /data/order"], **mount},
+    ]
+    await node.create(
+        pod_object(
+            "a", "cat /data/order; exec sleep 1000", container=mount, initContainers=init,
+            volumes=[{"name": "v", "emptyDir": {}}],
+        )
+    )  # fmt: skip
+    pod = await node.until("a", is_ready)
+    assert await node.until_output("a", "one\ntwo\n")
+    assert [entry["state"]["terminated"]["exitCode"] for entry in pod["status"]["initContainerStatuses"]] == [0, 0]
+
+
+async def test_an_init_container_that_fails_keeps_the_others_waiting(node: Node) -> None:
+    init = [{"name": "one", "image": "test:1", "command": ["false"]}]
+    await node.create(pod_object("a", initContainers=init))
+    pod = await node.until(
+        "a", lambda pod: (pod["status"].get("initContainerStatuses") or [{}])[0].get("restartCount", 0) > 1
+    )
+    assert pod["status"]["phase"] == "Pending"
+    assert "waiting" in state_of(pod)["state"]
+    assert node.output("a") == ""
+
+
+async def test_an_unknown_image_is_said_and_waited_for(node: Node) -> None:
+    await node.create(pod_object("a", container={"image": "nobody/knows:1"}))
+    pod = await node.until(
+        "a", lambda pod: state_of(pod)["state"].get("waiting", {}).get("reason") == "ImagePullBackOff"
+    )
+    assert "'nobody/knows:1'" in state_of(pod)["state"]["waiting"]["message"]
+    assert "test:*" in state_of(pod)["state"]["waiting"]["message"]
+
+
+async def test_a_program_that_is_not_there_is_a_start_error(node: Node) -> None:
+    await node.create(pod_object("a", container={"command": ["no-such-program"]}, restartPolicy="Never"))
+    pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
+    ended = state_of(pod)["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert "no-such-program" in ended["message"]
+
+
+async def test_conditions_of_others_are_kept(node: Node) -> None:
+    await node.create(pod_object("a"))
+    await node.until("a", is_ready)
+    foreign = {"type": "example.dev/gate", "status": "True"}
+    pod = await node.api.get(PODS, "a", namespace=NAMESPACE)
+    patch = {"status": {"conditions": [*pod["status"]["conditions"], foreign]}}
+    await node.api.patch(PODS, "a", patch, namespace=NAMESPACE, subresource="status")
+
+    async def kubelet_has_seen_it() -> bool:
+        return "example.dev/gate" in str(node.kubelet._pods.objects[(NAMESPACE, "a")])
+
+    await eventually(kubelet_has_seen_it)
+    pid = node.pid("a")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_ready(pod))
+    assert foreign in pod["status"]["conditions"]

@@ -1,0 +1,171 @@
+"""What a container finds: its variables, its files, its claim's volume."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, pod_object, state_of
+
+if TYPE_CHECKING:
+    from tests.kubelet.node_under_test import JsonObject, Node
+
+
+def config_map(name: str, **data: str) -> JsonObject:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def claim_object(name: str) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}},
+    }
+
+
+def field(path: str) -> JsonObject:
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+async def output_of(node: Node, script: str, **arguments: Any) -> str:
+    """What a pod prints that runs to its end."""
+    await node.create(pod_object("a", script, restartPolicy="Never", **arguments))
+    await node.until("a", lambda pod: pod["status"]["phase"] in ("Succeeded", "Failed"))
+    return node.output("a")
+
+
+async def test_variables(node: Node) -> None:
+    await node.api.create(CONFIG_MAPS, config_map("settings", colour="red"))
+    env = [
+        {"name": "NAME", **field("metadata.name")},
+        {"name": "NAMESPACE", **field("metadata.namespace")},
+        {"name": "APP", **field("metadata.labels['app']")},
+        {"name": "NODE", **field("spec.nodeName")},
+        {"name": "HOST", **field("status.hostIP")},
+        {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "colour"}}},
+        {"name": "ABSENT", "valueFrom": {"configMapKeyRef": {"name": "none", "key": "x", "optional": True}}},
+        {"name": "BOTH", "value": "$(NAME)-$(COLOUR)-$$(NAME)-$(LATER)"},
+        {"name": "LATER", "value": "x"},
+    ]
+    container = {
+        "env": env,
+        "command": ["sh", "-c", 'echo "$NAME $NAMESPACE $APP $NODE $HOST $BOTH ${ABSENT-unset} $0 $1"'],
+        "args": ["$(COLOUR)", "$(UNKNOWN)"],
+    }
+    expected = "a default a node-a 127.0.0.1 a-red-$(NAME)-$(LATER) unset red $(UNKNOWN)\n"
+    assert await output_of(node, "", container=container) == expected
+
+
+async def test_the_kubelets_own_environment_is_not_passed_on(node: Node, monkeypatch: Any) -> None:
+    monkeypatch.setenv("A_SECRET_OF_THE_HOST", "x")
+    assert await output_of(node, "echo ${A_SECRET_OF_THE_HOST-clean}") == "clean\n"
+
+
+async def test_a_config_map_as_files(node: Node) -> None:
+    await node.api.create(CONFIG_MAPS, config_map("settings", **{"broker.conf": "x = ${POD_IP}\n", "other": "y"}))
+    container = {
+        "env": [{"name": "CONFIG_DIR", "value": "/etc/rocketmq"}],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/rocketmq"}],
+    }
+    items = [{"key": "broker.conf", "path": "sub/broker.conf"}]
+    volumes = [{"name": "config", "configMap": {"name": "settings", "items": items}}]
+    script = 'cat "$CONFIG_DIR/sub/broker.conf" /etc/rocketmq/sub/broker.conf; ls "$CONFIG_DIR"'
+    output = await output_of(node, script, container=container, volumes=volumes)
+    assert output == "x = ${POD_IP}\nx = ${POD_IP}\nsub\n"
+
+
+async def test_secret_and_downward_files(node: Node) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "key", "namespace": NAMESPACE},
+        "data": {"token": "c2VjcmV0"},
+    }
+    await node.api.create(SECRETS, secret)
+    mounts = [{"name": "secret", "mountPath": "/secret"}, {"name": "pod", "mountPath": "/pod"}]
+    volumes = [
+        {"name": "secret", "secret": {"secretName": "key"}},
+        {"name": "pod", "downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]
+    output = await output_of(
+        node, "cat /secret/token; echo; cat /pod/name", container={"volumeMounts": mounts}, volumes=volumes
+    )
+    assert output == "secret\na"
+
+
+async def test_a_missing_config_map_is_waited_for(node: Node) -> None:
+    container = {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "x"}}}]}
+    await node.create(pod_object("a", "echo $X; exec sleep 1000", container=container))
+
+    def waits(pod: JsonObject) -> bool:
+        waiting = state_of(pod)["state"].get("waiting", {})
+        return waiting.get("reason") == "CreateContainerConfigError" and "late" in waiting["message"]
+
+    await node.until("a", waits)
+    await node.api.create(CONFIG_MAPS, config_map("late", x="came"))
+    await node.until("a", is_ready)
+    assert await node.until_output("a", "came")
+
+
+async def test_a_claim_is_bound_and_outlives_the_pod_and_goes_with_its_deletion(node: Node) -> None:
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, claim_object("data"))
+    script = "echo $POD >> /data/log; cat /data/log; exec sleep 1000"
+    container = {
+        "env": [{"name": "POD", **field("metadata.uid")}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    uids = []
+    for _ in range(2):
+        created = await node.create(pod_object("a", script, container=container, volumes=volumes))
+        uids.append(created["metadata"]["uid"])
+        await node.until("a", is_ready)
+        await node.until_output("a", uids[-1])
+        if len(uids) == 2:
+            assert node.output("a").split() == uids
+        await node.api.delete(PODS, "a", namespace=NAMESPACE)
+        await node.until_gone("a", uids[-1])
+    claim = await node.api.get(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
+    assert claim["status"]["phase"] == "Bound"
+    assert claim["status"]["capacity"] == {"storage": "5Gi"}
+    folders = list((node.data_dir / "claims").iterdir())
+    assert len(folders) == 1
+    await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
+
+    async def removed() -> bool:
+        return not folders[0].exists()
+
+    await eventually(removed)
+
+
+async def test_a_claim_in_use_is_kept_until_the_pod_is_gone(node: Node) -> None:
+    protected = claim_object("data")
+    protected["metadata"]["finalizers"] = ["kubernetes.io/pvc-protection"]
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, protected)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    created = await node.create(pod_object("a", volumes=volumes))
+    await node.until("a", is_ready)
+    await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
+    await node.create(pod_object("b", restartPolicy="Never", container={"command": ["true"]}))
+    await node.until("b", lambda pod: pod["status"]["phase"] == "Succeeded")
+    claim = await node.api.get(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
+    assert "deletionTimestamp" in claim["metadata"]
+    assert len(list((node.data_dir / "claims").iterdir())) == 1
+    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.until_gone("a", created["metadata"]["uid"])
+
+    async def removed() -> bool:
+        claims = await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)
+        return not claims.items and not list((node.data_dir / "claims").iterdir())
+
+    await eventually(removed)
+
+
+async def test_many_pods_at_once_have_different_addresses(node: Node) -> None:
+    names = [f"p{number}" for number in range(6)]
+    await asyncio.gather(*(node.create(pod_object(name)) for name in names))
+    pods = [await node.until(name, is_ready) for name in names]
+    assert len({pod["status"]["podIP"] for pod in pods}) == len(names)
