@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "127.0.0.1"
+ADMINISTRATOR = "administrator"
+# Who the operator is when it runs with the rights of the chart, released as `brokergroup-operator` in `brokergroup-system`.
+OPERATOR_NAMESPACE = "brokergroup-system"
+OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:brokergroup-operator"
+GROUPS = {ADMINISTRATOR: "system:masters", OPERATOR: "system:serviceaccounts"}
 
 
 @dataclass
@@ -30,7 +35,7 @@ class KubeApiserver:
 
     folder: Path
     url: str
-    token: str
+    tokens: dict[str, str]
     processes: list[RealProcess] = field(default_factory=list)
 
     @property
@@ -38,8 +43,17 @@ class KubeApiserver:
         return self.folder / "certificates" / "apiserver.crt"
 
     @property
+    def token(self) -> str:
+        """The token of an identity in system:masters."""
+        return self.tokens[ADMINISTRATOR]
+
+    @property
     def kubeconfig(self) -> Path:
-        return self.folder / "kubeconfig"
+        return self.kubeconfig_of(ADMINISTRATOR)
+
+    def kubeconfig_of(self, identity: str) -> Path:
+        """The kubeconfig of one of the identities in `tokens`."""
+        return self.folder / f"kubeconfig-{identity.replace(':', '_')}"
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run the real kubectl; the caller looks at the exit code and the output."""
@@ -104,17 +118,18 @@ def start_etcd(folder: Path) -> tuple[RealProcess, str]:
 
 
 def start_kube_apiserver(folder: Path) -> KubeApiserver:
-    """etcd and kube-apiserver, ready; the token's identity is in system:masters."""
+    """etcd and kube-apiserver, ready, with RBAC in force for all but the administrator."""
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "service-account.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    token = secrets.token_hex(16)
-    tokens = folder / "tokens.csv"
-    tokens.touch(mode=0o600)
-    tokens.write_text(f'{token},tests,tests,"system:masters"\n', encoding="utf-8")
+    tokens = {identity: secrets.token_hex(16) for identity in GROUPS}
+    token_file = folder / "tokens.csv"
+    token_file.touch(mode=0o600)
+    lines = [f'{token},{identity},{identity},"{GROUPS[identity]}"\n' for identity, token in tokens.items()]
+    token_file.write_text("".join(lines), encoding="utf-8")
     etcd, etcd_url = start_etcd(folder)
     port = free_port()
-    server = KubeApiserver(folder=folder, url=f"https://{HOST}:{port}", token=token, processes=[etcd])
+    server = KubeApiserver(folder=folder, url=f"https://{HOST}:{port}", tokens=tokens, processes=[etcd])
     command = [
         str(install.kubernetes_folder() / "kube-apiserver"),
         *(
@@ -123,7 +138,7 @@ def start_kube_apiserver(folder: Path) -> KubeApiserver:
             f"--bind-address={HOST}",
             f"--advertise-address={HOST}",
         ),
-        *(f"--cert-dir={folder / 'certificates'}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC"),
+        *(f"--cert-dir={folder / 'certificates'}", f"--token-auth-file={token_file}", "--authorization-mode=RBAC"),
         *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
         *("--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"),
         *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true", "--profiling=false"),
@@ -135,20 +150,22 @@ def start_kube_apiserver(folder: Path) -> KubeApiserver:
     except RealProcessError:
         server.stop()
         raise
-    write_kubeconfig(server)
+    for identity in tokens:
+        write_kubeconfig(server, identity)
     return server
 
 
-def write_kubeconfig(server: KubeApiserver) -> None:
+def write_kubeconfig(server: KubeApiserver, identity: str) -> None:
     """A kubeconfig in JSON, which is YAML."""
     cluster = {"server": server.url, "certificate-authority": str(server.ca_file)}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "tests", "cluster": cluster}],
-        "users": [{"name": "tests", "user": {"token": server.token}}],
+        "users": [{"name": "tests", "user": {"token": server.tokens[identity]}}],
         "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests", "namespace": "default"}}],
         "current-context": "tests",
     }
-    server.kubeconfig.touch(mode=0o600)
-    server.kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+    target = server.kubeconfig_of(identity)
+    target.touch(mode=0o600)
+    target.write_text(json.dumps(config), encoding="utf-8")
