@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 
+DEFINITION_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+
 class PodBehaviour(Behaviour):
     """Pods: the only kind that is deleted gracefully, because a kubelet has to stop processes first."""
 
@@ -83,6 +86,13 @@ class NamespaceBehaviour(Behaviour):
         labels = obj["metadata"].setdefault("labels", {})
         labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
 
+    def mark_deleted(self, obj: JsonObject) -> JsonObject:
+        return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
+
+    def is_held(self, obj: JsonObject) -> bool:
+        """Its `kubernetes` finalizer, which lives in the spec, falls when the namespace is empty."""
+        return bool(field_at(obj, "spec.finalizers"))
+
 
 class LeaseBehaviour(Behaviour):
     """Leases are never overwritten blindly."""
@@ -109,6 +119,9 @@ class DefinitionBehaviour(GenerationBehaviour):
 
     def prepare_create(self, obj: JsonObject) -> None:
         self.set_defaults(obj)
+        finalizers = obj["metadata"].setdefault("finalizers", [])
+        if DEFINITION_FINALIZER not in finalizers:
+            finalizers.append(DEFINITION_FINALIZER)
         obj["status"] = {}
         self._accept(obj, obj["metadata"]["creationTimestamp"])
 

@@ -2,108 +2,177 @@
 
 from __future__ import annotations
 
-from brokergroup_operator.sandbox.api_server import table_columns as columns
-from brokergroup_operator.sandbox.api_server.builtin_behaviours import (
-    ClaimBehaviour,
-    DefinitionBehaviour,
-    GenerationBehaviour,
-    LeaseBehaviour,
-    NamespaceBehaviour,
-    NodeBehaviour,
-    PodBehaviour,
-    ServiceBehaviour,
-)
-from brokergroup_operator.sandbox.api_server.resource_types import Behaviour, ResourceType
+from typing import Any
 
-NAMESPACES = ResourceType(
-    "", "v1", "namespaces", "Namespace",
-            columns=columns.NAMESPACES, namespaced=False, short_names=("ns",), has_status=True,
-    selectable_fields=frozenset({"status.phase"}), behaviour=NamespaceBehaviour(),
-)  # fmt: skip
-PODS = ResourceType(
-    "", "v1", "pods", "Pod",
-            columns=columns.PODS, short_names=("po",), categories=("all",), has_status=True,
+from brokergroup_operator.sandbox.api_server import builtin_behaviours as behaviours
+from brokergroup_operator.sandbox.api_server import table_columns as columns
+from brokergroup_operator.sandbox.api_server.event_versions import to_core, to_events_group
+from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+
+DEFINITION_FINALIZER = behaviours.DEFINITION_FINALIZER
+
+_ALL = ("all",)
+_REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def _core(plural: str, kind: str, **options: Any) -> ResourceType:
+    return ResourceType("", "v1", plural, kind, **options)
+
+
+def _references(field: str) -> set[str]:
+    return {f"{field}.{name}" for name in _REFERENCE_FIELDS}
+
+
+PODS = _core(
+    "pods",
+    "Pod",
+    short_names=("po",),
+    categories=_ALL,
+    has_status=True,
     other_subresources=("binding", "eviction", "log"),
     selectable_fields=frozenset(
-        {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-         "status.phase", "status.podIP", "status.nominatedNodeName"}
+        {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork"}
+        | {"status.phase", "status.podIP", "status.nominatedNodeName"}
     ),
-    behaviour=PodBehaviour(),
-)  # fmt: skip
-_EVENT_FIELDS = frozenset(
-    {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-     "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
-     "reportingComponent", "source", "type"}
-)  # fmt: skip
-EVENTS = ResourceType(
-    "", "v1", "events", "Event", columns=columns.EVENTS, short_names=("ev",), selectable_fields=_EVENT_FIELDS
+    columns=columns.PODS,
+    behaviour=behaviours.PodBehaviour(),
+)
+NAMESPACES = _core(
+    "namespaces",
+    "Namespace",
+    namespaced=False,
+    short_names=("ns",),
+    has_status=True,
+    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+    selectable_fields=frozenset({"status.phase"}),
+    columns=columns.NAMESPACES,
+    behaviour=behaviours.NamespaceBehaviour(),
+)
+EVENTS = _core(
+    "events",
+    "Event",
+    short_names=("ev",),
+    selectable_fields=frozenset(_references("involvedObject") | {"reason", "reportingComponent", "source", "type"}),
+    columns=columns.EVENTS,
+)
+EVENTS_IN_THEIR_GROUP = ResourceType(
+    "events.k8s.io",
+    "v1",
+    "events",
+    "Event",
+    short_names=("ev",),
+    selectable_fields=frozenset(_references("regarding") | {"reason", "reportingController", "type"}),
+    columns=columns.EVENTS_IN_THEIR_GROUP,
+    storage_key=EVENTS.storage_key,
+    from_stored=to_events_group,
+    to_stored=to_core,
 )
 CUSTOM_RESOURCE_DEFINITIONS = ResourceType(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
-            columns=columns.DEFINITIONS, namespaced=False,
-    short_names=("crd", "crds"), categories=("api-extensions",), has_status=True,
-    behaviour=DefinitionBehaviour(),
-)  # fmt: skip
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    has_status=True,
+    columns=columns.DEFINITIONS,
+    behaviour=behaviours.DefinitionBehaviour(),
+)
+
+
+def _other_core_resources() -> list[ResourceType]:
+    return [
+        _core(
+            "services",
+            "Service",
+            short_names=("svc",),
+            categories=_ALL,
+            has_status=True,
+            selectable_fields=frozenset({"spec.clusterIP", "spec.type"}),
+            columns=columns.SERVICES,
+            behaviour=behaviours.ServiceBehaviour(),
+        ),
+        _core("configmaps", "ConfigMap", short_names=("cm",), columns=columns.CONFIG_MAPS),
+        _core("secrets", "Secret", selectable_fields=frozenset({"type"}), columns=columns.SECRETS),
+        _core(
+            "persistentvolumeclaims",
+            "PersistentVolumeClaim",
+            short_names=("pvc",),
+            has_status=True,
+            columns=columns.CLAIMS,
+            behaviour=behaviours.ClaimBehaviour(),
+        ),
+        _core(
+            "nodes",
+            "Node",
+            namespaced=False,
+            short_names=("no",),
+            has_status=True,
+            selectable_fields=frozenset({"spec.unschedulable"}),
+            columns=columns.NODES,
+            behaviour=behaviours.NodeBehaviour(),
+        ),
+        _core("serviceaccounts", "ServiceAccount", short_names=("sa",), columns=columns.SERVICE_ACCOUNTS),
+        _core("endpoints", "Endpoints", short_names=("ep",), columns=columns.ENDPOINTS),
+    ]
+
+
+def _other_groups() -> list[ResourceType]:
+    counted = behaviours.GenerationBehaviour()
+    workload: dict[str, Any] = {"categories": _ALL, "has_status": True, "behaviour": counted}
+    rbac = "rbac.authorization.k8s.io"
+    roles: dict[str, Any] = {"columns": columns.ROLES}
+    bindings: dict[str, Any] = {"columns": columns.ROLE_BINDINGS}
+    return [
+        ResourceType(
+            "apps", "v1", "deployments", "Deployment", short_names=("deploy",), columns=columns.DEPLOYMENTS, **workload
+        ),
+        ResourceType(
+            "apps", "v1", "statefulsets", "StatefulSet", short_names=("sts",), columns=columns.STATEFUL_SETS, **workload
+        ),
+        ResourceType(
+            "coordination.k8s.io",
+            "v1",
+            "leases",
+            "Lease",
+            columns=columns.LEASES,
+            behaviour=behaviours.LeaseBehaviour(),
+        ),
+        ResourceType(
+            "policy",
+            "v1",
+            "poddisruptionbudgets",
+            "PodDisruptionBudget",
+            short_names=("pdb",),
+            has_status=True,
+            columns=columns.DISRUPTION_BUDGETS,
+            behaviour=counted,
+        ),
+        ResourceType(
+            "networking.k8s.io",
+            "v1",
+            "networkpolicies",
+            "NetworkPolicy",
+            short_names=("netpol",),
+            columns=columns.NETWORK_POLICIES,
+            behaviour=counted,
+        ),
+        ResourceType(rbac, "v1", "roles", "Role", **roles),
+        ResourceType(rbac, "v1", "rolebindings", "RoleBinding", **bindings),
+        ResourceType(rbac, "v1", "clusterroles", "ClusterRole", namespaced=False, **roles),
+        ResourceType(rbac, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, **bindings),
+    ]
 
 
 def builtin_resources() -> list[ResourceType]:
     """Every resource that is there before any CustomResourceDefinition."""
-    all_category = ("all",)
-    generation = GenerationBehaviour()
     return [
         PODS,
         NAMESPACES,
         EVENTS,
-        ResourceType(
-            "", "v1", "services", "Service",
-            columns=columns.SERVICES, short_names=("svc",), categories=all_category, has_status=True,
-            selectable_fields=frozenset({"spec.clusterIP", "spec.type"}), behaviour=ServiceBehaviour(),
-        ),
-        ResourceType("", "v1", "configmaps", "ConfigMap",
-            columns=columns.CONFIG_MAPS, short_names=("cm",)),
-        ResourceType("", "v1", "secrets", "Secret",
-            columns=columns.SECRETS, selectable_fields=frozenset({"type"})),
-        ResourceType(
-            "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim",
-            columns=columns.CLAIMS, short_names=("pvc",), has_status=True,
-            behaviour=ClaimBehaviour(),
-        ),
-        ResourceType(
-            "", "v1", "nodes", "Node",
-            columns=columns.NODES, namespaced=False, short_names=("no",), has_status=True,
-            selectable_fields=frozenset({"spec.unschedulable"}), behaviour=NodeBehaviour(),
-        ),
-        ResourceType("", "v1", "serviceaccounts", "ServiceAccount",
-            columns=columns.SERVICE_ACCOUNTS, short_names=("sa",)),
-        ResourceType("", "v1", "endpoints", "Endpoints",
-            columns=columns.ENDPOINTS, short_names=("ep",)),
-        ResourceType(
-            "apps", "v1", "deployments", "Deployment",
-            columns=columns.DEPLOYMENTS, short_names=("deploy",), categories=all_category, has_status=True,
-            behaviour=generation,
-        ),
-        ResourceType(
-            "apps", "v1", "statefulsets", "StatefulSet",
-            columns=columns.STATEFUL_SETS, short_names=("sts",), categories=all_category, has_status=True,
-            behaviour=generation,
-        ),
-        ResourceType("coordination.k8s.io", "v1", "leases", "Lease",
-            columns=columns.LEASES, behaviour=LeaseBehaviour()),
-        ResourceType(
-            "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget",
-            columns=columns.DISRUPTION_BUDGETS, short_names=("pdb",), has_status=True,
-            behaviour=generation,
-        ),
-        ResourceType(
-            "networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy",
-            columns=columns.NETWORK_POLICIES, short_names=("netpol",), behaviour=generation,
-        ),
-        ResourceType("rbac.authorization.k8s.io", "v1", "roles", "Role",
-            columns=columns.ROLES, behaviour=Behaviour()),
-        ResourceType("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", columns=columns.ROLE_BINDINGS),
-        ResourceType("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole",
-            columns=columns.ROLES, namespaced=False),
-        ResourceType("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding",
-            columns=columns.ROLE_BINDINGS, namespaced=False),
+        *_other_core_resources(),
+        EVENTS_IN_THEIR_GROUP,
+        *_other_groups(),
         CUSTOM_RESOURCE_DEFINITIONS,
-    ]  # fmt: skip
+    ]

@@ -30,12 +30,14 @@ def check_preconditions(what: GroupResource, name: str, metadata: JsonObject, op
             raise conflict(what, name, why)
 
 
-def is_complete(metadata: JsonObject) -> bool:
+def is_complete(resource: ResourceType, obj: JsonObject) -> bool:
     """Whether an object marked for deletion has nothing left to wait for."""
+    metadata = obj["metadata"]
     return (
         "deletionTimestamp" in metadata
         and not metadata.get("finalizers")
         and not metadata.get("deletionGracePeriodSeconds", 0)
+        and not resource.behaviour.is_held(obj)
     )
 
 

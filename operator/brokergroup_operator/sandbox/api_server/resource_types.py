@@ -91,6 +91,10 @@ class Behaviour:
         """What else changes when deletion begins (a namespace's phase)."""
         return obj
 
+    def is_held(self, obj: JsonObject) -> bool:
+        """Whether something besides finalizers and the grace period keeps an object that is marked for deletion."""
+        return False
+
     def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """Merge keys of the list at this path, () for a set, None for an atomic list (path elements: field names, `*`)."""
         return None

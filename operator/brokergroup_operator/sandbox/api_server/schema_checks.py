@@ -132,7 +132,7 @@ def _counts(schema: JsonObject) -> Iterable[Check]:
             yield _most_check(kind, most)
 
 
-def _fewest_check(kind: type[list[Any] | dict[str, Any]], fewest: int, words: str) -> Check:
+def _fewest_check(kind: type[Sized], fewest: int, words: str) -> Check:
     return lambda value, path: (
         [invalid(path, len(value), f"{path} in body should have at least {fewest} {words}")]
         if isinstance(value, kind) and len(value) < fewest
@@ -140,7 +140,7 @@ def _fewest_check(kind: type[list[Any] | dict[str, Any]], fewest: int, words: st
     )
 
 
-def _most_check(kind: type[list[Any] | dict[str, Any]], most: int) -> Check:
+def _most_check(kind: type[Sized], most: int) -> Check:
     return lambda value, path: (
         [too_many(path, len(value), most)] if isinstance(value, kind) and len(value) > most else ()
     )

@@ -89,6 +89,21 @@ def parse_fields(selector: str) -> tuple[tuple[str, bool, str], ...]:
     return tuple(parsed)
 
 
+_EXPRESSION_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+
+def matches_label_selector(selector: JsonObject, labels: Mapping[str, Any]) -> bool:
+    """A metav1.LabelSelector; the empty one matches everything."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(
+        Requirement(
+            entry["key"], _EXPRESSION_OPERATORS[entry["operator"]], frozenset(entry.get("values") or ())
+        ).matches(labels)
+        for entry in selector.get("matchExpressions") or ()
+    )
+
+
 def _field_text(obj: JsonObject, path: str) -> str:
     value = field_at(obj, path)
     if isinstance(value, bool):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import yaml
 from aiohttp import web
 
-from brokergroup_operator.sandbox.api_server import discovery, http_targets, http_verbs
+from brokergroup_operator.sandbox.api_server import discovery, http_subresources, http_targets, http_verbs
 from brokergroup_operator.sandbox.api_server.database import Database
 from brokergroup_operator.sandbox.api_server.errors import StatusError, method_not_allowed, no_such_path
 from brokergroup_operator.sandbox.api_server.http_watch import WatchStream, WatchWish
@@ -80,7 +80,12 @@ class SandboxApiServer:
 
     async def start(self) -> None:
         self._stopping.clear()
-        _ = self.store
+        loop = asyncio.get_running_loop()
+
+        def run_background_soon() -> None:
+            loop.call_soon(self.store.run_background)
+
+        self.store.on_background_work = run_background_soon
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port)
@@ -95,6 +100,7 @@ class SandboxApiServer:
             await self._runner.cleanup()
             self._runner = None
         if self._store is not None:
+            self._store.on_background_work = None
             self._store.storage.close()
 
     def write_kubeconfig(self, path: Path) -> None:
@@ -154,6 +160,8 @@ class SandboxApiServer:
 
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
         store = self.store
+        if target.subresource in http_subresources.VERBS:
+            return await http_subresources.answer(store, target, request, self.log_provider)
         match request.method:
             case "GET" if not target.name or _asks_watch(request):
                 if _asks_watch(request):

@@ -146,6 +146,8 @@ class Storage:
         self._durable = durable
         self._collections: dict[StorageKey, _Collection] = {}
         self._start_revision = 1
+        #: Told of every commit, before anybody else hears of it.
+        self.listeners: list[Callable[[StorageKey, ObjectKey, Change], None]] = []
         if durable is not None:
             self._restore(durable)
 
@@ -185,7 +187,7 @@ class Storage:
         if self._durable is not None:
             self._durable.put(key, name, version)
         collection.objects[name] = version
-        self._tell(collection, Change("MODIFIED" if before else "ADDED", name[0], version, before))
+        self._tell(key, name, Change("MODIFIED" if before else "ADDED", name[0], version, before))
         return version
 
     def remove(self, key: StorageKey, name: ObjectKey) -> Version:
@@ -199,10 +201,13 @@ class Storage:
         if self._durable is not None:
             self._durable.remove(key, name, self.revision)
         del collection.objects[name]
-        self._tell(collection, Change("DELETED", name[0], version, before))
+        self._tell(key, name, Change("DELETED", name[0], version, before))
         return version
 
-    def _tell(self, collection: _Collection, change: Change) -> None:
+    def _tell(self, key: StorageKey, name: ObjectKey, change: Change) -> None:
+        for listener in self.listeners:
+            listener(key, name, change)
+        collection = self._collection(key)
         collection.history.append(change)
         if len(collection.history) > self._history_length:
             collection.forgotten_up_to = collection.history.popleft().version.resource_version

@@ -34,6 +34,7 @@ from brokergroup_operator.sandbox.api_server.errors import (
     not_found,
     stale_version,
 )
+from brokergroup_operator.sandbox.api_server.housekeeping import Housekeeping
 from brokergroup_operator.sandbox.api_server.json_values import JsonObject, clone
 from brokergroup_operator.sandbox.api_server.registry import ResourceRegistry
 from brokergroup_operator.sandbox.api_server.requests import EVERYTHING, PLAIN_DELETION, Deletion, Selection, Write
@@ -66,16 +67,32 @@ class ObjectStore:
         seed: int | None = None,
         history_length: int = 2_000,
         durable: Durable | None = None,
+        garbage_collection: bool = True,
     ) -> None:
         self.clock = clock
         self.registry = ResourceRegistry(builtin_resources())
         self.storage = Storage(history_length=history_length, durable=durable)
+        self._background_asked = False
         self._random = random.Random(seed)  # noqa: S311  names and uids, nothing secret
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             if self.storage.get(NAMESPACES.storage_key, ("", name)) is None:
                 self.create(NAMESPACES, "", {"metadata": {"name": name}})
         for _, version in self.storage.all(CUSTOM_RESOURCE_DEFINITIONS.storage_key):
             self._follow_definition(version.obj)
+        self._housekeeping = Housekeeping(self, garbage_collection=garbage_collection)
+        #: Told, at most once until `run_background` is called, that there is something to do in the background.
+        self.on_background_work: Callable[[], None] | None = None
+        self.storage.listeners.append(self._notice_background_work)
+
+    def run_background(self) -> None:
+        """Does what a cluster's controllers would do by now: garbage collection, emptying of namespaces."""
+        self._background_asked = False
+        self._housekeeping.run()
+
+    def _notice_background_work(self, *_: object) -> None:
+        if self._housekeeping.has_work and not self._background_asked and self.on_background_work is not None:
+            self._background_asked = True
+            self.on_background_work()
 
     def resource(self, group: str, version: str, plural: str) -> ResourceType:
         """The served resource of that name; LookupError where there is none."""
@@ -203,6 +220,15 @@ class ObjectStore:
         self._judge(resource, new, old, subresource)
         return self._commit_change(resource, key, new, current, write)
 
+    def replace_internally(
+        self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write
+    ) -> Version:
+        """Commits an object that the server itself has changed where clients may not (a pod's node)."""
+        current = self.get(resource, *key)
+        if resource.behaviour.counts_generation and _content(obj, resource) != _content(current.obj, resource):
+            obj["metadata"]["generation"] = current.obj["metadata"].get("generation", 0) + 1
+        return self._commit_change(resource, key, obj, current, write)
+
     def _prepare_main_update(self, resource: ResourceType, new: JsonObject, old: JsonObject) -> None:
         if resource.has_status:
             new.pop("status", None)
@@ -219,7 +245,7 @@ class ObjectStore:
         new["metadata"]["resourceVersion"] = current.obj["metadata"]["resourceVersion"]
         if new == current.obj:
             return current
-        if deletion.is_complete(new["metadata"]) and not write.dry_run:
+        if deletion.is_complete(resource, new) and not write.dry_run:
             self._commit(resource, key, new, write)
             return self.remove_now(resource, key)
         return self._commit(resource, key, new, write)
@@ -248,11 +274,8 @@ class ObjectStore:
         self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(definition))
 
     def _forget_definition(self, definition: JsonObject) -> None:
-        """A definition takes its objects with it."""
         spec = definition["spec"]
         key = (spec["group"], spec["names"]["plural"])
-        for name, _ in self.storage.all(key):
-            self.storage.remove(key, name)
         self.registry.replace_custom(*key, [])
         self.storage.close_watches(key)
 
@@ -263,7 +286,7 @@ class ObjectStore:
         current = self.get(resource, namespace, name)
         deletion.check_preconditions(resource.group_resource, name, current.obj["metadata"], options)
         marked = deletion.begin(resource, current.obj, options, self.clock())
-        if marked is not None and deletion.is_complete(marked["metadata"]):
+        if marked is not None and deletion.is_complete(resource, marked):
             if options.dry_run:
                 return Version(marked, current.resource_version), True
             return self.remove_now(resource, (namespace, name)), True

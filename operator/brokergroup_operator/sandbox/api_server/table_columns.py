@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from brokergroup_operator.sandbox.api_server.event_versions import to_core
 from brokergroup_operator.sandbox.api_server.human_time import age, epoch_seconds, human_duration
 from brokergroup_operator.sandbox.api_server.json_values import JsonObject, field_at
 from brokergroup_operator.sandbox.api_server.resource_types import Column
@@ -274,6 +276,13 @@ EVENTS = (
     Column("Count", lambda event, _now: event.get("count") or 1, type="integer", priority=1),
     Column("Name", _name, priority=1, format="name"),
 )
+
+
+def _in_core_shape(column: Column) -> Column:
+    return replace(column, cell=lambda event, now_seconds: column.cell(to_core(event), now_seconds))
+
+
+EVENTS_IN_THEIR_GROUP = tuple(_in_core_shape(column) for column in EVENTS)
 
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
