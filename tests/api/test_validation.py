@@ -1,0 +1,133 @@
+"""The CRDs in an API server: good objects are taken, bad ones are refused with a message that names the field.
+
+The cases are data (validation_cases.yaml); all of them were put to a kube-apiserver 1.35.4 too, with the same answers, and
+tests/real/test_kinds.py asks it again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.api import generate, names
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    Resource,
+)
+from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+HERE = Path(__file__).parent
+DOCUMENT = yaml.safe_load((HERE / "validation_cases.yaml").read_text(encoding="utf-8"))
+RESOURCES = {"BrokerGroup": BROKER_GROUPS, "BrokerGroupState": BROKER_GROUP_STATES}
+NAMESPACE = "default"
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def case_object(case: dict[str, Any]) -> dict[str, Any]:
+    obj: dict[str, Any] = merged(DOCUMENT["base"][case["kind"]], case["object"])
+    return obj | {
+        "apiVersion": names.API_VERSION,
+        "kind": case["kind"],
+        "metadata": {"name": "case", "namespace": NAMESPACE},
+    }
+
+
+async def judged_write(api: KubernetesApi, resource: Resource, case: dict[str, Any]) -> None:
+    if "then" in case:
+        await api.patch(resource, "case", case["then"], namespace=NAMESPACE)
+    else:
+        await api.create(resource, case_object(case))
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KubernetesApi]:
+    server = SandboxApiServer()
+    await server.start()
+    try:
+        async with KubernetesApi.from_url(server.url) as client:
+            for text in generate.generated_files().values():
+                await client.create(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text))
+            yield client
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("case", DOCUMENT["cases"], ids=[case["name"] for case in DOCUMENT["cases"]])
+async def test_case(api: KubernetesApi, case: dict[str, Any]) -> None:
+    resource = RESOURCES[case["kind"]]
+    if "then" in case:
+        await api.create(resource, case_object(case))
+    if "refused" not in case:
+        await judged_write(api, resource, case)
+        return
+    with pytest.raises(InvalidError) as refusal:
+        await judged_write(api, resource, case)
+    for expected in case["refused"]:
+        assert expected in str(refusal.value)
+
+
+async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
+    example = yaml.safe_load((HERE.parents[1] / "examples" / "quickstart.yaml").read_text(encoding="utf-8"))
+    example["metadata"]["namespace"] = NAMESPACE
+    spec = (await api.create(BROKER_GROUPS, example))["spec"]
+
+    assert (spec["replicas"], spec["brokerClusterName"], spec["terminationGracePeriodSeconds"]) == (
+        3,
+        "DefaultCluster",
+        60,
+    )
+    assert spec["failover"] == {
+        "heartbeatTimeoutMilliseconds": 3000,
+        "heartbeatIntervalMilliseconds": 500,
+        "fenceTimeoutMilliseconds": 2000,
+        "uncleanElection": "Never",
+    }
+    assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain"}}
+    assert "durability" not in spec, "the default follows the number of replicas, also when that changes"
+
+
+async def test_a_partial_object_gets_the_other_defaults(api: KubernetesApi) -> None:
+    group = case_object(
+        {"kind": "BrokerGroup", "object": {"spec": {"failover": {"heartbeatTimeoutMilliseconds": 9000}}}}
+    )
+    spec = (await api.create(BROKER_GROUPS, group))["spec"]
+
+    assert spec["failover"]["heartbeatIntervalMilliseconds"] == 500
+    assert spec["failover"]["heartbeatTimeoutMilliseconds"] == 9000
+
+
+async def test_spec_writes_do_not_touch_status_and_the_other_way_round(api: KubernetesApi) -> None:
+    await api.create(BROKER_GROUPS, case_object({"kind": "BrokerGroup", "object": {"status": {"replicas": 9}}}))
+    stored = await api.get(BROKER_GROUPS, "case", namespace=NAMESPACE)
+    assert "replicas" not in stored.get("status", {})
+
+    changed = await api.patch(
+        BROKER_GROUPS,
+        "case",
+        {"spec": {"replicas": 5}, "status": {"replicas": 3}},
+        namespace=NAMESPACE,
+        subresource="status",
+    )
+    assert (changed["spec"]["replicas"], changed["status"]["replicas"]) == (3, 3)
