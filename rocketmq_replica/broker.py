@@ -1,0 +1,192 @@
+"""The replica as one object: its store, its role, and the one way sends are answered.
+
+Everything that runs on the event loop (requests, HA links, role changes) meets here. Role changes themselves are in ``roles.py``;
+this module holds what they change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_replica.acknowledgement import AcknowledgementPolicy
+from rocketmq_replica.reign import Outcome, Reign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_replica.configuration import ReplicaConfiguration
+    from rocketmq_replica.message_store import MessageStore, NewMessage, Stored
+    from rocketmq_replica.topics import Topics
+
+logger = logging.getLogger(__name__)
+
+NO_BROKER_ID = -1
+_CONTAINER_ROLE_MASTER_ID = 0
+
+
+class Role(enum.Enum):
+    """What this replica is allowed to do."""
+
+    FENCED = "FENCED"  # starting: neither reads nor writes
+    MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class NotWritableError(Exception):
+    """This replica takes no messages now."""
+
+
+@dataclass
+class PendingSend:
+    """A stored message whose producer waits."""
+
+    future: asyncio.Future[Outcome]
+    end_offset: int
+
+
+@dataclass
+class LiveSettings:
+    """Keys that UPDATE_BROKER_CONFIG changes while the replica runs; never written to the file."""
+
+    slave_timeout_seconds: float
+    ha_max_time_slave_not_catchup_seconds: float
+    broker_election_priority: int
+
+
+def monotonic_seconds() -> float:
+    """The clock of every deadline; it goes on while the process is stopped."""
+    return time.monotonic()
+
+
+def wall_clock_ms() -> int:
+    """The clock of time stamps in records."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class MasterSeen:
+    """What the controller last said about the group's master."""
+
+    master_epoch: int = 0
+    broker_id: int = NO_BROKER_ID
+    address: str = ""
+
+
+@dataclass
+class Broker:
+    """State shared by all parts of one replica."""
+
+    configuration: ReplicaConfiguration
+    store: MessageStore
+    topics: Topics
+    broker_id: int = NO_BROKER_ID
+    role: Role = Role.FENCED
+    master: MasterSeen = field(default_factory=MasterSeen)
+    reign: Reign[PendingSend] | None = None
+    on_appended: Callable[[], None] = lambda: None
+    on_confirmed: Callable[[], None] = lambda: None
+    on_proposal_possible: Callable[[], None] = lambda: None
+    on_distrust: Callable[[], None] = lambda: None
+    on_flush_wanted: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        """Take the live keys from the configuration."""
+        self.policy = AcknowledgementPolicy(
+            self.configuration.all_ack_in_sync_state_set,
+            self.configuration.in_sync_replicas,
+            self.configuration.min_in_sync_replicas,
+        )
+        self.live = LiveSettings(
+            self.configuration.slave_timeout_seconds,
+            self.configuration.ha_max_time_slave_not_catchup_seconds,
+            self.configuration.broker_election_priority,
+        )
+        self.started_ms = wall_clock_ms()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def shown_broker_id(self) -> int:
+        """0 as master, the persistent id otherwise: what the NameServer and clients see."""
+        return _CONTAINER_ROLE_MASTER_ID if self.role is Role.MASTER else self.broker_id
+
+    def put(self, message: NewMessage) -> Stored:
+        """Store one message as master; raises NotWritableError, NotEnoughReplicasError or MessageTooLargeError."""
+        if self.reign is None or self.role is not Role.MASTER:
+            raise NotWritableError(f"role is {self.role.value}")
+        try:
+            return self.reign.put(message, store_timestamp_ms=wall_clock_ms())
+        except OSError as error:
+            logger.exception("cannot write the commit log")
+            raise NotWritableError(f"cannot write: {error.strerror}") from error
+
+    def acknowledgement(self, end_offset: int) -> asyncio.Future[Outcome]:
+        """Resolves when the message that ends at ``end_offset`` may be answered; often it is done at once."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if self.reign is None:
+            future.set_result(Outcome.MASTER_NO_MORE)
+            return future
+        deadline = monotonic_seconds() + self.live.slave_timeout_seconds
+        self.reign.wait(PendingSend(future, end_offset), end_offset=end_offset, deadline_seconds=deadline)
+        self.on_appended()
+        if self.configuration.sync_flush:
+            self.on_flush_wanted()
+        self.settle()
+        self._schedule_expiry()
+        return future
+
+    def settle(self) -> None:
+        """Something that acknowledgement depends on has changed."""
+        if self.reign is None:
+            return
+        confirmed_before = self.store.confirm_offset
+        was_trusted = self.reign.trusted
+        for pending in self.reign.settle(now_seconds=monotonic_seconds()):
+            _resolve(pending, Outcome.STORED)
+        if self.store.confirm_offset != confirmed_before:
+            self.on_confirmed()
+        if was_trusted and not self.reign.trusted:
+            self.on_distrust()
+        self.on_proposal_possible()
+
+    def end_reign(self) -> None:
+        """Stop being master as far as writes are concerned: nothing is stored or acknowledged from here on."""
+        reign, self.reign = self.reign, None
+        self.role = Role.FENCED
+        if reign is not None:
+            for pending in reign.end():
+                _resolve(pending, Outcome.MASTER_NO_MORE)
+
+    def _schedule_expiry(self) -> None:
+        if self._expiry is not None or self.reign is None:
+            return
+        deadline = self.reign.next_deadline_seconds()
+        if deadline is not None:
+            delay = max(deadline - monotonic_seconds(), 0.0)
+            self._expiry = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        if self.reign is None:
+            return
+        self.settle()  # first who may be told, then who is too late
+        if self.reign is None:
+            return
+        for pending in self.reign.expire(monotonic_seconds()):
+            _resolve(pending, self.reign.timeout_outcome(pending.end_offset))
+        self._schedule_expiry()
+
+    def close(self) -> None:
+        """Forget the timer; the store is closed by its owner."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+
+def _resolve(pending: PendingSend, outcome: Outcome) -> None:
+    if not pending.future.done():
+        pending.future.set_result(outcome)

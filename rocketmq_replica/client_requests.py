@@ -1,0 +1,132 @@
+"""The smaller requests of clients: offsets of queues and groups, heartbeats, topics (``ha-and-deployment.md`` D.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.broker_bodies import ConsumerListBody, HeartbeatDataBody
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.message_headers import (
+    CreateTopicRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.topics import InvalidTopicError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
+
+
+class ClientRequests:
+    """Handlers by the name of their request."""
+
+    def __init__(
+        self, broker: Broker, offsets: ConsumerOffsets, clients: Clients, *, on_topic_created: Callable[[], None]
+    ) -> None:
+        """Keep what they read and write."""
+        self._broker = broker
+        self._offsets = offsets
+        self._clients = clients
+        self._on_topic_created = on_topic_created
+
+    def max_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """30: the end of a queue, of what is confirmed unless the request says otherwise."""
+        header = GetMaxOffsetRequestHeader.decode(request.ext_fields)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
+        offset = 0
+        if queue is not None:
+            offset = queue.visible_end(self._broker.store.confirm_offset) if header.committed else queue.next_offset
+        return _offset(request, offset)
+
+    def min_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """31."""
+        header = GetMinOffsetRequestHeader.decode(request.ext_fields)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
+        return _offset(request, queue.min_offset if queue is not None else 0)
+
+    def search_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """29: the first message stored at a time or later."""
+        header = SearchOffsetRequestHeader.decode(request.ext_fields)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
+        if queue is None:
+            return _offset(request, 0)
+        found = queue.first_stored_at_or_after(header.timestamp or 0)
+        return _offset(request, min(found, queue.visible_end(self._broker.store.confirm_offset)))
+
+    def query_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """14."""
+        header = QueryConsumerOffsetRequestHeader.decode(request.ext_fields)
+        topic, queue_id = header.topic or "", header.queue_id or 0
+        offset = self._offsets.get(header.consumer_group or "", topic, queue_id)
+        if offset is not None:
+            return _offset(request, offset)
+        queue = self._broker.store.queues.find(topic, queue_id)
+        if header.set_zero_if_not_found is not False and (queue is None or queue.min_offset <= 0):
+            return _offset(request, 0)  # nothing was ever deleted: a new group begins at the beginning, as in Java
+        return request.answer(ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first")
+
+    def update_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """15."""
+        header = UpdateConsumerOffsetRequestHeader.decode(request.ext_fields)
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        if not header.consumer_group or not header.topic or header.queue_id is None or header.commit_offset is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark="consumerGroup, topic, queueId and commitOffset are needed"
+            )
+        self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def client_heartbeat(self, request: RemotingCommand) -> RemotingCommand:
+        """34."""
+        try:
+            body = HeartbeatDataBody.decode(request.body)
+        except BodyError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        groups = [consumer.group_name for consumer in body.consumer_data_set]
+        self._clients.heartbeat(body.client_id, groups, now_seconds=monotonic_seconds())
+        return request.answer(ResponseCode.SUCCESS)
+
+    def unregister_client(self, request: RemotingCommand) -> RemotingCommand:
+        """35."""
+        header = UnregisterClientRequestHeader.decode(request.ext_fields)
+        if header.client_id and header.consumer_group:
+            self._clients.unregister(header.client_id, header.consumer_group)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def consumer_list(self, request: RemotingCommand) -> RemotingCommand:
+        """38."""
+        header = GetConsumerListByGroupRequestHeader.decode(request.ext_fields)
+        members = self._clients.members(header.consumer_group or "", now_seconds=monotonic_seconds())
+        if not members:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {header.consumer_group}"
+            )
+        return request.answer(ResponseCode.SUCCESS, body=ConsumerListBody(consumer_id_list=members).encode())
+
+    def create_topic(self, request: RemotingCommand) -> RemotingCommand:
+        """17."""
+        header = CreateTopicRequestHeader.decode(request.ext_fields)
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        try:
+            self._broker.topics.create(header.topic or "", queue_count=header.write_queue_nums, now_ms=wall_clock_ms())
+        except InvalidTopicError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        self._on_topic_created()
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
+    return request.answer(ResponseCode.SUCCESS, ext_fields=OffsetResponseHeader(offset=offset).encode())

@@ -1,0 +1,96 @@
+"""Consumers of this replica: how far each group has read, and which clients are in it.
+
+Offsets are kept in ``config/consumerOffset.json`` as Java writes it, saved every few seconds: losing the last seconds means reading
+some messages twice, which at-least-once consumers expect. Clients are memory only; they send a heartbeat every 30 seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_replica.durable_files import StoreFileError, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+CLIENT_EXPIRY_SECONDS = 120.0
+_SEPARATOR = "@"
+
+
+class ConsumerOffsets:
+    """``topic@group`` -> queue id -> next offset."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the file, if there is one."""
+        self._path = path
+        self._table: dict[str, dict[int, int]] = {}
+        self._changed = False
+        if path.exists():
+            try:
+                self.replace_all(json.loads(path.read_bytes())["offsetTable"])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise StoreFileError(f"{path}: is no offset table: {error!r}") from error
+            self._changed = False
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The next offset the group wants to read."""
+        return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group has read up to here."""
+        self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
+        self._changed = True
+
+    def replace_all(self, table: Mapping[str, Mapping[str, int]]) -> None:
+        """Take the master's table."""
+        new = {key: {int(queue): int(offset) for queue, offset in queues.items()} for key, queues in table.items()}
+        self._changed = self._changed or new != self._table
+        self._table = new
+
+    def groups(self) -> set[str]:
+        """Every group that ever committed an offset."""
+        return {key.partition(_SEPARATOR)[2] for key in self._table}
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's ConsumerOffsetSerializeWrapper."""
+        table = {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in self._table.items()}
+        return {"offsetTable": table}
+
+    def take_changes(self) -> bytes | None:
+        """The file's new content, if anything changed since it was last asked for."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+    def write(self, content: bytes) -> None:
+        """Make the content durable; may run in a thread."""
+        replace_file(self._path, content)
+
+
+class Clients:
+    """Which clients are in which consumer group, by heartbeat."""
+
+    def __init__(self) -> None:
+        """Nobody."""
+        self._groups: dict[str, dict[str, float]] = {}
+
+    def heartbeat(self, client_id: str, groups: Iterable[str], *, now_seconds: float) -> None:
+        """A client says it is there."""
+        for group in groups:
+            self._groups.setdefault(group, {})[client_id] = now_seconds
+
+    def unregister(self, client_id: str, group: str) -> None:
+        """A client leaves a group."""
+        self._groups.get(group, {}).pop(client_id, None)
+
+    def members(self, group: str, *, now_seconds: float) -> tuple[str, ...]:
+        """Who is in the group and was heard of lately."""
+        clients = self._groups.get(group, {})
+        return tuple(sorted(each for each, seen in clients.items() if now_seconds - seen <= CLIENT_EXPIRY_SECONDS))
+
+    def groups(self) -> set[str]:
+        """Every group seen since the start."""
+        return set(self._groups)

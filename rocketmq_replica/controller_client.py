@@ -1,0 +1,283 @@
+"""What this replica asks its controllers, and how it finds the one that answers (``controller-protocol.md`` §2, §7.4).
+
+Every address of ``controllerAddr`` gets heartbeats; requests go to the leader that 1005 names. When that one cannot be reached or
+says it does not lead, the next address is asked. The type of a failure says what is known: nothing was done
+(ControllerUnreachableError), the controller said no (ControllerRefusedError), or nobody knows (ControllerOutcomeUnknownError).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_bodies import ElectMasterResponseBody, SyncStateSetBody
+from rocketmq_remoting.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    BrokerHeartbeatRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rocketmq_remoting.errors import (
+    BodyError,
+    RemotingConnectError,
+    RemotingConnectionLostError,
+    RemotingError,
+    RemotingTimeoutError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_replica.identity_files import BrokerIdentity
+    from rocketmq_replica.sync_state import Proposal
+
+logger = logging.getLogger(__name__)
+
+CALL_TIMEOUT_SECONDS = 2.0
+
+
+class ControllerError(Exception):
+    """A request to the controller did not succeed."""
+
+
+class ControllerUnreachableError(ControllerError):
+    """No controller took the request: it was surely not executed."""
+
+
+class ControllerOutcomeUnknownError(ControllerError):
+    """The request was sent and not answered: it may have been executed."""
+
+
+class ControllerRefusedError(ControllerError):
+    """The controller answered with another code than success."""
+
+    def __init__(self, what: str, code: int, remark: str | None) -> None:
+        """Keep the code: it decides what to do."""
+        super().__init__(f"{what}: code {code}, {remark or 'no remark'}")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """What a controller says about the group; no master: ``master_broker_id`` is None."""
+
+    master_epoch: int
+    master_broker_id: int | None
+    master_address: str
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What a heartbeat tells about the log."""
+
+    epoch: int
+    max_offset: int
+    confirm_offset: int
+    timeout_seconds: float
+    election_priority: int
+
+
+def decode_sync_state_set(body: bytes | None, what: str) -> tuple[frozenset[int], int]:
+    """The set and its epoch; ControllerRefusedError if the body cannot be one."""
+    try:
+        decoded = SyncStateSetBody.decode(body)
+    except BodyError as error:
+        raise ControllerRefusedError(what, ResponseCode.SUCCESS, str(error)) from error
+    return decoded.sync_state_set, decoded.sync_state_set_epoch
+
+
+class ControllerClient:
+    """All requests of one replica to its controllers."""
+
+    def __init__(
+        self, addresses: tuple[str, ...], *, cluster_name: str, broker_name: str, broker_address: str, local_host: str
+    ) -> None:
+        """No connection is made yet; outgoing ones use ``local_host`` so that the operator recognises the pod."""
+        self._addresses = addresses
+        self._cluster_name = cluster_name
+        self._broker_name = broker_name
+        self._broker_address = broker_address
+        self._client = RemotingClient(local_host=local_host, connect_timeout_seconds=1.0)
+        self._leader = ""
+        self._next_address = 0
+        self._beating: dict[str, asyncio.Task[None]] = {}
+
+    async def refresh_leader(self) -> None:
+        """Ask 1005 again; keep the known leader if nobody answers."""
+        leader = await self._find_leader()
+        if leader:
+            self._leader = leader
+
+    async def next_broker_id(self) -> int:
+        """1012."""
+        header = GetNextBrokerIdRequestHeader(cluster_name=self._cluster_name, broker_name=self._broker_name)
+        answer = await self._ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header.encode())
+        broker_id = GetNextBrokerIdResponseHeader.decode(answer.ext_fields).next_broker_id
+        if broker_id is None or broker_id < 1:
+            raise ControllerRefusedError("next broker id", answer.code, f"nextBrokerId={broker_id}")
+        return broker_id
+
+    async def apply_broker_id(self, identity: BrokerIdentity) -> None:
+        """1013."""
+        header = ApplyBrokerIdRequestHeader(
+            cluster_name=self._cluster_name,
+            broker_name=self._broker_name,
+            applied_broker_id=identity.broker_id,
+            register_check_code=identity.register_check_code,
+        )
+        await self._ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, header.encode())
+
+    async def register(self, broker_id: int) -> GroupInfo:
+        """1003."""
+        header = RegisterBrokerToControllerRequestHeader(
+            cluster_name=self._cluster_name,
+            broker_name=self._broker_name,
+            broker_id=broker_id,
+            broker_address=self._broker_address,
+        )
+        answer = await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, header.encode())
+        fields = RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
+        members, set_epoch = decode_sync_state_set(answer.body, "register")
+        return GroupInfo(
+            fields.master_epoch or 0, fields.master_broker_id, fields.master_address or "", members, set_epoch
+        )
+
+    async def elect(self, broker_id: int) -> GroupInfo:
+        """1002, as a broker asks: run the policy."""
+        header = ElectMasterRequestHeader(
+            cluster_name=self._cluster_name, broker_name=self._broker_name, broker_id=broker_id
+        )
+        accepted = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+        answer = await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, header.encode(), accepted=accepted)
+        fields = ElectMasterResponseHeader.decode(answer.ext_fields)
+        if fields.master_broker_id is None or not fields.master_address or fields.master_epoch is None:
+            raise ControllerRefusedError("elect", answer.code, "the answer names no master")
+        members, set_epoch = _elected_set(answer, fields)
+        return GroupInfo(fields.master_epoch, fields.master_broker_id, fields.master_address, members, set_epoch)
+
+    async def replica_info(self) -> GroupInfo:
+        """1004."""
+        header = GetReplicaInfoRequestHeader(broker_name=self._broker_name)
+        answer = await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.encode())
+        fields = GetReplicaInfoResponseHeader.decode(answer.ext_fields)
+        if fields.master_epoch is None:
+            raise ControllerRefusedError("replica info", answer.code, "the answer has no masterEpoch")
+        members, set_epoch = decode_sync_state_set(answer.body, "replica info")
+        return GroupInfo(fields.master_epoch, fields.master_broker_id, fields.master_address or "", members, set_epoch)
+
+    async def alter_sync_state_set(
+        self, proposal: Proposal, *, master_id: int, master_epoch: int
+    ) -> tuple[frozenset[int], int]:
+        """1001: the granted set and its epoch."""
+        header = AlterSyncStateSetRequestHeader(
+            broker_name=self._broker_name, master_broker_id=master_id, master_epoch=master_epoch
+        )
+        body = SyncStateSetBody(
+            sync_state_set=proposal.sync_state_set, sync_state_set_epoch=proposal.sync_state_set_epoch
+        ).encode()
+        answer = await self._ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.encode(), body=body)
+        return decode_sync_state_set(answer.body, "alter SyncStateSet")
+
+    def heartbeat(self, broker_id: int, beat: Heartbeat) -> None:
+        """904 to every controller address, one-way, without waiting for any of them."""
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name=self._cluster_name,
+            broker_name=self._broker_name,
+            broker_addr=self._broker_address,
+            broker_id=broker_id,
+            epoch=beat.epoch,
+            max_offset=beat.max_offset,
+            confirm_offset=beat.confirm_offset,
+            heartbeat_timeout_ms=int(beat.timeout_seconds * 1000),
+            election_priority=beat.election_priority,
+        )
+        command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
+        for address in {*self._addresses, *([self._leader] if self._leader else [])}:
+            running = self._beating.get(address)
+            if running is None or running.done():
+                self._beating[address] = asyncio.create_task(self._beat(address, command))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for task in self._beating.values():
+            task.cancel()
+        await asyncio.gather(*self._beating.values(), return_exceptions=True)
+        await self._client.close()
+
+    async def _beat(self, address: str, command: RemotingCommand) -> None:
+        try:
+            await self._client.invoke_oneway(address, command, timeout_seconds=1.0)
+        except RemotingError as error:
+            logger.debug("heartbeat to %s: %s", address, error)
+
+    async def _ask(
+        self,
+        code: RequestCode,
+        ext_fields: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        accepted: tuple[int, ...] = (ResponseCode.SUCCESS,),
+    ) -> RemotingCommand:
+        command = request(code, ext_fields=ext_fields, body=body)
+        for _ in range(len(self._addresses) + 1):
+            if not self._leader:
+                self._leader = await self._find_leader()
+            if not self._leader:
+                break
+            try:
+                answer = await self._client.invoke(self._leader, command, timeout_seconds=CALL_TIMEOUT_SECONDS)
+            except RemotingConnectError as error:
+                logger.info("controller %s: %s", self._leader, error)
+                self._leader = ""
+                continue
+            except (RemotingTimeoutError, RemotingConnectionLostError) as error:
+                leader, self._leader = self._leader, ""
+                raise ControllerOutcomeUnknownError(f"{code.name} to {leader}: {error}") from error
+            if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+                self._leader = ""
+                continue
+            if answer.code not in accepted:
+                raise ControllerRefusedError(code.name, answer.code, answer.remark)
+            return answer
+        raise ControllerUnreachableError(f"{code.name}: no controller of {';'.join(self._addresses)} leads")
+
+    async def _find_leader(self) -> str:
+        """Ask the addresses in turn, beginning with another one each time."""
+        for _ in self._addresses:
+            address = self._addresses[self._next_address % len(self._addresses)]
+            self._next_address += 1
+            try:
+                answer = await self._client.invoke(
+                    address, request(RequestCode.CONTROLLER_GET_METADATA_INFO), timeout_seconds=1.0
+                )
+            except RemotingError as error:
+                logger.debug("controller %s: %s", address, error)
+                continue
+            leader = GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
+            if answer.code == ResponseCode.SUCCESS and leader:
+                return leader
+        return ""
+
+
+def _elected_set(answer: RemotingCommand, fields: ElectMasterResponseHeader) -> tuple[frozenset[int], int]:
+    """The set of 1002's body; its epoch is in the header."""
+    try:
+        body = ElectMasterResponseBody.decode(answer.body)
+    except BodyError as error:
+        raise ControllerRefusedError("elect", answer.code, str(error)) from error
+    return body.sync_state_set, fields.sync_state_set_epoch or 0

@@ -1,0 +1,245 @@
+"""The link to the master: find its HA address, dial, follow, and again (``ha-and-deployment.md`` A.1, A.4).
+
+The controller names the master's broker address only. The HA address comes from whoever says it: an operator pushes it (906), the
+NameServer's registration answer carries it, and otherwise the master itself is asked (906 with an empty header) after it has
+proved who it is (1007: addresses are not identity). A pushed address that differs from the one in use replaces the live link; a
+Java broker keeps the wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from rocketmq_remoting.broker_bodies import EpochCacheBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import BodyError, RemotingError
+from rocketmq_remoting.nameserver_headers import ExchangeHAInfoResponseHeader
+from rocketmq_replica.broker import Broker, MasterSeen, monotonic_seconds
+from rocketmq_replica.consistent_point import DivergedLogError
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.ha_frames import HaFrameError, Handshake
+from rocketmq_replica.slave_link import SlaveLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_ASK_TIMEOUT_SECONDS = 1.0
+_DIAL_TIMEOUT_SECONDS = 1.0
+_FIRST_RETRY_SECONDS = 0.02
+_LAST_RETRY_SECONDS = 0.5
+_DIVERGED_RETRY_SECONDS = 2.0
+_SHORTEST_KEEPALIVE_SECONDS = 0.1
+
+
+class MasterConnection(asyncio.Protocol):
+    """One dialled connection."""
+
+    def __init__(self, broker: Broker, on_data_applied: Callable[[], None]) -> None:
+        """Not connected yet."""
+        self._broker = broker
+        self._on_data_applied = on_data_applied
+        self._transport: asyncio.Transport | None = None
+        self._closing = False
+        self.diverged = False
+        self.lost = asyncio.Event()
+        self.received_bytes = 0
+        configuration = broker.configuration
+        self.link = SlaveLink(
+            broker.store,
+            handshake=Handshake(
+                broker.broker_id,
+                sync_from_last_file=configuration.sync_from_last_file,
+                async_learner=configuration.async_learner,
+            ),
+            now_seconds=monotonic_seconds(),
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Introduce this replica."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self.link.introduction())
+
+    def data_received(self, data: bytes) -> None:
+        """Frames from the master, unless this link was given up already."""
+        if self._closing or self._transport is None:
+            return
+        self.received_bytes += len(data)
+        try:
+            answer = self.link.receive(data, now_seconds=monotonic_seconds())
+        except DivergedLogError as error:
+            logger.error("cannot follow this master: %s; rebuild this replica or repair it by hand", error)  # noqa: TRY400
+            self.diverged = True
+            self.close()
+            return
+        except (HaFrameError, StoreFileError, ValueError, OSError) as error:
+            logger.warning("link to the master closed: %s", error)
+            self.close()
+            return
+        if self.link.truncated_from is not None:
+            logger.warning("cut the log from %d to %d", self.link.truncated_from, self._broker.store.max_offset)
+            self.link.truncated_from = None
+        if answer:
+            self._transport.write(answer)
+        self._on_data_applied()
+
+    def tick(self, keepalive_seconds: float, housekeeping_seconds: float) -> None:
+        """Repeat the acknowledgement when it is time; give up on a silent master."""
+        if self._transport is None or self._closing:
+            return
+        now = monotonic_seconds()
+        if now - self.link.last_read_seconds > housekeeping_seconds:
+            logger.warning("link to the master closed: silent for %.0f s", housekeeping_seconds)
+            self.close()
+            return
+        frame = self.link.keepalive(now_seconds=now, interval_seconds=keepalive_seconds)
+        if frame:
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        """Give the link up; not a byte is applied after this."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+        self.lost.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The master, or the network, is gone."""
+        if not self._closing:
+            logger.info("link to the master lost: %s", exc or "closed")
+        self.lost.set()
+
+
+class HaClient:
+    """Keeps one link to the current master while this replica is a slave."""
+
+    def __init__(self, broker: Broker, *, on_data_applied: Callable[[], None]) -> None:
+        """Follow nobody yet."""
+        self._broker = broker
+        self._on_data_applied = on_data_applied
+        configuration = broker.configuration
+        self._client = RemotingClient(local_host=configuration.broker_ip, connect_timeout_seconds=_DIAL_TIMEOUT_SECONDS)
+        self._keepalive_seconds = max(configuration.ha_send_heartbeat_interval_seconds, _SHORTEST_KEEPALIVE_SECONDS)
+        self._master: MasterSeen | None = None
+        self._pushed_address = ""
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.connection: MasterConnection | None = None
+        self.connected_address = ""
+
+    def follow(self, master: MasterSeen) -> None:
+        """Leave whom we followed, follow this one."""
+        self.leave()
+        self._master = master
+        self._task = asyncio.create_task(self._keep_linked(master), name=f"follow {master.address}")
+
+    def leave(self) -> None:
+        """Follow nobody. When this returns nothing more is applied to the log."""
+        self._master = None
+        self._pushed_address = ""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+        self.connected_address = ""
+
+    def push_address(self, ha_address: str) -> None:
+        """Somebody who knows says where the master's HA listener is."""
+        if self._master is None or not ha_address:
+            return
+        self._pushed_address = ha_address
+        if self.connection is not None and self.connected_address not in ("", ha_address):
+            logger.info("HA address %s replaces %s", ha_address, self.connected_address)
+            self.connection.close()
+        self._woken.set()
+
+    def tick(self) -> None:
+        """Time passes."""
+        if self.connection is not None:
+            housekeeping = self._broker.configuration.ha_housekeeping_interval_seconds
+            self.connection.tick(self._keepalive_seconds, housekeeping)
+
+    async def stop(self) -> None:
+        """Leave and close everything."""
+        task = self._task
+        self.leave()
+        if task is not None:
+            await asyncio.gather(task, return_exceptions=True)
+        await self._client.close()
+
+    async def _keep_linked(self, master: MasterSeen) -> None:
+        retry_seconds = _FIRST_RETRY_SECONDS
+        ask_next = False
+        while True:
+            self._woken.clear()
+            address = "" if ask_next else self._pushed_address
+            ask_next = not ask_next
+            address = address or await self._ask_ha_address(master)
+            if address and await self._follow_once(address):
+                retry_seconds, ask_next = _FIRST_RETRY_SECONDS, False
+            elif self.connection is not None and self.connection.diverged:
+                retry_seconds = _DIVERGED_RETRY_SECONDS
+            self.connection, self.connected_address = None, ""
+            await self._pause(retry_seconds)
+            retry_seconds = min(retry_seconds * 2, _LAST_RETRY_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    async def _follow_once(self, address: str) -> bool:
+        """Stay linked until the link ends; True if it ever transferred."""
+        host, _, port = address.rpartition(":")
+        connection = MasterConnection(self._broker, self._on_data_applied)
+        try:
+            async with asyncio.timeout(_DIAL_TIMEOUT_SECONDS):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection, host, int(port), local_addr=(self._broker.configuration.broker_ip, 0)
+                )
+        except (OSError, ValueError, TimeoutError) as error:
+            logger.info("HA address %s: %s", address, error or "no connection in time")
+            return False
+        self.connection, self.connected_address = connection, address
+        logger.info("linked to the master's HA address %s", address)
+        await connection.lost.wait()
+        return not connection.diverged and connection.received_bytes > 0
+
+    async def _ask_ha_address(self, master: MasterSeen) -> str:
+        """The master's own word, after it has shown that it is the broker we look for."""
+        try:
+            if not await self._is_master(master):
+                return ""
+            answer = await self._client.invoke(
+                master.address, request(RequestCode.EXCHANGE_BROKER_HA_INFO), timeout_seconds=_ASK_TIMEOUT_SECONDS
+            )
+        except RemotingError as error:
+            logger.debug("asking %s for its HA address: %s", master.address, error)
+            return ""
+        if answer.code != ResponseCode.SUCCESS:
+            return ""
+        return ExchangeHAInfoResponseHeader.decode(answer.ext_fields).master_ha_address or ""
+
+    async def _is_master(self, master: MasterSeen) -> bool:
+        answer = await self._client.invoke(
+            master.address, request(RequestCode.GET_BROKER_EPOCH_CACHE), timeout_seconds=_ASK_TIMEOUT_SECONDS
+        )
+        configuration = self._broker.configuration
+        try:
+            who = EpochCacheBody.decode(answer.body)
+        except BodyError:
+            return False
+        name = (who.cluster_name, who.broker_name)
+        if name != (configuration.broker_cluster_name, configuration.broker_name):
+            logger.warning("%s is %s, not the master of this group", master.address, name)
+            return False
+        return True

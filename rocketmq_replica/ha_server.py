@@ -1,0 +1,192 @@
+"""The HA listener: slaves dial here, each connection is a ``MasterLink`` on a socket.
+
+A replica that is not master closes such connections at once. A Java slave serves its HA port, so that another slave can end up
+chained behind it, outside the SyncStateSet for ever (``switchover-and-strict.md``, stuck cases).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from rocketmq_replica.broker import Broker, monotonic_seconds
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.ha_frames import HaFrameError
+from rocketmq_replica.master_link import MasterLink, SlaveIntroduced
+
+if TYPE_CHECKING:
+    from rocketmq_replica.broker import PendingSend
+    from rocketmq_replica.reign import Reign
+
+logger = logging.getLogger(__name__)
+
+_IN_FLIGHT_BYTES = 1 << 20
+_SHORTEST_KEEPALIVE_SECONDS = 0.1
+
+
+class SlaveConnection(asyncio.Protocol):
+    """One accepted connection."""
+
+    def __init__(self, server: HaServer) -> None:
+        """Not connected yet."""
+        self._server = server
+        self._broker = server.broker
+        self._reign: Reign[PendingSend] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._writable = True
+        self.peer = ""
+        self.transferred_bytes = 0
+        self.link = MasterLink(
+            server.broker.store, now_seconds=monotonic_seconds(), keepalive_seconds=server.keepalive_seconds
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse at once unless this replica is master."""
+        self._transport = cast("asyncio.Transport", transport)
+        host, port = transport.get_extra_info("peername")[:2]
+        self.peer = f"{host}:{port}"
+        self._reign = self._broker.reign
+        if self._reign is None:
+            logger.info("slave %s refused: this replica is no master", self.peer)
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=_IN_FLIGHT_BYTES)
+        self._server.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Frames from the slave."""
+        reign = self._reign
+        if reign is None or reign is not self._broker.reign:
+            self.close()
+            return
+        now = monotonic_seconds()
+        try:
+            events = self.link.receive(data, now_seconds=now)
+        except HaFrameError as error:
+            logger.warning("link of slave %s closed: %s", self.peer, error)
+            self.close()
+            return
+        for event in events:
+            if isinstance(event, SlaveIntroduced):
+                logger.info("slave %s is broker %d", self.peer, event.progress.broker_id)
+                reign.sync_state.link_opened(event.progress)
+            else:
+                reign.acknowledged(event.progress, event.offset, now_seconds=now)
+        self.pump()
+        self._broker.settle()
+
+    def pump(self) -> None:
+        """Send what the slave lacks, as far as the socket takes it."""
+        if self._transport is None or not self._writable or self._transport.is_closing():
+            return
+        try:
+            frames = self.link.frames(
+                confirm_offset=self._broker.store.confirm_offset,
+                now_seconds=monotonic_seconds(),
+                limit_bytes=_IN_FLIGHT_BYTES,
+            )
+        except HaFrameError as error:
+            logger.warning("link of slave %s closed: %s", self.peer, error)
+            self.close()
+            return
+        if frames:
+            self._write(b"".join(frames))
+        if self.link.has_more and self._writable:
+            self._server.wake()
+
+    def tick(self) -> None:
+        """Send a keepalive when it is time; close a link that has been silent for too long."""
+        now = monotonic_seconds()
+        if now - self.link.last_read_seconds > self._server.housekeeping_seconds:
+            logger.warning("link of slave %s closed: silent for %.0f s", self.peer, self._server.housekeeping_seconds)
+            self.close()
+            return
+        if self._writable:
+            frame = self.link.keepalive(confirm_offset=self._broker.store.confirm_offset, now_seconds=now)
+            if frame is not None:
+                self._write(frame)
+
+    def pause_writing(self) -> None:
+        """The slave reads more slowly than we write."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """It caught up with the socket."""
+        self._writable = True
+        self._server.wake()
+
+    def close(self) -> None:
+        """End the link."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._gone()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The slave, or the network, is gone."""
+        if self in self._server.connections:
+            logger.info("link of slave %s lost: %s", self.peer, exc or "closed")
+        self._gone()
+
+    def _gone(self) -> None:
+        if self not in self._server.connections:
+            return
+        self._server.connections.discard(self)
+        if self._reign is not None and self.link.progress is not None:
+            self._reign.sync_state.link_closed(self.link.progress)
+            self._broker.settle()
+
+    def _write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+        self.transferred_bytes += len(data)
+
+
+class HaServer:
+    """All links to slaves."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Not listening yet."""
+        self.broker = broker
+        self.connections: set[SlaveConnection] = set()
+        configuration = broker.configuration
+        self.keepalive_seconds = max(configuration.ha_send_heartbeat_interval_seconds, _SHORTEST_KEEPALIVE_SECONDS)
+        self.housekeeping_seconds = configuration.ha_housekeeping_interval_seconds
+        self._server: asyncio.Server | None = None
+        self._pump_scheduled = False
+        self._last_confirm_offset = -1
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; every replica does, whatever its role."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: SlaveConnection(self), host, port)
+
+    def wake(self) -> None:
+        """There is something new to send: once per turn of the loop, so that many sends make one frame."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump_all)
+
+    def tick(self) -> None:
+        """Time passes."""
+        for connection in list(self.connections):
+            connection.tick()
+
+    def close_links(self) -> None:
+        """End every link: this replica stops or changes its role."""
+        for connection in list(self.connections):
+            connection.close()
+
+    async def stop(self) -> None:
+        """Stop listening and end every link."""
+        if self._server is not None:
+            self._server.close()
+        self.close_links()
+
+    def _pump_all(self) -> None:
+        self._pump_scheduled = False
+        for connection in list(self.connections):
+            try:
+                connection.pump()
+            except (StoreFileError, OSError):
+                logger.exception("link of slave %s closed: cannot read the log", connection.peer)
+                connection.close()

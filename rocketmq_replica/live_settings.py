@@ -1,0 +1,99 @@
+"""The configuration as it is now, and the keys of it that may change while the replica runs (requests 26 and 25)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from rocketmq_replica.broker import Role
+from rocketmq_replica.configuration import ReplicaConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rocketmq_replica.broker import Broker
+
+
+class LiveSettingError(ValueError):
+    """The key cannot be changed while the replica runs, or not to this value."""
+
+
+def _all_ack(broker: Broker, value: str) -> None:
+    broker.policy.all_ack_in_sync_state_set = value == "true"
+
+
+def _in_sync(broker: Broker, value: str) -> None:
+    broker.policy.in_sync_replicas = int(value)
+
+
+def _min_in_sync(broker: Broker, value: str) -> None:
+    broker.policy.min_in_sync_replicas = int(value)
+
+
+def _slave_timeout(broker: Broker, value: str) -> None:
+    broker.live.slave_timeout_seconds = int(value) / 1000
+
+
+def _max_lag(broker: Broker, value: str) -> None:
+    broker.live.ha_max_time_slave_not_catchup_seconds = int(value) / 1000
+
+
+def _priority(broker: Broker, value: str) -> None:
+    broker.live.broker_election_priority = int(value)
+
+
+_SETTERS: dict[str, Callable[[Broker, str], None]] = {
+    "allAckInSyncStateSet": _all_ack,
+    "inSyncReplicas": _in_sync,
+    "minInSyncReplicas": _min_in_sync,
+    "slaveTimeout": _slave_timeout,
+    "haMaxTimeSlaveNotCatchup": _max_lag,
+    "brokerElectionPriority": _priority,
+}
+_FIELDS = {field.metadata["key"]: field for field in dataclasses.fields(ReplicaConfiguration)}
+
+
+def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
+    """Change all of these keys, or none: LiveSettingError names the first that cannot be changed."""
+    for key, value in properties.items():
+        if key not in _SETTERS:
+            raise LiveSettingError(f"{key}: cannot be changed while the replica runs; these can: {', '.join(_SETTERS)}")
+        try:
+            _FIELDS[key].metadata["parse"](value)
+        except ValueError as error:
+            raise LiveSettingError(f"{key}={value}: {error}") from error
+    for key, value in properties.items():
+        _SETTERS[key](broker, value.lower())
+
+
+def shown_configuration(broker: Broker) -> dict[str, str]:
+    """Every key with its present value, in the form of the file; id and role are those of now."""
+    shown = {key: _shown(getattr(broker.configuration, field.name), key) for key, field in _FIELDS.items()}
+    return shown | {
+        "brokerId": str(broker.shown_broker_id),
+        "brokerRole": (broker.role if broker.role is not Role.FENCED else Role.SLAVE).value,
+        "enableControllerMode": "true",
+        "haListenPort": str(broker.configuration.ha_port),
+        "brokerIP2": broker.configuration.ha_ip or broker.configuration.broker_ip,
+        "storePathCommitLog": str(broker.configuration.commit_log_folder),
+        "storePathEpochFile": str(broker.configuration.epoch_file),
+        "storePathBrokerIdentity": str(broker.configuration.identity_file),
+        "allAckInSyncStateSet": str(broker.policy.all_ack_in_sync_state_set).lower(),
+        "inSyncReplicas": str(broker.policy.in_sync_replicas),
+        "minInSyncReplicas": str(broker.policy.min_in_sync_replicas),
+        "slaveTimeout": str(int(broker.live.slave_timeout_seconds * 1000)),
+        "haMaxTimeSlaveNotCatchup": str(int(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
+        "brokerElectionPriority": str(broker.live.broker_election_priority),
+    }
+
+
+def _shown(value: object, key: str) -> str:
+    if key == "flushDiskType":
+        return "SYNC_FLUSH" if value else "ASYNC_FLUSH"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value * 1000))
+    if isinstance(value, tuple):
+        return ";".join(value)
+    return str(value)

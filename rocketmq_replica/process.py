@@ -1,0 +1,227 @@
+"""One replica as a process: put the parts together, run them, stop them in order.
+
+Start: configuration, store (locked, read and repaired), listeners, then the conversation with the controllers. Stop, on SIGTERM or
+SIGINT: no more connections and messages, who still waits is told, links close, everything is flushed. If any part fails for a
+reason nobody foresaw the whole process ends with it: a replica that half works is worse than one that restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.message_record import Host
+from rocketmq_remoting.server import RemotingServer
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.client_requests import ClientRequests
+from rocketmq_replica.configuration import ConfigurationError, ReplicaConfiguration, load_configuration
+from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
+from rocketmq_replica.controller_client import ControllerClient
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.ha_client import HaClient
+from rocketmq_replica.ha_server import HaServer
+from rocketmq_replica.identity_files import IdentityFiles
+from rocketmq_replica.message_store import MessageStore, StorePaths
+from rocketmq_replica.name_server import NameServerRegistration
+from rocketmq_replica.operator_requests import OperatorRequests
+from rocketmq_replica.pull_requests import PullRequests
+from rocketmq_replica.replicas_manager import ReplicasManager
+from rocketmq_replica.requests import RequestDispatcher
+from rocketmq_replica.roles import Roles
+from rocketmq_replica.saving import Saving
+from rocketmq_replica.send_requests import SendRequests
+from rocketmq_replica.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.1
+_STOP_GRACE_SECONDS = 0.5
+
+
+class ReplicaProcess:
+    """All parts of one replica."""
+
+    def __init__(self, configuration: ReplicaConfiguration) -> None:
+        """Open the store; nothing listens yet."""
+        self.configuration = configuration
+        identity = IdentityFiles(
+            configuration.identity_file,
+            cluster_name=configuration.broker_cluster_name,
+            broker_name=configuration.broker_name,
+        )
+        offsets = ConsumerOffsets(configuration.root_folder / "config" / "consumerOffset.json")
+        topics = Topics(
+            configuration.root_folder / "config" / "topics.json",
+            system_topics=(configuration.broker_name, configuration.broker_cluster_name, "SELF_TEST_TOPIC"),
+            queue_count=configuration.default_topic_queue_nums,
+            now_ms=wall_clock_ms(),
+        )
+        self.store = _open_store(configuration)
+        self.broker = Broker(configuration, self.store, topics)
+        self.ha_server = HaServer(self.broker)
+        self.pulls = PullRequests(self.broker, offsets)
+        self.ha_client = HaClient(self.broker, on_data_applied=self.pulls.confirmed)
+        self.name_servers = NameServerRegistration(self.broker, on_ha_address=self.ha_client.push_address)
+        self.roles = Roles(
+            self.broker, ha_server=self.ha_server, ha_client=self.ha_client, on_changed=self._role_changed
+        )
+        self.controller = ControllerClient(
+            configuration.controller_addresses,
+            cluster_name=configuration.broker_cluster_name,
+            broker_name=configuration.broker_name,
+            broker_address=configuration.broker_address,
+            local_host=configuration.broker_ip,
+        )
+        self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
+        self.saving = Saving(self.broker, offsets)
+        clients = Clients()
+        dispatcher = RequestDispatcher(
+            sends=SendRequests(self.broker, on_topic_created=self.name_servers.changed),
+            pulls=self.pulls,
+            clients=ClientRequests(self.broker, offsets, clients, on_topic_created=self.name_servers.changed),
+            operators=OperatorRequests(
+                self.broker,
+                roles=self.roles,
+                ha_server=self.ha_server,
+                ha_client=self.ha_client,
+                offsets=offsets,
+                clients=clients,
+            ),
+        )
+        self.server = RemotingServer(dispatcher, max_in_flight=8192)
+        self._connect_parts()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set, then close everything."""
+        configuration = self.configuration
+        try:
+            await self.ha_server.start(configuration.ha_ip or configuration.broker_ip, configuration.ha_port)
+            await self.server.start(configuration.broker_ip, configuration.listen_port)
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(part, name=name)
+                    for name, part in (
+                        ("replicas manager", self.manager.run()),
+                        ("heartbeats", self.manager.run_heartbeats()),
+                        ("leader refresh", self.manager.run_leader_refresh()),
+                        ("name servers", self.name_servers.run()),
+                        ("saving", self.saving.run()),
+                        ("ticks", self._tick()),
+                    )
+                ]
+                await stop.wait()
+                for task in running:
+                    task.cancel()
+        finally:
+            await self._close()
+
+    async def _tick(self) -> None:
+        while True:
+            now = monotonic_seconds()
+            self.ha_server.tick()
+            self.ha_client.tick()
+            if self.broker.reign is not None:
+                self.broker.reign.tick(now_seconds=now)
+                self.broker.settle()
+                self.manager.report_if_needed()
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def _connect_parts(self) -> None:
+        broker = self.broker
+        broker.on_appended = self.ha_server.wake
+        broker.on_confirmed = self.pulls.confirmed
+        broker.on_proposal_possible = self.manager.report_if_needed
+        broker.on_distrust = self._distrusted
+        broker.on_flush_wanted = self.saving.flush_soon
+
+    def _distrusted(self) -> None:
+        logger.warning("this process was paused: nothing is acknowledged until a controller confirms the epoch")
+        self.manager.poll_soon()
+
+    def _role_changed(self) -> None:
+        self.name_servers.changed()
+        self.pulls.release_all()
+        if self.broker.role is not Role.FENCED:
+            self.manager.heartbeat()
+
+    async def _close(self) -> None:
+        self.broker.end_reign()
+        self.broker.close()
+        self.pulls.release_all()
+        await self.manager.stop()
+        await self.server.stop(grace_seconds=_STOP_GRACE_SECONDS)
+        await asyncio.gather(
+            self.name_servers.stop(), self.ha_client.stop(), self.ha_server.stop(), self.controller.close()
+        )
+        await self.saving.stop()
+        self.store.close()
+        logger.info("stopped, log ends at %d", self.store.max_offset)
+
+
+def _open_store(configuration: ReplicaConfiguration) -> MessageStore:
+    paths = StorePaths(configuration.root_folder, configuration.commit_log_folder, configuration.epoch_file)
+    store = MessageStore(
+        paths,
+        file_size_bytes=configuration.mapped_file_size_commit_log,
+        store_host=Host(configuration.broker_ip, configuration.listen_port),
+    )
+    recovery = store.recovery
+    if recovery.reason:
+        logger.error("recovery cut the log at %d: %s", recovery.end_offset, recovery.reason)
+    else:
+        logger.info("log ends at %d, last epoch %d", recovery.end_offset, store.epochs.last_epoch)
+    return store
+
+
+async def run_replica(configuration: ReplicaConfiguration, *, stop: asyncio.Event) -> None:
+    """Run one replica until ``stop`` is set. StoreFileError: the store needs somebody to look at it."""
+    await ReplicaProcess(configuration).run(stop)
+
+
+async def _run_until_signal(configuration: ReplicaConfiguration) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await run_replica(configuration, stop=stop)
+
+
+def main(config_path: Path) -> int:
+    """Run the replica of this ``broker.conf``; the exit code of the process."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+    try:
+        configuration = load_configuration(config_path, os.environ)
+        asyncio.run(_run_until_signal(configuration))
+    except (ConfigurationError, StoreFileError) as error:
+        logger.critical("%s", error)
+        return 1
+    except OSError as error:
+        logger.critical("cannot start: %s", error)
+        return 1
+    except BaseExceptionGroup:
+        logger.critical("a part of this replica failed", exc_info=True)
+        return 2
+    return 0
+
+
+def entry_point(arguments: Sequence[str] | None = None) -> int:
+    """``python -m rocketmq_replica --config FILE``."""
+    import argparse  # noqa: PLC0415 - only the bare module start needs it
+    from pathlib import Path  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(prog="rocketmq_replica", description="A RocketMQ broker replica")
+    parser.add_argument("--config", type=Path, required=True, help="broker.conf")
+    return main(parser.parse_args(arguments).config)

@@ -1,0 +1,131 @@
+"""One replica's time as master under one epoch or several: what it may store, and when it may say so.
+
+No sockets and no clock: sends, acknowledgements and the time come in, released waiters and proposals go out. A reign ends as a
+whole (``end``): whoever still waits is told that nobody knows, never that the message is stored.
+
+*Trust.* A process that was paused cannot know what happened meanwhile. When the gap between two looks at the clock exceeds the
+heartbeat timeout, the controller may have elected somebody else; nothing is acknowledged until a controller has confirmed the
+epoch (design.md §4, rule 7; ``switchover-and-strict.md`` Q2).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rocketmq_replica.acknowledgement import AcknowledgementPolicy, WaitingRoom, acknowledged_offset
+
+if TYPE_CHECKING:
+    from rocketmq_replica.message_store import MessageStore, NewMessage, Stored
+    from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
+
+Waiter = TypeVar("Waiter")
+
+
+class Outcome(enum.Enum):
+    """What to tell a producer."""
+
+    STORED = enum.auto()
+    FLUSH_DISK_TIMEOUT = enum.auto()
+    FLUSH_SLAVE_TIMEOUT = enum.auto()
+    MASTER_NO_MORE = enum.auto()
+
+
+class NotEnoughReplicasError(Exception):
+    """The SyncStateSet is smaller than minInSyncReplicas: nothing was stored."""
+
+
+class Reign(Generic[Waiter]):
+    """The master's side of acknowledgement."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        policy: AcknowledgementPolicy,
+        *,
+        sync_state: SyncState,
+        master_epoch: int,
+        sync_flush: bool,
+        max_pause_seconds: float,
+        now_seconds: float,
+    ) -> None:
+        """Begin; the epoch is already in the store's history."""
+        self._store = store
+        self._policy = policy
+        self._sync_flush = sync_flush
+        self._max_pause_seconds = max_pause_seconds
+        self._last_look_seconds = now_seconds
+        self._waiting: WaitingRoom[Waiter] = WaitingRoom()
+        self.sync_state = sync_state
+        self.master_epoch = master_epoch
+        self.trusted = True
+
+    @property
+    def waiting_count(self) -> int:
+        """Sends stored and not answered yet."""
+        return len(self._waiting)
+
+    def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
+        """Store a message, or refuse it before anything is written."""
+        if not self._policy.accepts(self.sync_state):
+            raise NotEnoughReplicasError(
+                f"{len(self.sync_state.members)} in sync, minInSyncReplicas is {self._policy.min_in_sync_replicas}"
+            )
+        return self._store.put(message, store_timestamp_ms=store_timestamp_ms)
+
+    def wait(self, waiter: Waiter, *, end_offset: int, deadline_seconds: float) -> None:
+        """Wait for the message's acknowledgement; call ``settle`` afterwards."""
+        self._waiting.wait(waiter, end_offset=end_offset, deadline_seconds=deadline_seconds)
+
+    def acknowledged(self, progress: SlaveProgress, offset: int, *, now_seconds: float) -> None:
+        """A slave reported; call ``settle`` afterwards."""
+        self.sync_state.acknowledged(progress, offset, max_offset=self._store.max_offset, now_seconds=now_seconds)
+
+    def look_at_clock(self, now_seconds: float) -> bool:
+        """False when this process was paused, or has not been confirmed since."""
+        if now_seconds - self._last_look_seconds > self._max_pause_seconds:
+            self.trusted = False
+        self._last_look_seconds = now_seconds
+        return self.trusted
+
+    def confirmed(self) -> None:
+        """A controller said after the pause that this epoch still stands."""
+        self.trusted = True
+
+    def settle(self, *, now_seconds: float) -> list[Waiter]:
+        """Move the confirm offset; who may be told that the message is stored."""
+        trusted = self.look_at_clock(now_seconds)
+        max_offset = self._store.max_offset
+        replicated = self.sync_state.advance(max_offset=max_offset, now_seconds=now_seconds)
+        if not trusted:
+            return []
+        self._store.confirm_offset = replicated if self._policy.all_ack_in_sync_state_set else max_offset
+        own = self._store.log.flushed_offset if self._sync_flush else max_offset
+        return self._waiting.release(acknowledged_offset(self._policy, self.sync_state, max_offset=own))
+
+    def expire(self, now_seconds: float) -> list[Waiter]:
+        """Whose deadline has passed."""
+        return self._waiting.expire(now_seconds)
+
+    def timeout_outcome(self, end_offset: int) -> Outcome:
+        """Why a message that ends at ``end_offset`` was not acknowledged in time; the replicas' failure wins (B.3)."""
+        replicated = acknowledged_offset(self._policy, self.sync_state, max_offset=self._store.max_offset)
+        if replicated >= end_offset and self._sync_flush and self._store.log.flushed_offset < end_offset:
+            return Outcome.FLUSH_DISK_TIMEOUT
+        return Outcome.FLUSH_SLAVE_TIMEOUT
+
+    def tick(self, *, now_seconds: float) -> None:
+        """Time passes without messages."""
+        self.sync_state.tick(max_offset=self._store.max_offset, now_seconds=now_seconds)
+
+    def propose(self, *, now_seconds: float, allowed_lag_seconds: float) -> Proposal | None:
+        """What to ask the controller for."""
+        return self.sync_state.propose(now_seconds=now_seconds, allowed_lag_seconds=allowed_lag_seconds)
+
+    def next_deadline_seconds(self) -> float | None:
+        """When ``expire`` has something to do next."""
+        return self._waiting.next_deadline_seconds()
+
+    def end(self) -> list[Waiter]:
+        """This replica is no master any more: everybody who still waits."""
+        return self._waiting.clear()

@@ -1,0 +1,224 @@
+"""This replica's life with its controllers: get an id, register, find a master, then heartbeat, poll and report.
+
+The states of a start are those of Java's ReplicasManager (``ha-and-deployment.md`` A.12, ``controller-protocol.md`` §7.2), with
+three differences: the temporary identity file stays until the outcome of the application is known; heartbeats begin with the
+registration instead of after it; and what failed is tried again after half a second, not five.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.controller_client import (
+    ControllerClient,
+    ControllerError,
+    ControllerOutcomeUnknownError,
+    ControllerRefusedError,
+    GroupInfo,
+    Heartbeat,
+)
+from rocketmq_replica.identity_files import BrokerIdentity, IdentityFiles
+
+if TYPE_CHECKING:
+    from rocketmq_replica.broker import PendingSend
+    from rocketmq_replica.reign import Reign
+    from rocketmq_replica.roles import Roles
+    from rocketmq_replica.sync_state import Proposal
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+_STALE_SET_CODES = (
+    ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+    ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+    ResponseCode.CONTROLLER_INVALID_MASTER,
+    ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+)
+
+
+class ReplicasManager:
+    """One replica's conversation with its controllers."""
+
+    def __init__(self, broker: Broker, roles: Roles, controller: ControllerClient, identity: IdentityFiles) -> None:
+        """Nothing is sent before ``run``."""
+        self._broker = broker
+        self._roles = roles
+        self._controller = controller
+        self._identity = identity
+        self._poll_now = asyncio.Event()
+        self._registered = False
+        self._reporting: asyncio.Task[None] | None = None
+        self.running = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._start_up()
+        self.running.set()
+        logger.info("RUNNING as broker %d, %s", self._broker.broker_id, self._broker.role.value)
+        period = self._broker.configuration.sync_broker_metadata_period_seconds
+        while True:
+            try:
+                await self._poll()
+            except ControllerError as error:
+                logger.info("poll: %s", error)
+            await self._wait_for_poll(_RETRY_SECONDS if self._needs_answer() else period)
+
+    async def run_leader_refresh(self) -> None:
+        """Ask again who leads, every now and then."""
+        while True:
+            await asyncio.sleep(self._broker.configuration.sync_controller_metadata_period_seconds)
+            await self._controller.refresh_leader()
+
+    async def run_heartbeats(self) -> None:
+        """Heartbeats from the registration on."""
+        while True:
+            if self._registered:
+                self.heartbeat()
+            await asyncio.sleep(self._broker.configuration.broker_heartbeat_interval_seconds)
+
+    def heartbeat(self) -> None:
+        """One heartbeat to every controller, now."""
+        broker = self._broker
+        beat = Heartbeat(
+            epoch=broker.store.epochs.last_epoch,
+            max_offset=broker.store.max_offset,
+            confirm_offset=broker.store.confirm_offset,
+            timeout_seconds=broker.configuration.controller_heartbeat_timeout_seconds,
+            election_priority=broker.live.broker_election_priority,
+        )
+        self._controller.heartbeat(broker.broker_id, beat)
+
+    def poll_soon(self) -> None:
+        """Something makes us doubt what we know: ask 1004 now."""
+        self._poll_now.set()
+
+    def report_if_needed(self) -> None:
+        """Ask the controller for another SyncStateSet, if there is a reason and no request is under way."""
+        reign = self._broker.reign
+        if reign is None or self._reporting is not None or not self.running.is_set():
+            return
+        proposal = reign.propose(
+            now_seconds=monotonic_seconds(),
+            allowed_lag_seconds=self._broker.live.ha_max_time_slave_not_catchup_seconds,
+        )
+        if proposal is not None:
+            self._reporting = asyncio.create_task(self._report(reign, proposal), name="alter SyncStateSet")
+
+    async def stop(self) -> None:
+        """End the request that may be under way."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+
+    async def _start_up(self) -> None:
+        while True:
+            try:
+                await self._take_identity()
+                info = await self._register()
+                if info.master_broker_id is None:
+                    self.heartbeat()
+                    info = await self._controller.elect(self._broker.broker_id)
+                self._roles.apply(info)
+            except ControllerError as error:
+                logger.info("start-up: %s; again in %.1f s", error, _RETRY_SECONDS)
+            if self._broker.role is not Role.FENCED:
+                return
+            await self._wait_for_poll(_RETRY_SECONDS)
+
+    async def _take_identity(self) -> None:
+        if self._broker.broker_id > 0:
+            return
+        identity = self._identity.load()
+        if identity is None:
+            identity = await self._apply_for_id()
+        self._broker.broker_id = identity.broker_id
+
+    async def _apply_for_id(self) -> BrokerIdentity:
+        configuration = self._broker.configuration
+        identity = self._identity.load_applied()
+        if identity is None:
+            identity = BrokerIdentity(
+                configuration.broker_cluster_name,
+                configuration.broker_name,
+                await self._controller.next_broker_id(),
+                f"{configuration.broker_address};{wall_clock_ms()}",
+            )
+            self._identity.save_applied(identity)
+        try:
+            await self._controller.apply_broker_id(identity)
+        except ControllerRefusedError as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+                self._identity.forget_applied()
+            raise
+        self._identity.confirm(identity)
+        logger.info("this replica is broker %d of %s", identity.broker_id, identity.broker_name)
+        return identity
+
+    async def _register(self) -> GroupInfo:
+        info = await self._controller.register(self._broker.broker_id)
+        if not self._registered:
+            self._registered = True
+            self.heartbeat()
+        return info
+
+    def _needs_answer(self) -> bool:
+        broker = self._broker
+        return broker.role is Role.FENCED or (broker.reign is not None and not broker.reign.trusted)
+
+    async def _wait_for_poll(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._poll_now.wait()
+        except TimeoutError:
+            pass
+        self._poll_now.clear()
+
+    async def _poll(self) -> None:
+        try:
+            info = await self._controller.replica_info()
+        except ControllerRefusedError as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                logger.warning("the controller does not know this group any more; registering again")
+                self._roles.apply(await self._register())
+                return
+            raise
+        known = self._broker.master
+        if info.master_epoch > known.master_epoch and info.master_broker_id is None:
+            self._roles.fence(f"the controller took the mastership away in epoch {info.master_epoch}")
+            self._roles.apply(await self._controller.elect(self._broker.broker_id))
+            return
+        if self._roles.apply(info):
+            return
+        reign = self._broker.reign
+        same = (info.master_epoch, info.master_broker_id) == (known.master_epoch, self._broker.broker_id)
+        if reign is not None and same:
+            reign.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch)
+            if not reign.trusted:
+                logger.warning("epoch %d confirmed after a pause of this process", reign.master_epoch)
+                reign.confirmed()
+            self._broker.settle()
+
+    async def _report(self, reign: Reign[PendingSend], proposal: Proposal) -> None:
+        sync_state = reign.sync_state
+        try:
+            members, set_epoch = await self._controller.alter_sync_state_set(
+                proposal, master_id=self._broker.broker_id, master_epoch=reign.master_epoch
+            )
+            sync_state.granted(members, set_epoch)
+            logger.info("SyncStateSet is %s, epoch %d", sorted(members), set_epoch)
+        except ControllerOutcomeUnknownError as error:
+            logger.warning("SyncStateSet %s: %s", sorted(proposal.sync_state_set), error)
+            sync_state.outcome_unknown(now_seconds=monotonic_seconds())
+            self.poll_soon()
+        except ControllerError as error:
+            logger.info("SyncStateSet %s: %s", sorted(proposal.sync_state_set), error)
+            sync_state.refused(now_seconds=monotonic_seconds())
+            if isinstance(error, ControllerRefusedError) and error.code in _STALE_SET_CODES:
+                self.poll_soon()
+        finally:
+            self._reporting = None
+            self._broker.settle()

@@ -1,0 +1,72 @@
+"""Which request goes where: the RPC surface of this replica (``ha-and-deployment.md`` D.2, E).
+
+Everything that is not listed is answered REQUEST_CODE_NOT_SUPPORTED: no request is taken and then not carried out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.server import not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_replica.client_requests import ClientRequests
+    from rocketmq_replica.operator_requests import OperatorRequests
+    from rocketmq_replica.pull_requests import PullRequests
+    from rocketmq_replica.send_requests import SendRequests
+
+_SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+
+
+class RequestDispatcher:
+    """The RemotingHandler of the broker port."""
+
+    def __init__(
+        self, *, sends: SendRequests, pulls: PullRequests, clients: ClientRequests, operators: OperatorRequests
+    ) -> None:
+        """Enter every handler under its code."""
+        self._sends = sends
+        self._handlers: dict[int, Callable[[RemotingCommand], RemotingCommand | Awaitable[RemotingCommand]]] = {
+            RequestCode.PULL_MESSAGE: pulls.pull,
+            RequestCode.LITE_PULL_MESSAGE: pulls.pull,
+            RequestCode.QUERY_CONSUMER_OFFSET: clients.query_consumer_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: clients.update_consumer_offset,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: clients.create_topic,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: clients.search_offset,
+            RequestCode.GET_MAX_OFFSET: clients.max_offset,
+            RequestCode.GET_MIN_OFFSET: clients.min_offset,
+            RequestCode.HEART_BEAT: clients.client_heartbeat,
+            RequestCode.UNREGISTER_CLIENT: clients.unregister_client,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
+            RequestCode.GET_ALL_TOPIC_CONFIG: operators.all_topics,
+            RequestCode.UPDATE_BROKER_CONFIG: operators.update_configuration,
+            RequestCode.GET_BROKER_CONFIG: operators.configuration,
+            RequestCode.GET_BROKER_RUNTIME_INFO: operators.runtime_info,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: operators.all_consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: operators.all_delay_offsets,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: operators.all_subscription_groups,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: operators.exchange_ha_info,
+            RequestCode.GET_BROKER_HA_STATUS: operators.ha_status,
+            RequestCode.GET_BROKER_EPOCH_CACHE: operators.epoch_cache,
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: operators.role_changed,
+        }
+
+    def handle(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Answer now, or later."""
+        if request.code in _SENDS:
+            return self._sends.send(request, connection)
+        handler = self._handlers.get(request.code)
+        return not_supported(request) if handler is None else handler(request)
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """Nothing is kept per connection."""
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Nothing is kept per connection."""

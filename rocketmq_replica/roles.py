@@ -1,0 +1,132 @@
+"""Changing this replica's role: one synchronous step, in the one safe order (``ha-and-deployment.md`` A.11, H).
+
+Writes stop first, then the links close, then the log is cut or the epoch opened, then the new role begins. Nothing here waits for
+anybody, so the answer to NOTIFY_BROKER_ROLE_CHANGED (1008) goes out when the switch is complete, milliseconds after the request.
+Only a higher master epoch changes anything; a notification that comes twice or late does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_replica.broker import Broker, MasterSeen, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.reign import Reign
+from rocketmq_replica.sync_state import SyncState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_replica.controller_client import GroupInfo
+    from rocketmq_replica.ha_client import HaClient
+    from rocketmq_replica.ha_server import HaServer
+
+logger = logging.getLogger(__name__)
+
+
+class Roles:
+    """Applies what the controller says to the broker."""
+
+    def __init__(
+        self, broker: Broker, *, ha_server: HaServer, ha_client: HaClient, on_changed: Callable[[], None]
+    ) -> None:
+        """``on_changed`` is called after every change, for what may follow it in its own time."""
+        self._broker = broker
+        self._ha_server = ha_server
+        self._ha_client = ha_client
+        self._on_changed = on_changed
+
+    def apply(self, info: GroupInfo) -> bool:
+        """Take the role this names, if its epoch is higher than what we know; True if anything changed."""
+        broker = self._broker
+        if info.master_broker_id is None or not info.master_address or info.master_epoch <= broker.master.master_epoch:
+            return False
+        if info.master_epoch < broker.store.epochs.last_epoch:
+            logger.error(
+                "refused master epoch %d: this log has seen epoch %d; the controller's record went back in time",
+                info.master_epoch,
+                broker.store.epochs.last_epoch,
+            )
+            return False
+        was = broker.role
+        seen = MasterSeen(info.master_epoch, info.master_broker_id, info.master_address)
+        if info.master_broker_id == broker.broker_id:
+            self._become_master(info)
+        else:
+            self._become_slave(seen)
+        broker.master = seen
+        broker.topics.state_version = info.master_epoch
+        broker.topics.changed(now_ms=wall_clock_ms())
+        logger.info(
+            "role %s -> %s, master is broker %d at %s, epoch %d, log ends at %d",
+            was.value,
+            broker.role.value,
+            info.master_broker_id,
+            info.master_address,
+            info.master_epoch,
+            broker.store.max_offset,
+        )
+        self._on_changed()
+        return True
+
+    def fence(self, why: str) -> None:
+        """Take no messages until a controller names the role again."""
+        if self._broker.role is Role.MASTER:
+            logger.warning("fenced: %s", why)
+            self._broker.end_reign()
+            self._ha_server.close_links()
+
+    def _become_master(self, info: GroupInfo) -> None:
+        broker = self._broker
+        store = broker.store
+        if broker.reign is not None:
+            self._reign_on(info)
+            return
+        broker.role = Role.FENCED
+        self._ha_client.leave()
+        self._ha_server.close_links()
+        start_offset = store.cut_to_whole_record()
+        store.begin_epoch(info.master_epoch)
+        members = info.sync_state_set | {broker.broker_id}
+        if members == {broker.broker_id}:
+            store.confirm_offset = start_offset
+        broker.topics.adopt(store.queues.names(), now_ms=wall_clock_ms())
+        broker.reign = Reign(
+            store,
+            broker.policy,
+            sync_state=SyncState(
+                own_id=broker.broker_id,
+                members=members,
+                set_epoch=info.sync_state_set_epoch,
+                epoch_start_offset=start_offset,
+                replicated_offset=store.confirm_offset,
+            ),
+            master_epoch=info.master_epoch,
+            sync_flush=broker.configuration.sync_flush,
+            max_pause_seconds=broker.configuration.controller_heartbeat_timeout_seconds,
+            now_seconds=monotonic_seconds(),
+        )
+        broker.role = Role.MASTER
+
+    def _reign_on(self, info: GroupInfo) -> None:
+        """Elected again while master: a new epoch on live links (upstream #9689)."""
+        broker = self._broker
+        assert broker.reign is not None
+        broker.store.begin_epoch(info.master_epoch)
+        broker.reign.master_epoch = info.master_epoch
+        broker.reign.sync_state.epoch_start_offset = broker.store.max_offset
+        broker.reign.sync_state.apply(info.sync_state_set | {broker.broker_id}, info.sync_state_set_epoch)
+        broker.reign.confirmed()
+        self._ha_server.wake()
+        broker.settle()
+
+    def _become_slave(self, master: MasterSeen) -> None:
+        broker = self._broker
+        known = broker.master
+        if broker.role is Role.SLAVE and (known.broker_id, known.address) == (master.broker_id, master.address):
+            return  # the same master under a new epoch: the link goes on
+        broker.end_reign()
+        self._ha_server.close_links()
+        self._ha_client.leave()
+        broker.role = Role.SLAVE
+        self._ha_client.follow(master)

@@ -1,0 +1,78 @@
+"""Getting things onto the disk while the replica runs: the log, the confirm offset, the consumers' offsets.
+
+fsync runs in a thread. With SYNC_FLUSH a message is acknowledged after it; sends that arrive during one fsync share the next.
+A failed fsync ends the process: nobody knows what the kernel has dropped, and only a restart that reads the log tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rocketmq_replica.message_store import sync_and_close
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_replica.broker import Broker
+    from rocketmq_replica.consumer_groups import ConsumerOffsets
+
+_FLUSH_EVERY_SECONDS = 0.5
+_SAVE_EVERY_SECONDS = 5.0
+
+
+class Saving:
+    """Flushes now and then, or as soon as somebody waits for it."""
+
+    def __init__(self, broker: Broker, offsets: ConsumerOffsets) -> None:
+        """Nothing is written before ``run``."""
+        self._broker = broker
+        self._offsets = offsets
+        self._wanted = asyncio.Event()
+        self._in_thread: asyncio.Task[None] | None = None
+
+    def flush_soon(self) -> None:
+        """Somebody waits for the flush."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        next_save = loop.time() + _SAVE_EVERY_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(_FLUSH_EVERY_SECONDS):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            await self._flush()
+            if loop.time() >= next_save:
+                next_save = loop.time() + _SAVE_EVERY_SECONDS
+                await self._save()
+
+    async def stop(self) -> None:
+        """After ``run`` was cancelled: let a thread finish, then write what is left, here and now."""
+        if self._in_thread is not None:
+            await asyncio.gather(self._in_thread, return_exceptions=True)
+        content = self._offsets.take_changes()
+        if content is not None:
+            self._offsets.write(content)
+
+    async def _flush(self) -> None:
+        store = self._broker.store
+        offset, descriptors = store.begin_flush()
+        if descriptors:
+            await self._run_in_thread(sync_and_close, descriptors)
+        store.flushed(offset)
+        self._broker.settle()
+
+    async def _save(self) -> None:
+        content = self._offsets.take_changes()
+        if content is not None:
+            await self._run_in_thread(self._offsets.write, content)
+        await self._run_in_thread(self._broker.store.save_checkpoint)
+
+    async def _run_in_thread(self, function: Callable[..., None], *arguments: object) -> None:
+        self._in_thread = asyncio.create_task(asyncio.to_thread(function, *arguments))
+        await asyncio.shield(self._in_thread)

@@ -1,0 +1,200 @@
+"""SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): the message is stored at once and answered when it is acknowledged.
+
+Codes of ``ha-and-deployment.md`` B.4. One differs: a send that waits while this replica stops being master is answered 14
+(SERVICE_NOT_AVAILABLE), never as stored. The message may or may not survive; a Java producer tries it again elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.message_batch import BatchedMessage, decode_batch
+from rocketmq_remoting.message_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketmq_remoting.message_record import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_SEPARATOR,
+    Host,
+    MessageRecordError,
+    decode_properties,
+)
+from rocketmq_replica.broker import Broker, NotWritableError, Role, wall_clock_ms
+from rocketmq_replica.message_store import MessageTooLargeError, NewMessage, Stored
+from rocketmq_replica.reign import NotEnoughReplicasError, Outcome
+from rocketmq_replica.topics import PERMISSION_WRITE, InvalidTopicError, Topic, check_topic_name
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+
+_OUTCOME_CODES = {
+    Outcome.STORED: (ResponseCode.SUCCESS, None),
+    Outcome.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+    Outcome.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+    Outcome.MASTER_NO_MORE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "this broker stopped being master before the message was acknowledged; it may or may not have survived",
+    ),
+}
+_REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+_MAX_CLIENT_QUEUES = 8
+
+
+class _RefusedError(Exception):
+    """The answer to a send that is not stored."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class SendRequests:
+    """The producers' side of one broker."""
+
+    def __init__(self, broker: Broker, *, on_topic_created: Callable[[], None]) -> None:
+        """``on_topic_created`` makes the NameServers know it."""
+        self._broker = broker
+        self._on_topic_created = on_topic_created
+        self._next_queue = itertools.count()
+
+    def send(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """10, 310 and 320."""
+        try:
+            stored, queue_id, unique_key = self._store(request, connection)
+        except _RefusedError as refusal:
+            return request.answer(refusal.code, remark=refusal.remark)
+        ext_fields = {
+            "msgId": ",".join(each.message_id for each in stored),
+            "queueId": str(queue_id),
+            "queueOffset": str(stored[0].queue_offset),
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+        }
+        if unique_key:
+            ext_fields["transactionId"] = unique_key
+        future = self._broker.acknowledgement(stored[-1].end_offset)
+        if future.done():
+            return _answer(request, future.result(), ext_fields)
+        return _wait(request, future, ext_fields)
+
+    def _store(self, request: RemotingCommand, connection: RemotingConnection) -> tuple[list[Stored], int, str]:
+        if self._broker.role is Role.SLAVE:
+            raise _RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
+        header = _header(request)
+        topic = self._topic(header)
+        queue_id = header.queue_id if header.queue_id is not None else -1
+        if queue_id < 0:
+            queue_id = next(self._next_queue) % topic.write_queues
+        if queue_id >= topic.write_queues:
+            raise _RefusedError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic}")
+        messages = _messages(request, header)
+        self._check_sizes(messages)
+        born_host = Host(connection.peer_host, connection.peer_port)
+        new_messages = [
+            NewMessage(
+                topic=topic.name,
+                queue_id=queue_id,
+                body=message.body,
+                properties=message.properties,
+                born_timestamp_ms=header.born_timestamp or wall_clock_ms(),
+                born_host=born_host,
+                flag=message.flag,
+                sys_flag=header.sys_flag or 0,
+                reconsume_times=header.reconsume_times or 0,
+            )
+            for message in messages
+        ]
+        stored = [self._put(message) for message in new_messages]
+        unique_key = decode_properties(messages[0].properties).get("UNIQ_KEY", "")
+        return stored, queue_id, unique_key
+
+    def _put(self, message: NewMessage) -> Stored:
+        try:
+            return self._broker.put(message)
+        except NotEnoughReplicasError as error:
+            raise _RefusedError(ResponseCode.SYSTEM_ERROR, f"in-sync replicas not enough: {error}") from error
+        except NotWritableError as error:
+            raise _RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
+        except (MessageTooLargeError, MessageRecordError) as error:
+            raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+
+    def _topic(self, header: SendMessageRequestHeader | SendMessageRequestHeaderV2) -> Topic:
+        broker = self._broker
+        name = header.topic or ""
+        try:
+            check_topic_name(name)
+        except InvalidTopicError as error:
+            raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if not broker.configuration.broker_permission & PERMISSION_WRITE:
+            raise _RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+        topic = broker.topics.find(name)
+        if topic is None:
+            if broker.role is not Role.MASTER:
+                raise _RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"role is {broker.role.value}")
+            if not broker.configuration.auto_create_topic_enable:
+                raise _RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+            wanted = header.default_topic_queue_nums
+            count = min(max(wanted, 1), _MAX_CLIENT_QUEUES) if wanted is not None else None
+            topic = broker.topics.create(name, queue_count=count, now_ms=wall_clock_ms())
+            self._on_topic_created()
+        if not topic.permission & PERMISSION_WRITE:
+            raise _RefusedError(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden")
+        return topic
+
+    def _check_sizes(self, messages: list[BatchedMessage]) -> None:
+        limit = self._broker.configuration.max_message_size
+        for message in messages:
+            if len(message.body) > limit:
+                raise _RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL, f"the message body has {len(message.body)} bytes, limit {limit}"
+                )
+            if len(message.properties) > MAX_PROPERTIES_BYTES:
+                raise _RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the message properties have {len(message.properties)} bytes, limit {MAX_PROPERTIES_BYTES}",
+                )
+
+
+def _header(request: RemotingCommand) -> SendMessageRequestHeader | SendMessageRequestHeaderV2:
+    if request.code == RequestCode.SEND_MESSAGE:
+        return SendMessageRequestHeader.decode(request.ext_fields)
+    return SendMessageRequestHeaderV2.decode(request.ext_fields)
+
+
+def _messages(
+    request: RemotingCommand, header: SendMessageRequestHeader | SendMessageRequestHeaderV2
+) -> list[BatchedMessage]:
+    if not (request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch):
+        properties = (header.properties or "").encode()
+        return [BatchedMessage(header.flag or 0, request.body or b"", _terminated(properties))]
+    try:
+        messages = decode_batch(request.body or b"")
+    except MessageRecordError as error:
+        raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    if not messages:
+        raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
+    return [message._replace(properties=_terminated(message.properties)) for message in messages]
+
+
+def _terminated(properties: bytes) -> bytes:
+    """Every property ends with its mark, as Java's broker stores them."""
+    mark = PROPERTY_SEPARATOR.encode()
+    return properties if not properties or properties.endswith(mark) else properties + mark
+
+
+def _answer(request: RemotingCommand, outcome: Outcome, ext_fields: dict[str, str]) -> RemotingCommand:
+    code, remark = _OUTCOME_CODES[outcome]
+    return request.answer(code, remark=remark, ext_fields=None if outcome is Outcome.MASTER_NO_MORE else ext_fields)
+
+
+async def _wait(
+    request: RemotingCommand, future: asyncio.Future[Outcome], ext_fields: dict[str, str]
+) -> RemotingCommand:
+    return _answer(request, await future, ext_fields)

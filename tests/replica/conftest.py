@@ -1,0 +1,43 @@
+"""Fixtures of the end-to-end tests: a fake controller, a client, and a starter of replicas that stops them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_replica
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def controller() -> AsyncIterator[FakeController]:
+    fake = FakeController()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    each = Client()
+    yield each
+    await each.remoting.close()
+
+
+@pytest.fixture
+async def start(controller: FakeController, tmp_path: Path) -> AsyncIterator[Starter]:
+    started: list[RunningReplica] = []
+
+    async def starter(name: str, **keys: object) -> RunningReplica:
+        replica = await start_replica(tmp_path / name, controller.address, **keys)
+        started.append(replica)
+        return replica
+
+    yield starter
+    for replica in started:
+        if not replica.task.done():
+            await replica.stop()

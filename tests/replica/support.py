@@ -1,0 +1,326 @@
+"""A small controller, a client, and replicas in one event loop, for the end-to-end tests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_bodies import ElectMasterResponseBody, SyncStateSetBody
+from rocketmq_remoting.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    BrokerHeartbeatRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoResponseHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rocketmq_remoting.message_record import StoredMessage, decode_records
+from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
+from rocketmq_replica.configuration import parse_configuration
+from rocketmq_replica.process import ReplicaProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_addresses = itertools.count(1)
+BROKER_NAME = "broker-a"
+
+
+def fresh_address() -> str:
+    """A loopback address that no other test uses."""
+    number = next(_addresses)
+    return f"127.{66 + os.getpid() % 60}.{os.getpid() // 60 % 250}.{number % 250 + 1}"
+
+
+async def eventually(what: Callable[[], object], *, within_seconds: float = 15.0) -> None:
+    """Wait until ``what`` returns something true."""
+    async with asyncio.timeout(within_seconds):
+        while not what():  # noqa: ASYNC110 - what is waited for belongs to other parts
+            await asyncio.sleep(0.005)
+
+
+@dataclass
+class FakeController:
+    """Just enough of a controller: one group, decisions by the test."""
+
+    address: str = ""
+    next_id: int = 1
+    check_codes: dict[int, str] = field(default_factory=dict)
+    addresses: dict[int, str] = field(default_factory=dict)
+    master_id: int | None = None
+    master_epoch: int = 0
+    members: frozenset[int] = frozenset()
+    set_epoch: int = 0
+    heartbeats: dict[int, BrokerHeartbeatRequestHeader] = field(default_factory=dict)
+    requests: list[int] = field(default_factory=list)
+    silent: set[int] = field(default_factory=set)
+    refused: dict[int, int] = field(default_factory=dict)
+    forgotten: bool = False
+
+    async def start(self) -> None:
+        self.server = RemotingServer(self)
+        await self.server.start("127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self.server.port}"
+        self.client = RemotingClient()
+
+    async def stop(self) -> None:
+        await self.client.close()
+        await self.server.stop(grace_seconds=0.1)
+
+    def connection_opened(self, connection: RemotingConnection) -> None: ...
+
+    def connection_closed(self, connection: RemotingConnection) -> None: ...
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
+        self.requests.append(command.code)
+        if command.code in self.refused:
+            return command.answer(self.refused[command.code], remark="the test says so")
+        answer = self._answer(command)
+        return None if command.code in self.silent else answer
+
+    def _answer(self, command: RemotingCommand) -> RemotingCommand | None:  # noqa: PLR0911
+        match command.code:
+            case RequestCode.CONTROLLER_GET_METADATA_INFO:
+                fields = GetMetaDataResponseHeader(controller_leader_address=self.address, is_leader=True)
+                return command.answer(0, ext_fields=fields.encode())
+            case RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
+                return command.answer(0, ext_fields=GetNextBrokerIdResponseHeader(next_broker_id=self.next_id).encode())
+            case RequestCode.CONTROLLER_APPLY_BROKER_ID:
+                return self._apply(command)
+            case RequestCode.CONTROLLER_REGISTER_BROKER:
+                return self._register(command)
+            case RequestCode.CONTROLLER_ELECT_MASTER:
+                return self._elect(command)
+            case RequestCode.CONTROLLER_GET_REPLICA_INFO:
+                return self._info(command)
+            case RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET:
+                return self._alter(command)
+            case RequestCode.BROKER_HEARTBEAT:
+                beat = BrokerHeartbeatRequestHeader.decode(command.ext_fields)
+                assert beat.broker_id is not None
+                self.heartbeats[beat.broker_id] = beat
+                return command.answer(0)
+            case _:
+                return not_supported(command)
+
+    def _apply(self, command: RemotingCommand) -> RemotingCommand:
+        header = ApplyBrokerIdRequestHeader.decode(command.ext_fields)
+        wanted, code = header.applied_broker_id or 0, header.register_check_code or ""
+        if wanted != self.next_id and self.check_codes.get(wanted) != code:
+            return command.answer(ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+        self.check_codes[wanted] = code
+        self.next_id = max(self.next_id, wanted + 1)
+        return command.answer(0)
+
+    def _register(self, command: RemotingCommand) -> RemotingCommand:
+        header = RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
+        if header.broker_id not in self.check_codes:
+            return command.answer(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED)
+        self.forgotten = False
+        self.addresses[header.broker_id] = header.broker_address or ""
+        fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name)
+        if self.master_id is not None:
+            fields = RegisterBrokerToControllerResponseHeader(
+                cluster_name=header.cluster_name,
+                master_broker_id=self.master_id,
+                master_address=self.addresses[self.master_id],
+                master_epoch=self.master_epoch,
+                sync_state_set_epoch=self.set_epoch,
+            )
+        return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
+
+    def _elect(self, command: RemotingCommand) -> RemotingCommand:
+        header = ElectMasterRequestHeader.decode(command.ext_fields)
+        code = int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+        if self.master_id is None:
+            if self.members and header.broker_id not in self.members:
+                return command.answer(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
+            code = 0
+            self.decide(header.broker_id or 0)
+        assert self.master_id is not None
+        fields = ElectMasterResponseHeader(
+            master_broker_id=self.master_id,
+            master_address=self.addresses[self.master_id],
+            master_epoch=self.master_epoch,
+            sync_state_set_epoch=self.set_epoch,
+        )
+        body = ElectMasterResponseBody(sync_state_set=self.members).encode()
+        return command.answer(code, ext_fields=fields.encode(), body=body)
+
+    def _info(self, command: RemotingCommand) -> RemotingCommand:
+        if self.forgotten:
+            return command.answer(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST)
+        fields = GetReplicaInfoResponseHeader(
+            master_broker_id=self.master_id,
+            master_address=None if self.master_id is None else self.addresses[self.master_id],
+            master_epoch=self.master_epoch,
+        )
+        return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
+
+    def _alter(self, command: RemotingCommand) -> RemotingCommand:
+        header = AlterSyncStateSetRequestHeader.decode(command.ext_fields)
+        body = SyncStateSetBody.decode(command.body)
+        if body.sync_state_set == self.members:
+            return command.answer(ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
+        if header.master_broker_id != self.master_id:
+            return command.answer(ResponseCode.CONTROLLER_INVALID_MASTER)
+        if header.master_epoch != self.master_epoch:
+            return command.answer(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
+        if body.sync_state_set_epoch != self.set_epoch:
+            return command.answer(ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH)
+        assert self.master_id in body.sync_state_set
+        self.members = body.sync_state_set
+        self.set_epoch += 1
+        return command.answer(0, body=self.set_body())
+
+    def set_body(self) -> bytes:
+        return SyncStateSetBody(sync_state_set=self.members, sync_state_set_epoch=self.set_epoch).encode()
+
+    def decide(self, broker_id: int) -> None:
+        """Commit an election; nobody is told."""
+        self.master_id = broker_id
+        self.master_epoch += 1
+        self.members = frozenset({broker_id})
+        self.set_epoch += 1
+
+    def lose_master(self) -> None:
+        """Commit that there is no master."""
+        self.master_id = None
+        self.master_epoch += 1
+
+    async def notify(self, broker_id: int) -> RemotingCommand:
+        """1008 as an RPC."""
+        assert self.master_id is not None
+        header = NotifyBrokerRoleChangedRequestHeader(
+            master_address=self.addresses[self.master_id],
+            master_broker_id=self.master_id,
+            master_epoch=self.master_epoch,
+            sync_state_set_epoch=self.set_epoch,
+        )
+        command = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=self.set_body())
+        return await self.client.invoke(self.addresses[broker_id], command, timeout_seconds=6.0)
+
+
+@dataclass
+class RunningReplica:
+    """One replica in this event loop."""
+
+    process: ReplicaProcess
+    stop_event: asyncio.Event
+    task: asyncio.Task[None]
+
+    @property
+    def address(self) -> str:
+        return self.process.configuration.broker_address
+
+    @property
+    def broker_id(self) -> int:
+        return self.process.broker.broker_id
+
+    @property
+    def role(self) -> str:
+        return self.process.broker.role.name
+
+    async def stop(self) -> None:
+        self.stop_event.set()
+        await self.task
+
+
+def configuration_text(root: Path, controller: str, address: str, **keys: object) -> str:
+    properties: dict[str, object] = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": BROKER_NAME,
+        "controllerAddr": controller,
+        "brokerIP1": address,
+        "brokerIP2": address,
+        "storePathRootDir": root,
+        "mappedFileSizeCommitLog": 65536,
+        "allAckInSyncStateSet": "true",
+        "minInSyncReplicas": 1,
+        "brokerHeartbeatInterval": 50,
+        "controllerHeartBeatTimeoutMills": 3000,
+        "syncBrokerMetadataPeriod": 60_000,
+        "haSendHeartbeatInterval": 100,
+        "slaveTimeout": 2000,
+    }
+    return "\n".join(f"{key}={value}" for key, value in (properties | keys).items())
+
+
+async def start_replica(root: Path, controller: str, *, address: str | None = None, **keys: object) -> RunningReplica:
+    text = configuration_text(root, controller, address or fresh_address(), **keys)
+    process = ReplicaProcess(parse_configuration(text, {}))
+    stop_event = asyncio.Event()
+    return RunningReplica(process, stop_event, asyncio.create_task(process.run(stop_event)))
+
+
+class Client:
+    """A producer and consumer."""
+
+    def __init__(self) -> None:
+        self.remoting = RemotingClient()
+
+    async def send(
+        self, address: str, body: bytes, *, topic: str = "Topic", queue_id: int = 0, timeout_seconds: float = 5.0
+    ) -> RemotingCommand:
+        ext_fields = {"a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "h": "0", "i": ""}
+        command = request(RequestCode.SEND_MESSAGE_V2, ext_fields=ext_fields, body=body)
+        return await self.remoting.invoke(address, command, timeout_seconds=timeout_seconds)
+
+    async def pull(
+        self, address: str, offset: int, *, topic: str = "Topic", queue_id: int = 0, suspend_ms: int = 0
+    ) -> RemotingCommand:
+        ext_fields = {
+            "consumerGroup": "CG",
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": "100",
+            "sysFlag": "2" if suspend_ms else "0",
+            "suspendTimeoutMillis": str(suspend_ms),
+        }
+        command = request(RequestCode.PULL_MESSAGE, ext_fields=ext_fields)
+        return await self.remoting.invoke(address, command, timeout_seconds=10.0)
+
+    async def pull_all(self, address: str, *, topic: str = "Topic", queue_id: int = 0) -> list[StoredMessage]:
+        messages: list[StoredMessage] = []
+        while True:
+            answer = await self.pull(address, len(messages), topic=topic, queue_id=queue_id)
+            if answer.code != ResponseCode.SUCCESS:
+                assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
+                return messages
+            messages += decode_records(answer.body or b"")
+
+    async def ask(
+        self, address: str, code: int, *, body: bytes | None = None, ext_fields: dict[str, str] | None = None
+    ) -> RemotingCommand:
+        command = request(code, ext_fields=ext_fields, body=body)
+        return await self.remoting.invoke(address, command, timeout_seconds=5.0)
+
+
+def log_bytes(replica: RunningReplica, end: int | None = None) -> bytes:
+    """The replica's log from the beginning."""
+    log = replica.process.store.log
+    end = log.max_offset if end is None else end
+    parts = []
+    offset = 0
+    while offset < end:
+        part = log.read(offset, end - offset)
+        assert part
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+Starter = Callable[..., Awaitable[RunningReplica]]

@@ -1,0 +1,207 @@
+"""Three replicas, a controller, and what must never happen to an acknowledged message."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
+
+
+async def start_group(
+    start: Starter, controller: FakeController, count: int = 3, **keys: object
+) -> list[RunningReplica]:
+    """Replicas started one after the other, so that the first is master; all in sync."""
+    replicas = []
+    for number in range(1, count + 1):
+        replica = await start(f"r{number}", **keys)
+        await eventually(lambda replica=replica: replica.role != "FENCED")
+        replicas.append(replica)
+    await eventually(lambda: len(controller.members) == count)
+    await eventually(lambda: len(replicas[0].process.broker.reign.sync_state.members) == count)
+    return replicas
+
+
+async def send_many(client: Client, address: str, first: int, count: int) -> list[bytes]:
+    bodies = [b"message %d " % number + b"x" * (number * 7 % 400) for number in range(first, first + count)]
+    answers = await asyncio.gather(*(client.send(address, body) for body in bodies))
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    return bodies
+
+
+async def test_a_group_replicates_and_its_logs_are_equal(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two, three = await start_group(start, controller)
+    assert (one.role, two.role, three.role) == ("MASTER", "SLAVE", "SLAVE")
+    bodies = await send_many(client, one.address, 0, 500)
+    end = one.process.store.max_offset
+    assert end > 65536, "the log must have gone over a file boundary"
+    assert log_bytes(one) == log_bytes(two) == log_bytes(three)
+    assert one.process.store.confirm_offset == end
+    assert [message.body for message in await client.pull_all(one.address)] == bodies
+
+
+async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_is_cut_and_follows(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two, three = await start_group(start, controller)
+    acknowledged = await send_many(client, one.address, 0, 50)
+
+    # The slaves vanish from the master's sight; what it stores now is on its disk alone, and must not be acknowledged.
+    two.process.ha_client.leave()
+    three.process.ha_client.leave()
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+    lonely = [asyncio.create_task(client.send(one.address, b"only on the old master %d" % n)) for n in range(5)]
+    await eventually(lambda: one.process.broker.reign.waiting_count == 5)
+    assert not any(task.done() for task in lonely)
+    old_end = one.process.store.max_offset
+
+    controller.refused.clear()
+    controller.decide(two.broker_id)
+    assert (await controller.notify(two.broker_id)).code == ResponseCode.SUCCESS
+    assert two.role == "MASTER"
+    assert (await controller.notify(three.broker_id)).code == ResponseCode.SUCCESS
+    await eventually(lambda: controller.members == {two.broker_id, three.broker_id})
+    acknowledged += await send_many(client, two.address, 100, 50)
+
+    answer = await controller.notify(one.broker_id)
+    assert answer.code == ResponseCode.SUCCESS
+    assert one.role == "SLAVE"
+    codes = {(await task).code for task in lonely}
+    assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
+    await eventually(lambda: controller.members == {1, 2, 3})
+    acknowledged += await send_many(client, two.address, 200, 50)
+
+    assert one.process.store.max_offset == two.process.store.max_offset > old_end
+    assert log_bytes(one) == log_bytes(two) == log_bytes(three)
+    assert [message.body for message in await client.pull_all(two.address)] == acknowledged
+    assert [entry.epoch for entry in one.process.store.epochs.entries] == [1, 2]
+    assert one.process.store.epochs.entries == two.process.store.epochs.entries
+
+
+async def test_a_replica_comes_back_with_its_id_at_another_address(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, _two, three = await start_group(start, controller)
+    before = await send_many(client, one.address, 0, 20)
+    await three.stop()
+    await eventually(lambda: controller.members == {1, 2})
+    before += await send_many(client, one.address, 20, 20)
+    old_address = controller.addresses[3]
+    three = await start("r3")
+    await eventually(lambda: controller.members == {1, 2, 3})
+    assert three.broker_id == 3
+    assert controller.next_id == 4
+    assert controller.addresses[3] != old_address
+    assert log_bytes(three) == log_bytes(one)
+
+
+async def test_the_whole_group_restarts_and_keeps_everything(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two, three = await start_group(start, controller)
+    bodies = await send_many(client, one.address, 0, 30)
+    for replica in (three, two, one):
+        await replica.stop()
+    controller.decide(2)
+    two = await start("r2")
+    one = await start("r1")
+    three = await start("r3")
+    await eventually(lambda: controller.members == {1, 2, 3})
+    assert (one.role, two.role, three.role) == ("SLAVE", "MASTER", "SLAVE")
+    assert [message.body for message in await client.pull_all(two.address)] == bodies
+    assert log_bytes(one) == log_bytes(two) == log_bytes(three)
+
+
+async def test_a_set_that_is_too_small_refuses_before_anything_is_stored(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two, three = await start_group(start, controller, minInSyncReplicas=2)
+    await send_many(client, one.address, 0, 3)
+    await two.stop()
+    await three.stop()
+    await eventually(lambda: controller.members == {1})
+    await eventually(lambda: one.process.broker.reign.sync_state.members == {1})
+    end = one.process.store.max_offset
+    answer = await client.send(one.address, b"refused")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "in-sync replicas not enough" in (answer.remark or "")
+    assert one.process.store.max_offset == end
+
+
+async def test_a_message_without_its_replica_is_answered_late_but_truthfully(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_group(start, controller, count=2, slaveTimeout=300)
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+    two.process.ha_client.leave()
+    answer = await client.send(one.address, b"alone")
+    assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    controller.refused.clear()
+    await eventually(lambda: controller.members == {1})
+    await send_many(client, one.address, 0, 1)
+
+
+async def test_a_switchover_stops_acknowledging_by_min_in_sync_replicas_99(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two, three = await start_group(start, controller)
+    bodies = await send_many(client, one.address, 0, 10)
+    answer = await client.ask(one.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=99\n")
+    assert answer.code == ResponseCode.SUCCESS
+    assert (await client.send(one.address, b"not now")).code == ResponseCode.SYSTEM_ERROR
+    controller.decide(3)
+    for broker_id in (1, 3, 2):
+        assert (await controller.notify(broker_id)).code == ResponseCode.SUCCESS
+    assert (one.role, two.role, three.role) == ("SLAVE", "SLAVE", "MASTER")
+    await eventually(lambda: controller.members == {1, 2, 3})
+    bodies += await send_many(client, three.address, 10, 10)
+    assert [message.body for message in await client.pull_all(three.address)] == bodies
+    answer = await client.ask(one.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1\n")
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_a_notification_that_is_not_newer_changes_nothing(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, _two = await start_group(start, controller, count=2)
+    epochs = one.process.store.epochs.entries
+    assert (await controller.notify(1)).code == ResponseCode.SUCCESS
+    assert one.process.store.epochs.entries == epochs
+    await send_many(client, one.address, 0, 3)
+
+
+async def test_a_held_pull_is_answered_by_the_next_message(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    (one,) = await start_group(start, controller, count=1)
+    await send_many(client, one.address, 0, 1)
+    pull = asyncio.create_task(client.pull(one.address, 1, suspend_ms=8000))
+    await eventually(lambda: one.process.pulls._held)
+    assert not pull.done()
+    await client.send(one.address, b"the next one")
+    answer = await pull
+    assert answer.code == ResponseCode.SUCCESS
+    assert b"the next one" in (answer.body or b"")
+
+
+async def test_a_slave_takes_no_messages_and_serves_no_slave(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    _one, two = await start_group(start, controller, count=2)
+    assert (await client.send(two.address, b"no")).code == ResponseCode.SYSTEM_BUSY
+    reader, writer = await asyncio.open_connection(*two.process.configuration.ha_address.split(":"))
+    writer.write(bytes.fromhex("00000001000000000000000000000009"))
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_controller_that_forgot_the_group_is_told_again(start: Starter, controller: FakeController) -> None:
+    (one,) = await start_group(start, controller, count=1)
+    controller.forgotten = True
+    one.process.manager.poll_soon()
+    await eventually(lambda: not controller.forgotten)
