@@ -5,7 +5,7 @@ A definition takes effect in the same call that stores it: there is no moment at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.sandbox.api_server.resource_types import Behaviour, ResourceType, ScalePaths
 from brokergroup_operator.sandbox.api_server.structural_schema import NOT_CHECKED, SchemaNode, is_blocking
@@ -60,10 +60,16 @@ class CustomBehaviour(Behaviour):
         return errors
 
     def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        if path[0] == "metadata":
+            return super().list_map_keys(path)
         node = self._schema.at(path)
         if node is None or node.list_type == "atomic":
             return None
         return node.list_map_keys
+
+    def key_default(self, path: tuple[str, ...], key: str) -> Any:
+        node = self._schema.at(path)
+        return None if node is None or node.items is None else node.items.default_of(key)
 
     def is_atomic_map(self, path: tuple[str, ...]) -> bool:
         node = self._schema.at(path)

@@ -196,8 +196,16 @@ async def patch(store: ObjectStore, target: Target, request: web.BaseRequest) ->
             version = store.patch_json(*where, body, write, subresource=target.subresource)
         case "application/merge-patch+json":
             version = store.patch_merge(*where, body, write, subresource=target.subresource)
+        case "application/strategic-merge-patch+json":
+            version = store.patch_strategic(*where, body, write, subresource=target.subresource)
+        case "application/apply-patch+yaml":
+            if not request.query.get("fieldManager"):
+                raise bad_request(
+                    'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+                )
+            version = store.apply(*where, body, write, subresource=target.subresource)
         case other:
-            raise unsupported_media_type(other, (JSON_PATCH, MERGE_PATCH))
+            raise unsupported_media_type(other, (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH))
     return version_response(version, write)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.field_managers import Applied
 
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
@@ -21,6 +24,8 @@ class Write:
     warnings: list[str] = field(default_factory=list)
     #: Whether the object came into being by this request (201 instead of 200).
     created: bool = False
+    #: The store's own note while it serves an apply.
+    applied: Applied | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.sandbox.api_server import builtin_shapes
 from brokergroup_operator.sandbox.api_server.errors import FieldError, GroupResource
 
 if TYPE_CHECKING:
@@ -96,12 +97,16 @@ class Behaviour:
         return False
 
     def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Merge keys of the list at this path, () for a set, None for an atomic list (path elements: field names, `*`)."""
-        return None
+        """Keys of the list at this path, () for a set, None for an atomic list (path: field names, `*` for items)."""
+        return builtin_shapes.list_map_keys(path)
+
+    def key_default(self, path: tuple[str, ...], key: str) -> Any:
+        """What an item of the keyed list at this path means when it leaves a key out."""
+        return builtin_shapes.key_default(path, key)
 
     def is_atomic_map(self, path: tuple[str, ...]) -> bool:
         """Whether the map at this path is owned and replaced as a whole."""
-        return False
+        return builtin_shapes.is_atomic_map(path)
 
 
 @dataclass(frozen=True)

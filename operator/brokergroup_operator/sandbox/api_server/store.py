@@ -33,17 +33,21 @@ from brokergroup_operator.sandbox.api_server.errors import (
     invalid_object,
     not_found,
     stale_version,
+    unsupported_media_type,
 )
+from brokergroup_operator.sandbox.api_server.field_managers import Author, lay_over, track_apply, track_update
 from brokergroup_operator.sandbox.api_server.housekeeping import Housekeeping
 from brokergroup_operator.sandbox.api_server.json_values import JsonObject, clone
 from brokergroup_operator.sandbox.api_server.registry import ResourceRegistry
 from brokergroup_operator.sandbox.api_server.requests import EVERYTHING, PLAIN_DELETION, Deletion, Selection, Write
 from brokergroup_operator.sandbox.api_server.selectors import selector_predicate
 from brokergroup_operator.sandbox.api_server.storage import Durable, Storage, Version, Watch
+from brokergroup_operator.sandbox.api_server.strategic_merge import strategic_merge
 
 if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
 
+CUSTOM_PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 Shape = Callable[[JsonObject], JsonObject]
 
 
@@ -166,6 +170,11 @@ class ObjectStore:
         resource.behaviour.set_defaults(obj)
         self._judge(resource, obj, None, "")
         write.created = True
+        if write.applied is None:
+            track_update(resource.behaviour, obj, None, self._author(resource, write, ""))
+        else:
+            author = self._author(resource, write, "")
+            track_apply(resource.behaviour, obj, None, write.applied, author, force=write.force)
         return self._commit(resource, (namespace, name), obj, write)
 
     def update(
@@ -200,6 +209,52 @@ class ObjectStore:
             resource, (namespace, name), lambda old: patches.merge_patch(old, patch), write, subresource
         )
 
+    def patch_strategic(
+        self, resource: ResourceType, namespace: str, name: str, patch: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        if resource.custom:
+            raise unsupported_media_type("application/strategic-merge-patch+json", CUSTOM_PATCH_TYPES)
+        if not isinstance(patch, dict):
+            raise bad_request(f"a strategic merge patch is an object, got {type(patch).__name__}")
+        return self._change(resource, (namespace, name), lambda old: strategic_merge(old, patch), write, subresource)
+
+    def apply(
+        self, resource: ResourceType, namespace: str, name: str, body: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        """Server-side apply: creates the object, or lays the configuration over it as its manager's share."""
+        if not isinstance(body, dict):
+            raise bad_request(f"an applied configuration is an object, got {type(body).__name__}")
+        configuration = self._applied_configuration(resource, namespace, name, clone(body), write, subresource)
+        author = self._author(resource, write, subresource)
+        if self.storage.get(resource.storage_key, (namespace, name)) is None:
+            if subresource:
+                raise not_found(resource.group_resource, name)
+            write.applied = lay_over(resource.behaviour, {"metadata": {}}, configuration, author)
+            return self.create(resource, namespace, configuration, write)
+
+        def shape(live: JsonObject) -> JsonObject:
+            write.applied = lay_over(resource.behaviour, live, configuration, author)
+            return write.applied.obj
+
+        return self._change(resource, (namespace, name), shape, write, subresource)
+
+    def _applied_configuration(
+        self, resource: ResourceType, namespace: str, name: str, body: JsonObject, write: Write, subresource: str
+    ) -> JsonObject:
+        """The part of an applied body that its author can own, checked for shape."""
+        if (body.get("metadata") or {}).get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        self._check_body(resource, body, namespace, name, write)
+        body["metadata"]["name"] = name
+        if resource.has_status:
+            if subresource == "status":
+                return {key: body[key] for key in ("apiVersion", "kind", "metadata", "status") if key in body}
+            body.pop("status", None)
+        return body
+
+    def _author(self, resource: ResourceType, write: Write, subresource: str) -> Author:
+        return Author(write.field_manager or "unknown", resource.api_version, subresource, self.clock())
+
     def _change(
         self, resource: ResourceType, key: tuple[str, str], shape: Shape, write: Write, subresource: str
     ) -> Version:
@@ -218,6 +273,12 @@ class ObjectStore:
         else:
             self._prepare_main_update(resource, new, old)
         self._judge(resource, new, old, subresource)
+        metadata.tidy(new["metadata"])
+        author = self._author(resource, write, subresource)
+        if write.applied is None:
+            track_update(resource.behaviour, new, old, author)
+        else:
+            track_apply(resource.behaviour, new, old, write.applied, author, force=write.force)
         return self._commit_change(resource, key, new, current, write)
 
     def replace_internally(
@@ -243,7 +304,7 @@ class ObjectStore:
     ) -> Version:
         metadata.tidy(new["metadata"])
         new["metadata"]["resourceVersion"] = current.obj["metadata"]["resourceVersion"]
-        if new == current.obj:
+        if _without_apply_times(new) == _without_apply_times(current.obj):
             return current
         if deletion.is_complete(resource, new) and not write.dry_run:
             self._commit(resource, key, new, write)
@@ -362,6 +423,15 @@ class ObjectStore:
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+def _without_apply_times(obj: JsonObject) -> JsonObject:
+    """The object as a second identical apply would leave it: when it was applied does not count as a change."""
+    entries = obj["metadata"].get("managedFields")
+    if entries is None:
+        return obj
+    timeless = [{key: value for key, value in entry.items() if key != "time"} for entry in entries]
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": timeless}}
 
 
 def _content(obj: JsonObject, resource: ResourceType) -> JsonObject:
