@@ -1,0 +1,203 @@
+"""A server on its own port, a definition to play with, and small helpers for every test in this folder."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from brokergroup_operator.sandbox.api_server.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+
+THING_DEFINITION: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.example.dev"},
+    "spec": {
+        "group": "example.dev",
+        "scope": "Namespaced",
+        "names": {"plural": "things", "kind": "Thing", "shortNames": ["th"], "categories": ["example"]},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {
+                    "status": {},
+                    "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+                },
+                "additionalPrinterColumns": [
+                    {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"},
+                    {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "required": ["spec"],
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "required": ["mode"],
+                                "x-kubernetes-validations": [
+                                    {
+                                        "rule": "self.mode != 'Big' || self.replicas >= 3",
+                                        "message": "Big needs 3 replicas",
+                                        "fieldPath": ".replicas",
+                                    },
+                                    {"rule": "self.mode == oldSelf.mode", "message": "mode is immutable"},
+                                ],
+                                "properties": {
+                                    "replicas": {"type": "integer", "minimum": 1, "maximum": 9, "default": 3},
+                                    "mode": {"type": "string", "enum": ["Big", "Small"]},
+                                    "names": {
+                                        "type": "array",
+                                        "maxItems": 3,
+                                        "items": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
+                                    },
+                                    "epoch": {
+                                        "type": "integer",
+                                        "x-kubernetes-validations": [{"rule": "self >= oldSelf"}],
+                                    },
+                                    "size": {"x-kubernetes-int-or-string": True},
+                                    "config": {"type": "object", "additionalProperties": {"type": "string"}},
+                                    "anything": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                    "parts": {
+                                        "type": "array",
+                                        "x-kubernetes-list-type": "map",
+                                        "x-kubernetes-list-map-keys": ["id"],
+                                        "items": {
+                                            "type": "object",
+                                            "required": ["id"],
+                                            "properties": {"id": {"type": "integer"}, "code": {"type": "string"}},
+                                            "x-kubernetes-validations": [
+                                                {
+                                                    "rule": "oldSelf.code == '' || self.code == oldSelf.code",
+                                                    "message": "code never changes",
+                                                }
+                                            ],
+                                        },
+                                    },
+                                },
+                            },
+                            "status": {
+                                "type": "object",
+                                "properties": {
+                                    "replicas": {"type": "integer"},
+                                    "conditions": {
+                                        "type": "array",
+                                        "x-kubernetes-list-type": "map",
+                                        "x-kubernetes-list-map-keys": ["type"],
+                                        "items": {
+                                            "type": "object",
+                                            "required": ["type", "status"],
+                                            "properties": {"type": {"type": "string"}, "status": {"type": "string"}},
+                                        },
+                                    },
+                                },
+                            },
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+class Clock:
+    """Time that moves when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def definition() -> dict[str, Any]:
+    return copy.deepcopy(THING_DEFINITION)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock: Clock, definition: dict[str, Any]) -> ObjectStore:
+    """A store without sockets that serves Things."""
+    made = ObjectStore(clock=clock, seed=7)
+    made.create(made.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    return made
+
+
+@pytest.fixture
+async def server(definition: dict[str, Any]) -> AsyncIterator[SandboxApiServer]:
+    """A running server that serves Things."""
+    running = SandboxApiServer(bookmark_interval_seconds=0.2)
+    running.store.create(
+        running.store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition
+    )
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@pytest.fixture
+def kubeconfig(server: SandboxApiServer, tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    server.write_kubeconfig(path)
+    return path
+
+
+class MakeThing(Protocol):
+    def __call__(self, name: str = "one", **spec: Any) -> dict[str, Any]: ...
+
+
+@pytest.fixture
+def thing() -> MakeThing:
+    """Makes Things."""
+
+    def make(name: str = "one", **spec: Any) -> dict[str, Any]:
+        return {
+            "apiVersion": "example.dev/v1",
+            "kind": "Thing",
+            "metadata": {"name": name},
+            "spec": {"mode": "Small", **spec},
+        }
+
+    return make
+
+
+class Until(Protocol):
+    async def __call__(self, condition: Callable[[], Any], *, seconds: float = 10.0) -> Any: ...
+
+
+@pytest.fixture
+def until() -> Until:
+    """Waits for a condition to give something true, which it returns; fails after a deadline."""
+
+    async def wait(condition: Callable[[], Any], *, seconds: float = 10.0) -> Any:
+        async with asyncio.timeout(seconds):
+            while not (found := condition()):  # noqa: ASYNC110  the condition is anybody's state, nobody signals it
+                await asyncio.sleep(0.01)
+        return found
+
+    return wait
+
+
+@pytest.fixture
+def things(store: ObjectStore) -> ResourceType:
+    return store.resource("example.dev", "v1", "things")
