@@ -11,7 +11,6 @@ from tests.real.parts.process import RealProcess, RealProcessError, accepts_conn
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DEMO_JAVA = REPOSITORY / "operator" / "brokergroup_operator" / "demo" / "java"
-PRODUCER_SOURCE = DEMO_JAVA / "NumberedProducer.java"
 QUIET = f"-Drmq.logback.configurationFile={DEMO_JAVA / 'logback-quiet.xml'}"
 MAIN_CLASSES = {
     "broker": "org.apache.rocketmq.broker.BrokerStartup",
@@ -113,31 +112,6 @@ def start_broker(
     config = write_properties(folder / "broker.conf", properties)
     command = [*java_command("broker", folder, heap="512m"), "-c", str(config)]
     return JavaProgram(start(folder.name, command, log=folder / "broker.log"), host, port)
-
-
-def start_producer(
-    folder: Path, *, name_server_address: str, topic: str, messages: int = 0, pause_ms: int = 10
-) -> tuple[subprocess.Popen[str], Path]:
-    """The Java client as a producer of numbered messages; its outcomes are lines of JSON in the file handed back.
-
-    Close its standard input to stop it: what is outstanding is still waited for.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    outcomes = folder / "outcomes.jsonl"
-    options = {"name-server": name_server_address, "topic": topic, "messages": str(messages), "pause-ms": str(pause_ms)}
-    flat = [text for name, value in options.items() for text in (f"--{name}", value)]
-    with outcomes.open("wb") as output, (folder / "producer.log").open("ab") as log:
-        process = subprocess.Popen(
-            [
-                *("java", "-Xmx256m", "-XX:+UseSerialGC", f"-Duser.home={folder}", QUIET),
-                *("-cp", str(install.rocketmq_home() / "lib" / "*"), str(PRODUCER_SOURCE), *flat),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=log,
-            text=True,
-        )
-    return process, outcomes
 
 
 def mqadmin(folder: Path, *arguments: str, name_server_address: str = NO_NAME_SERVER) -> str:

@@ -1,0 +1,193 @@
+"""Unmodified Java brokers 5.5.0, a NameServer and mqadmin at our controller plane, without Kubernetes.
+
+The brokers are told one thing: where the controller is. They register, get ids, elect, replicate, are told of roles; a Java
+producer sends all the while; the master dies by SIGKILL; what mqadmin prints is what the record says; nothing acknowledged is
+missing from the log of the last master; the dead broker comes back under its own id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from tests.real.parts import java, mqadmin_output
+from tests.real.parts.java_producer import start_producer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from controller_core.model import BrokerGroupRecord
+    from tests.real.parts.java import JavaProgram
+
+pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
+
+KEY = GroupKey("standalone", "broker-a")
+TOPIC = "numbered"
+QUEUES = 4
+DEADLINE_SECONDS = 60.0
+Found = TypeVar("Found")
+
+
+async def eventually(look: Callable[[], Found | None], what: str, deadline_seconds: float = DEADLINE_SECONDS) -> Found:
+    """What `look` returns as soon as it is neither None nor False."""
+    deadline = time.monotonic() + deadline_seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {deadline_seconds} s: {what}")
+        await asyncio.sleep(0.02)
+    return found
+
+
+@dataclass
+class Lab:
+    """Our plane, a NameServer, and brokers by the name of their folder."""
+
+    folder: Path
+    plane: ControllerPlane
+    name_server: JavaProgram
+    brokers: dict[str, JavaProgram] = field(default_factory=dict)
+
+    def start_broker(self, name: str) -> JavaProgram:
+        self.brokers[name] = java.start_broker(
+            self.folder / name,
+            controller_address=self.plane.address,
+            name_server_address=self.name_server.address,
+            brokerHeartbeatInterval=500,
+            allAckInSyncStateSet="true",
+            inSyncReplicas=2,
+            minInSyncReplicas=2,
+            checkSyncStateSetPeriod=1000,
+            syncBrokerMetadataPeriod=2000,
+        )
+        return self.brokers[name]
+
+    async def mqadmin(self, *arguments: str) -> str:
+        return await asyncio.to_thread(
+            java.mqadmin, self.folder / "mqadmin", *arguments, name_server_address=self.name_server.address
+        )
+
+    def snapshot(self) -> GroupSnapshot | None:
+        return self.plane.snapshot(KEY)
+
+    @property
+    def record(self) -> BrokerGroupRecord:
+        snapshot = self.snapshot()
+        assert snapshot is not None
+        assert snapshot.record is not None
+        return snapshot.record
+
+    def settled(self, members: int) -> bool:
+        """A master that was told, and so many in the SyncStateSet."""
+        snapshot = self.snapshot()
+        if snapshot is None or snapshot.record is None:
+            return False
+        return snapshot.writable and len(snapshot.record.sync_state_set) == members
+
+    def broker_at(self, address: str) -> str:
+        return next(name for name, broker in self.brokers.items() if broker.address == address)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {name}\n{broker.process.tail()}" for name, broker in self.brokers.items())
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, java_name_server: JavaProgram) -> AsyncIterator[Lab]:
+    plane = ControllerPlane(
+        store=MemoryRecordStore(),
+        directory=FixedDirectory(
+            settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2),
+            name_servers=(java_name_server.address,),
+        ),
+        settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0),
+    )
+    await plane.start()
+    lab = Lab(tmp_path, plane, java_name_server)
+    yield lab
+    for broker in lab.brokers.values():
+        broker.process.kill()
+    await plane.stop()
+
+
+async def check_mqadmin(lab: Lab) -> None:
+    """getControllerMetaData, getSyncStateSet and getBrokerEpoch print what the record says."""
+    metadata = mqadmin_output.controller_metadata(await lab.mqadmin("getControllerMetaData", "-a", lab.plane.address))
+    assert metadata["ControllerLeaderAddress"] == lab.plane.address
+    printed = await lab.mqadmin("getSyncStateSet", "-a", lab.plane.address, "-b", KEY.name)
+    record = lab.record
+    assert record.master_broker_id is not None
+    [shown] = mqadmin_output.sync_state_sets(printed)
+    assert (shown.broker_name, shown.master_broker_id) == (KEY.name, record.master_broker_id)
+    assert shown.master_address == record.replicas[record.master_broker_id].address
+    assert (shown.master_epoch, shown.sync_state_set_epoch) == (record.master_epoch, record.sync_state_set_epoch)
+    assert {replica.broker_id for replica in shown.in_sync} == record.sync_state_set
+    assert {replica.broker_id for replica in shown.not_in_sync} == set(record.replicas) - record.sync_state_set
+    everyone = (*shown.in_sync, *shown.not_in_sync)
+    assert {replica.broker_id: replica.address for replica in everyone} == {
+        broker_id: replica.address for broker_id, replica in record.replicas.items()
+    }
+
+
+async def check_broker_epochs(lab: Lab) -> None:
+    """Every broker's own epoch file ends with the record's master epoch."""
+    epochs = mqadmin_output.broker_epochs(
+        await lab.mqadmin("getBrokerEpoch", "-b", KEY.name, "-n", lab.name_server.address)
+    )
+    record = lab.record
+    assert {shown.address for shown in epochs} == {
+        record.replicas[broker_id].address for broker_id in record.sync_state_set
+    }
+    for shown in epochs:
+        is_master = shown.address == record.replicas[record.master_broker_id or 0].address
+        assert (shown.broker_id == 0) == is_master
+        assert shown.entries[-1].epoch == record.master_epoch
+
+
+async def test_java_brokers_fail_over_under_our_controller(lab: Lab, tmp_path: Path) -> None:
+    for name in ("first", "second", "third"):
+        lab.start_broker(name)
+    await eventually(lambda: lab.settled(3), f"three Java brokers in sync\n{lab.logs()}")
+    assert set(lab.record.replicas) == {1, 2, 3}
+    await check_mqadmin(lab)
+    await check_broker_epochs(lab)
+
+    producer = start_producer(tmp_path / "producer", name_server_address=lab.name_server.address, topic=TOPIC)
+    try:
+        await eventually(lambda: len(producer.acknowledged()) >= 200, "200 acknowledgements")
+        before = lab.record
+        assert before.master_broker_id is not None
+        victim = lab.broker_at(before.replicas[before.master_broker_id].address)
+        lab.brokers[victim].process.kill()
+        await eventually(lambda: lab.settled(2) and lab.record.master_epoch > before.master_epoch, "another master")
+        acknowledged = len(producer.acknowledged())
+        await eventually(lambda: len(producer.acknowledged()) >= acknowledged + 200, "200 more acknowledgements")
+    finally:
+        await asyncio.to_thread(producer.stop)
+
+    after = lab.record
+    assert after.master_broker_id in before.sync_state_set - {before.master_broker_id}
+    assert after.master_epoch == before.master_epoch + 1
+    assert before.master_broker_id not in after.sync_state_set
+    keys = await read_keys(after.replicas[after.master_broker_id or 0].address, TOPIC, QUEUES)
+    lost = {outcome["key"] for outcome in producer.acknowledged()} - keys
+    assert lost == set()
+
+    lab.start_broker(victim)
+    await eventually(lambda: lab.settled(3), f"the dead broker back in sync\n{lab.logs()}")
+    assert set(lab.record.replicas) == {1, 2, 3}
+    assert lab.record.master_epoch == after.master_epoch
+    assert lab.record.replicas[before.master_broker_id].address == lab.brokers[victim].address
+    await check_mqadmin(lab)
+    await check_broker_epochs(lab)
