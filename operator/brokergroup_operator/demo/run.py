@@ -179,8 +179,8 @@ def container_pid(data_directory: Path, pod: str) -> int | None:
     with suppress(FileNotFoundError, ValueError):
         for entry in json.loads((data_directory / "pods.json").read_text())["pods"]:
             if (entry["namespace"], entry["name"]) == (_NAMESPACE, pod):
-                pid: int | None = entry["containers"].get("broker", {}).get("pid")
-                return pid
+                pids: list[int | None] = [item["pid"] for item in entry["containers"] if item["name"] == "broker"]
+                return next(iter(pids), None)
     return None
 
 

@@ -1,0 +1,82 @@
+"""`brokergroup operator`: the operator process, as a pod runs it and as the demo does."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_REPLICA_IMAGE = "brokergroup-operator:0.1.0"
+
+
+def operator(
+    controller_addresses: Annotated[
+        list[str],
+        typer.Option("--controller-address", help="host:port at which brokers reach an operator pod; repeatable"),
+    ],
+    kubeconfig: Annotated[Path | None, typer.Option("--kubeconfig", help="Absent: the pod's service account")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", help="Serve this namespace only")] = None,
+    listen: Annotated[str, typer.Option("--listen", help="host:port of the controller")] = "0.0.0.0:9878",
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", help="What this process calls itself; default: its own --controller-address"),
+    ] = None,
+    metrics_listen: Annotated[str | None, typer.Option("--metrics-listen", help="host:port of /metrics")] = None,
+    incident_log: Annotated[Path | None, typer.Option("--incident-log", help="JSON lines, one a failover")] = None,
+    leader_election_namespace: Annotated[
+        str | None, typer.Option("--leader-election-namespace", help="Where the Lease is; absent: reconcile always")
+    ] = None,
+    identity: Annotated[str | None, typer.Option("--identity", help="This process in the Lease")] = None,
+    replica_image: Annotated[str, typer.Option("--replica-image")] = DEFAULT_REPLICA_IMAGE,
+    rocketmq_image_repository: Annotated[str, typer.Option("--rocketmq-image-repository")] = "apache/rocketmq",
+    rocketmq_version: Annotated[str, typer.Option("--rocketmq-version")] = "5.5.0",
+) -> None:
+    """Run the controller plane and the reconcile plane until SIGTERM."""
+    from brokergroup_operator.cli.operator_process import OperatorSettings, run_operator
+    from brokergroup_operator.cli.signals import run_until_signalled
+
+    own_identity = identity or os.environ.get("POD_NAME") or socket.gethostname()
+    settings = OperatorSettings(
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        listen=_endpoint(listen, "--listen"),
+        advertise=advertise or own_address(own_identity, controller_addresses),
+        controller_addresses=tuple(controller_addresses),
+        metrics_listen=_endpoint(metrics_listen, "--metrics-listen") if metrics_listen else None,
+        incident_log=incident_log,
+        leader_election_namespace=leader_election_namespace,
+        identity=own_identity,
+        replica_image=replica_image,
+        rocketmq_image_repository=rocketmq_image_repository,
+        rocketmq_version=rocketmq_version,
+    )
+
+    async def run(stop: asyncio.Event) -> None:
+        await run_operator(settings, stop)
+
+    run_until_signalled(run)
+
+
+def own_address(identity: str, controller_addresses: list[str]) -> str:
+    """Which of the controller addresses leads to this very pod: by the ordinal that ends a StatefulSet pod's name.
+
+    With one address it is that one. A pod that advertised another's address would send brokers away from itself.
+    """
+    if len(controller_addresses) == 1:
+        return controller_addresses[0]
+    ordinal = identity.rpartition("-")[2]
+    if ordinal.isdecimal() and int(ordinal) < len(controller_addresses):
+        return controller_addresses[int(ordinal)]
+    raise typer.BadParameter(
+        f"identity {identity!r} ends in no ordinal below {len(controller_addresses)}; expected --advertise host:port",
+        param_hint="--advertise",
+    )
+
+
+def _endpoint(text: str, option: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise typer.BadParameter(f"{text!r}: expected host:port", param_hint=option)
+    return host, int(port)

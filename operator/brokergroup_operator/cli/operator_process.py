@@ -1,0 +1,100 @@
+"""Puts the operator together: one loop, one API client, the controller plane, the reconcile plane, and what they tell.
+
+The controller plane starts first and stops last: brokers are served while kopf comes up, and nothing the reconcile plane does
+can delay an answer by more than its own turn of the loop. Kopf takes over the process's signals when it starts, so they are
+taken back each time.
+"""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from brokergroup_operator.controller.fencing import KubernetesFencer
+from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.observer import Observer, ObserverGroup
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.plane import ReconcilePlane
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSettings:
+    """One value a flag of `brokergroup operator`."""
+
+    kubeconfig: Path | None
+    namespace: str | None
+    listen: Endpoint
+    advertise: str
+    controller_addresses: tuple[str, ...]
+    metrics_listen: Endpoint | None
+    incident_log: Path | None
+    leader_election_namespace: str | None
+    identity: str
+    replica_image: str
+    rocketmq_image_repository: str
+    rocketmq_version: str
+
+
+async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
+    """Run both planes until `stop`. OSError when an address can't be bound; ApiError when the API refuses us."""
+    access = ClusterAccess(kubeconfig=settings.kubeconfig)
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(access.own_client())
+        fencer = KubernetesFencer(api)
+        stack.push_async_callback(fencer.close)
+        plane = ControllerPlane(
+            store=KubernetesRecordStore(api),
+            directory=KubernetesDirectory(api, namespace=settings.namespace),
+            settings=_plane_settings(settings),
+            fencer=fencer,
+            observer=ObserverGroup(await _observers(settings, stack)),
+        )
+        stack.push_async_callback(plane.stop)
+        await plane.start()
+        reconcile = ReconcilePlane(
+            api, access, plane, _reconcile_settings(settings), after_watch_spawned=lambda: _take_signals_back(stop)
+        )
+        stack.push_async_callback(reconcile.stop)
+        await reconcile.start()
+        await stop.wait()
+
+
+async def _observers(settings: OperatorSettings, stack: AsyncExitStack) -> list[Observer]:
+    return []
+
+
+def _take_signals_back(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def _plane_settings(settings: OperatorSettings) -> PlaneSettings:
+    host, port = settings.listen
+    return PlaneSettings(
+        listen_host=host,
+        listen_port=port,
+        advertise_address=settings.advertise,
+        peer_addresses=settings.controller_addresses,
+    )
+
+
+def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
+    election = None
+    if settings.leader_election_namespace is not None:
+        election = LeaderElectionSettings(namespace=settings.leader_election_namespace, identity=settings.identity)
+    return ReconcileSettings(
+        controller_addresses=settings.controller_addresses,
+        namespace=settings.namespace,
+        replica_image=settings.replica_image,
+        rocketmq_image_repository=settings.rocketmq_image_repository,
+        rocketmq_version=settings.rocketmq_version,
+        leader_election=election,
+    )
