@@ -15,6 +15,7 @@ import pytest
 
 from brokergroup_operator.kube.resources import NODES, PODS
 from brokergroup_operator.sandbox.kubelet.leftovers import MARK, kill_leftovers
+from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
 from brokergroup_operator.sandbox.kubelet.process_kubelet import DataFolderInUseError
 from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
 
@@ -102,6 +103,8 @@ async def test_pods_json_tells_the_process_ids(node: Node) -> None:
     (entry,) = content["pods"]
     assert (entry["name"], entry["podIP"]) == ("a", pod["status"]["podIP"])
     assert entry["containers"][0]["pid"] == node.pid("a")
+    assert read_container_pid(node.data_dir, NAMESPACE, "a", "main") == node.pid("a")
+    assert read_container_pid(node.data_dir, NAMESPACE, "b", "main") is None
     assert state_of(pod)["containerID"] == f"process://{node.pid('a')}"
 
 

@@ -64,11 +64,14 @@ def test_an_unknown_image_names_the_known_ones() -> None:
         ImageCatalogue({"a:*": Image()}).find("b:1")
 
 
-def test_rocketmq_has_a_home_per_container(tmp_path: Path) -> None:
-    image = ImageCatalogue.default(rocketmq_home=Path("/opt/rmq")).find("apache/rocketmq:5.5.0")
-    environment = image.environment_in(tmp_path)
-    assert environment["ROCKETMQ_HOME"] == "/opt/rmq"
-    assert str(tmp_path) in environment["JAVA_TOOL_OPTIONS"]
+def test_rocketmq_in_the_versions_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rocketmq-5.5.0" / "lib").mkdir(parents=True)
+    monkeypatch.setenv("BROKERGROUP_CACHE", str(tmp_path))
+    catalogue = ImageCatalogue.default()
+    assert catalogue.find("apache/rocketmq:5.5.0").environment == {"ROCKETMQ_HOME": str(tmp_path / "rocketmq-5.5.0")}
+    assert catalogue.find("registry.example/brokergroup-operator:0.1.0").path
+    with pytest.raises(UnknownImageError, match=r"apache/rocketmq:5\.5\.0"):
+        catalogue.find("apache/rocketmq:4.9.0")
 
 
 def test_addresses_come_in_turn_skip_the_used_and_go_on_after_a_restart(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .pods_file import FILE_NAME
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,7 +27,7 @@ class DataFolders:
     @property
     def pods_file(self) -> Path:
         """Which pods run here, for people and scripts."""
-        return self.root / "pods.json"
+        return self.root / FILE_NAME
 
     @property
     def network_state_file(self) -> Path:

@@ -6,6 +6,7 @@ An image that the catalogue does not know cannot be "pulled": its container wait
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # In an image's environment this stands for the container's own scratch folder (its root file system, so to speak).
 CONTAINER_FOLDER = "{container}"
+OUR_IMAGES = ("brokergroup-operator", "brokergroup-replica", "rocketmq-replica")
 
 
 class UnknownImageError(LookupError):
@@ -45,15 +47,15 @@ class ImageCatalogue:
         self._images: dict[str, Image] = dict(images or {})
 
     @classmethod
-    def default(cls, *, rocketmq_home: Path | None = None, java_home: Path | None = None) -> ImageCatalogue:
-        """Our own image as the programs beside the running interpreter; RocketMQ's where its home is known.
+    def default(cls, rocketmq_homes: Mapping[str, Path] | None = None) -> ImageCatalogue:
+        """Our own image as the programs beside the running interpreter; RocketMQ's in the versions that are here.
 
-        ``rocketmq_home`` is the folder with ``lib/`` in it, as in the image ``apache/rocketmq``.
+        ``rocketmq_homes`` are folders with ``lib/`` in them, as in the image ``apache/rocketmq``, by version.
         """
         programs = Image(path=(Path(sys.executable).parent,))
-        images = {"*brokergroup-operator*": programs, "*brokergroup-replica*": programs, "*rocketmq-replica*": programs}
-        if rocketmq_home is not None:
-            images["*apache/rocketmq:*"] = rocketmq_image(rocketmq_home, java_home)
+        images = {f"*{name}:*": programs for name in OUR_IMAGES}
+        for version, home in (installed_rocketmq_homes() if rocketmq_homes is None else rocketmq_homes).items():
+            images[f"*apache/rocketmq:{version}"] = Image(environment={"ROCKETMQ_HOME": str(home)})
         return cls(images)
 
     def add(self, pattern: str, image: Image) -> None:
@@ -71,12 +73,11 @@ class ImageCatalogue:
         )
 
 
-def rocketmq_image(rocketmq_home: Path, java_home: Path | None = None) -> Image:
-    """RocketMQ's image: ROCKETMQ_HOME, and a home of its own per container (Java takes it from the user database)."""
-    environment = {
-        "ROCKETMQ_HOME": str(rocketmq_home),
-        "JAVA_TOOL_OPTIONS": f"-Duser.home={CONTAINER_FOLDER}",
+def installed_rocketmq_homes() -> dict[str, Path]:
+    """RocketMQ's versions in the cache of real parts (tests/real/parts/install.py), by version."""
+    cache = Path(os.environ.get("BROKERGROUP_CACHE") or Path.home() / ".cache" / "brokergroup-operator")
+    return {
+        lib.parent.name.removeprefix("rocketmq-"): lib.parent
+        for lib in sorted(cache.glob("rocketmq-*/lib"))
+        if lib.is_dir()
     }
-    if java_home is None:
-        return Image(environment=environment)
-    return Image(environment={**environment, "JAVA_HOME": str(java_home)}, path=(java_home / "bin",))

@@ -26,9 +26,14 @@ class PodAddress:
 
     ip: str
     command_prefix: tuple[str, ...] = ()
+    network_namespace: str | None = None
 
 
-class AddressesUsedUpError(Exception):
+class PodNetworkError(Exception):
+    """A pod cannot be given its place in the network; the message says what is in the way."""
+
+
+class AddressesUsedUpError(PodNetworkError):
     """Every address of the pods' network is in use."""
 
 
@@ -111,7 +116,7 @@ class LoopbackNetwork:
         while True:
             address = self._counter.next_address(in_use)
             in_use.add(address)
-            hold = _hold(address)
+            hold = hold_name(f"brokergroup-pod-{address}")
             if hold is not None:
                 self._held[pod_uid] = (address, hold)
                 return PodAddress(ip=address)
@@ -128,11 +133,11 @@ class LoopbackNetwork:
             await self.detach(pod_uid)
 
 
-def _hold(address: str) -> socket.socket | None:
-    """Claim an address on this machine: an abstract socket lives exactly as long as its process."""
+def hold_name(name: str) -> socket.socket | None:
+    """Claim a name on this machine, None if somebody has it: an abstract socket lives exactly as long as its process."""
     hold = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        hold.bind(f"\0brokergroup-pod-{address}")
+        hold.bind(f"\0{name}")
     except OSError:
         hold.close()
         return None

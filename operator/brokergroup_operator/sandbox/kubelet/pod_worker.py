@@ -24,7 +24,7 @@ from brokergroup_operator.kube.resources import PODS
 from .container import BackOffSettings, Container, run_beside
 from .environment import PodFacts, resolve_arguments, resolve_environment, surroundings
 from .leftovers import MARK
-from .network import PodAddress
+from .network import PodAddress, PodNetworkError
 from .paths import mount_rewriter
 from .probes import ProbeTarget
 from .process import ProcessSpec
@@ -192,20 +192,19 @@ class PodWorker:
     async def _set_up(self) -> bool:
         """Address and volumes, the address posted; False if the pod is to go before that is done."""
         metadata = self.pod["metadata"]
-        if self.pod["spec"].get("hostNetwork"):
-            self.address = PodAddress(ip=self._node.network.node_ip)
-        else:
-            self.address = await self._node.network.attach(metadata["uid"])
-        self._node.pods_changed()
         volumes = Volumes(self.pod, self._node.folders.pod(self.pod), self._sources, self._node.claims.folder_of)
         delay_seconds = RETRY_FIRST_SECONDS
         while not self._leaving.is_set():
             try:
+                await self._attach()
                 self._volumes = await volumes.prepare(self._facts())
                 await self._poster.flush()
             except NotReadyYetError as error:
                 self.event("Warning", "FailedMount", str(error))
                 log.info("pod waits", pod=metadata["name"], reason=error.reason, message=str(error))
+            except PodNetworkError as error:
+                self.event("Warning", "FailedCreatePodSandBox", str(error))
+                log.warning("pod waits for the network", pod=metadata["name"], error=str(error))
             except ApiError as error:
                 log.warning("pod waits for the API", pod=metadata["name"], error=str(error))
             else:
@@ -214,6 +213,14 @@ class PodWorker:
                 await asyncio.wait_for(self._leaving.wait(), delay_seconds)
             delay_seconds = min(delay_seconds * 2, RETRY_LAST_SECONDS)
         return False
+
+    async def _attach(self) -> None:
+        if self.address is None:
+            if self.pod["spec"].get("hostNetwork"):
+                self.address = PodAddress(ip=self._node.network.node_ip)
+            else:
+                self.address = await self._node.network.attach(self.pod["metadata"]["uid"])
+            self._node.pods_changed()
 
     async def _stop_containers(self) -> None:
         """SIGTERM, the grace period (which a second deletion may shorten), SIGKILL; returns when all are dead."""

@@ -13,7 +13,6 @@ import shutil
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 
 from brokergroup_operator.kube.reflector import Reflector
@@ -27,6 +26,7 @@ from .leftovers import kill_leftovers
 from .logs import NoSuchLogError, newest_log, read_log
 from .node import NodeRegistration, default_labels
 from .pod_worker import NodeParts, PodWorker
+from .pods_file import write_pods_file
 from .scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -236,10 +236,8 @@ class ProcessKubelet:
     def _write_pods_file(self) -> None:
         self._writing_pods_file = False
         content = {"node": self._node_name, "pods": [self._describe(worker) for worker in self._workers.values()]}
-        temporary = self._folders.pods_file.with_suffix(".new")
         with suppress(FileNotFoundError):  # the data folder may be removed while the last pod goes
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
-            temporary.replace(self._folders.pods_file)
+            write_pods_file(self._folders.pods_file, content)
 
     def _describe(self, worker: PodWorker) -> dict[str, Any]:
         metadata = worker.pod["metadata"]
@@ -248,6 +246,7 @@ class ProcessKubelet:
             "name": metadata["name"],
             "uid": metadata["uid"],
             "podIP": None if worker.address is None else worker.address.ip,
+            "networkNamespace": None if worker.address is None else worker.address.network_namespace,
             "folder": str(self._folders.pod(worker.pod)),
             "logs": str(self._folders.logs(worker.pod)),
             "containers": [_describe_container(container) for container in worker.containers],

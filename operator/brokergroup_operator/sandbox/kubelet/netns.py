@@ -1,0 +1,157 @@
+"""A network namespace per pod, on a bridge of our own: every pod has the standard ports to itself. Needs root.
+
+A Java broker binds its HA port on the wildcard address, so several of them on one machine need this. It is also where
+partitions can be made: the namespace of a pod is in pods.json, and ``ip netns exec <it> nft …`` cuts what should be cut
+(reliability-security.md §3.0). Everything made here carries the bridge's name and is removed at the stop, or at the next
+start if there was none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from .network import AddressCounter, PodAddress, PodNetworkError, hold_name
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+DEFAULT_BRIDGE = "bgk0"
+DEFAULT_SUBNET = ipaddress.IPv4Network("10.88.0.0/24")
+LONGEST_BRIDGE_NAME = 8  # an interface name has 15 characters; ours add a dot and a number
+COMMAND_SECONDS = 10.0
+
+
+class NetworkNamespaces:
+    """Pods in namespaces ``<bridge>-<address>``; the host is the subnet's first address."""
+
+    def __init__(
+        self,
+        state_file: Path,
+        *,
+        bridge: str = DEFAULT_BRIDGE,
+        subnet: ipaddress.IPv4Network = DEFAULT_SUBNET,
+    ) -> None:
+        if not 0 < len(bridge) <= LONGEST_BRIDGE_NAME:
+            raise ValueError(f"bridge is {bridge!r}, expected a name of 1 to {LONGEST_BRIDGE_NAME} characters")
+        self._bridge = bridge
+        self._subnet = subnet
+        self._counter = AddressCounter(subnet, state_file, skip_first=2)
+        self._addresses: dict[str, str] = {}
+        self._hold: socket.socket | None = None
+
+    @property
+    def node_ip(self) -> str:
+        """The bridge's address, where pods reach the host."""
+        return str(self._subnet[1])
+
+    async def open(self) -> None:
+        """Remove what an earlier run left, make the bridge."""
+        if os.geteuid() != 0:
+            raise PodNetworkError("network namespaces need root; use the loopback network instead")
+        self._hold = hold_name(f"brokergroup-bridge-{self._bridge}")
+        if self._hold is None:
+            raise PodNetworkError(f"bridge {self._bridge!r} is used by another kubelet: give this one another name")
+        await self._remove_all()
+        await self._check_subnet_is_free()
+        await _ip(
+            f"link add {self._bridge} type bridge",
+            f"addr add {self.node_ip}/{self._subnet.prefixlen} dev {self._bridge}",
+            f"link set {self._bridge} up",
+        )
+
+    async def attach(self, pod_uid: str) -> PodAddress:
+        """A namespace with one interface, ``eth0``, and the next address that nobody uses."""
+        address = self._counter.next_address(set(self._addresses.values()))
+        self._addresses[pod_uid] = address
+        namespace, link = self._names(address)
+        await _ip(
+            f"netns add {namespace}",
+            f"link add {link} type veth peer name eth0 netns {namespace}",
+            f"link set {link} master {self._bridge} up",
+        )
+        await _ip(
+            "link set lo up",
+            f"addr add {address}/{self._subnet.prefixlen} dev eth0",
+            "link set eth0 up",
+            f"route add default via {self.node_ip}",
+            namespace=namespace,
+        )
+        # nsenter replaces itself by the program: the process that is signalled is the container's own.
+        prefix = ("nsenter", f"--net=/run/netns/{namespace}", "--")
+        return PodAddress(ip=address, command_prefix=prefix, network_namespace=namespace)
+
+    async def detach(self, pod_uid: str) -> None:
+        """Remove the namespace and its link."""
+        address = self._addresses.pop(pod_uid, None)
+        if address is not None:
+            namespace, link = self._names(address)
+            # The namespace's own removal takes the link down too, but only some time later.
+            await _ip(f"link del {link}", f"netns del {namespace}")
+
+    async def close(self) -> None:
+        """Remove everything."""
+        if self._hold is not None:
+            await self._remove_all()
+            self._addresses.clear()
+            self._hold.close()
+            self._hold = None
+
+    def _names(self, address: str) -> tuple[str, str]:
+        number = int(ipaddress.IPv4Address(address)) - int(self._subnet.network_address)
+        return f"{self._bridge}-{address}", f"{self._bridge}.{number}"
+
+    async def _remove_all(self) -> None:
+        links = {link["ifname"] for link in await _ip_json("link", "show")}
+        ours = [name for name in links if name.startswith(f"{self._bridge}.")]
+        if ours:
+            await _ip(*(f"link del {name}" for name in ours))
+        namespaces = [entry["name"] for entry in await _ip_json("netns", "list")]
+        left = [name for name in namespaces if name.startswith(f"{self._bridge}-")]
+        if left:
+            await _ip(*(f"netns del {name}" for name in left))
+        if self._bridge in links:
+            await _ip(f"link del {self._bridge}")
+
+    async def _check_subnet_is_free(self) -> None:
+        for link in await _ip_json("-4", "addr", "show"):
+            for entry in link.get("addr_info", []):
+                other = ipaddress.IPv4Network(f"{entry['local']}/{entry['prefixlen']}", strict=False)
+                if other.overlaps(self._subnet):
+                    raise PodNetworkError(
+                        f"subnet {self._subnet} overlaps {other} of interface {link['ifname']}: give another subnet"
+                    )
+
+
+async def _ip(*commands: str, namespace: str | None = None) -> None:
+    where = () if namespace is None else ("-n", namespace)
+    await _run("ip", *where, "-batch", "-", stdin="\n".join(commands))
+
+
+async def _ip_json(*arguments: str) -> list[dict[str, Any]]:
+    output = await _run("ip", "-j", *arguments)
+    found: list[dict[str, Any]] = json.loads(output or "[]")
+    return found
+
+
+async def _run(*arguments: str, stdin: str = "") -> str:
+    process = await asyncio.create_subprocess_exec(
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(COMMAND_SECONDS):
+            output, errors = await process.communicate(stdin.encode())
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise PodNetworkError(f"{' '.join(arguments)} ({stdin!r}): {errors.decode().strip()}")
+    return output.decode()

@@ -1,0 +1,149 @@
+"""The sandbox: the embedded Kubernetes API and the process kubelet in one process, ready for ``kubectl apply``.
+
+``sandbox()`` is for whoever shares the process (tests, the demo); ``run_sandbox()`` is what ``brokergroup sandbox`` runs. The
+kubeconfig appears last, when the API answers, the kinds are served and the node is Ready: whoever waits for the file
+may begin.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
+import yaml
+
+from brokergroup_operator.api.generate import KINDS, custom_resource_definition
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+from .api_server.server import SandboxApiServer
+from .kubelet.images import ImageCatalogue
+from .kubelet.netns import DEFAULT_BRIDGE, DEFAULT_SUBNET, NetworkNamespaces
+from .kubelet.network import LoopbackNetwork, PodNetwork
+from .kubelet.process_kubelet import ProcessKubelet
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+log = structlog.get_logger(__name__)
+
+NetworkMode = Literal["loopback", "netns"]
+NODE_NAME = "sandbox"
+FIELD_MANAGER = "brokergroup-sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What runs."""
+
+    server: SandboxApiServer
+    kubelet: ProcessKubelet
+    kubeconfig: Path
+
+
+def pod_network(
+    mode: NetworkMode,
+    data_dir: Path,
+    *,
+    bridge: str = DEFAULT_BRIDGE,
+    subnet: ipaddress.IPv4Network = DEFAULT_SUBNET,
+) -> PodNetwork:
+    """The network of that name, with its address counter in the data folder."""
+    if mode == "netns":
+        return NetworkNamespaces(data_dir / "next-address", bridge=bridge, subnet=subnet)
+    return LoopbackNetwork(data_dir / "next-address")
+
+
+@asynccontextmanager
+async def sandbox(
+    *,
+    data_dir: Path,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    network: PodNetwork | None = None,
+    images: ImageCatalogue | None = None,
+    kubeconfig_path: Path | None = None,
+    database: Path | None = None,
+    crds: Path | None = None,
+) -> AsyncIterator[Sandbox]:
+    """A running sandbox; ``crds`` is a folder of manifests, else our own kinds as this version has them."""
+    server = SandboxApiServer(host=host, port=port, database=database)
+    await server.start()
+    try:
+        async with KubernetesApi.from_url(server.url) as api:
+            await _apply_definitions(api, _own_definitions() if crds is None else _read_definitions(crds))
+            kubelet = ProcessKubelet(
+                api,
+                node_name=NODE_NAME,
+                data_dir=data_dir,
+                network=network or pod_network("loopback", data_dir),
+                images=images or ImageCatalogue.default(),
+            )
+            server.log_provider = kubelet.log_provider
+            await kubelet.start()
+            try:
+                kubeconfig = kubeconfig_path or data_dir / "kubeconfig"
+                _write_kubeconfig(server, kubeconfig)
+                yield Sandbox(server, kubelet, kubeconfig)
+            finally:
+                await kubelet.stop()
+    finally:
+        await server.stop()
+
+
+async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
+    *,
+    host: str,
+    port: int,
+    data_dir: Path,
+    network_mode: NetworkMode,
+    kubeconfig_path: Path,
+    database: Path | None,
+    stop: asyncio.Event,
+    crds: Path | None = None,
+    images: ImageCatalogue | None = None,
+    bridge: str = DEFAULT_BRIDGE,
+    subnet: str = str(DEFAULT_SUBNET),
+) -> None:
+    """Run until ``stop`` is set, then end every process that was started."""
+    network = pod_network(network_mode, data_dir, bridge=bridge, subnet=ipaddress.IPv4Network(subnet))
+    async with sandbox(
+        data_dir=data_dir,
+        host=host,
+        port=port,
+        network=network,
+        images=images,
+        kubeconfig_path=kubeconfig_path,
+        database=database,
+        crds=crds,
+    ) as running:
+        log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
+        await stop.wait()
+
+
+def _own_definitions() -> list[dict[str, Any]]:
+    return [custom_resource_definition(kind) for kind in KINDS]
+
+
+def _read_definitions(folder: Path) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = []
+    for file in sorted(folder.glob("*.yaml")):
+        documents += [document for document in yaml.safe_load_all(file.read_text(encoding="utf-8")) if document]
+    return documents
+
+
+async def _apply_definitions(api: KubernetesApi, definitions: list[dict[str, Any]]) -> None:
+    for definition in definitions:
+        await api.apply(CUSTOM_RESOURCE_DEFINITIONS, definition, field_manager=FIELD_MANAGER)
+
+
+def _write_kubeconfig(server: SandboxApiServer, path: Path) -> None:
+    """All at once: whoever waits for the file must not read half of it."""
+    temporary = path.with_name(path.name + ".new")
+    server.write_kubeconfig(temporary)
+    temporary.replace(path)
