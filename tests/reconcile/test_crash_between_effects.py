@@ -1,0 +1,110 @@
+"""The operator dies before its n-th write, for every n, and is started again: the end is the same (Sieve's oracle).
+
+A story is told once undisturbed, which gives the reference end state and the number of writes; then once more for each
+write, with a kill in front of it (reliability-security.md I16, "Sieve-style exhaustive perturbation").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, NAMESPACES, PODS
+from brokergroup_operator.records.store import GroupKey
+from tests.reconcile.world import World, applier_for
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+
+async def a_group_is_made(world: World) -> None:
+    world.begin()
+    await world.create_group()
+    await world.settle()
+
+
+async def a_master_is_elected(world: World) -> None:
+    await world.create_group()
+    await world.settle()
+    await world.view.elect(world.key, 2)
+    world.begin()
+    await world.settle()
+
+
+async def things_break_and_the_spec_changes(world: World) -> None:
+    await world.create_group()
+    await world.settle()
+    await world.view.elect(world.key, 1)
+    await world.settle()
+    await world.api.delete(PODS, "orders-2", namespace=world.key.namespace)
+    await world.run_kubelet()
+    await world.api.delete(CONFIG_MAPS, "orders-broker", namespace=world.key.namespace)
+    wish = {"spec": {"replicas": 4, "storage": {"size": "9Gi"}, "config": {"fileReservedTime": "24"}}}
+    await world.api.patch(BROKER_GROUPS, world.key.name, wish, namespace=world.key.namespace)
+    world.begin()
+    await world.settle()
+
+
+async def the_group_is_deleted_with_its_data(world: World) -> None:
+    await world.create_group(storage={"retention": {"whenDeleted": "Delete"}})
+    await world.settle()
+    await world.view.elect(world.key, 1)
+    await world.settle()
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    world.begin()
+    await world.settle()
+
+
+class Theatre:
+    """One API server for all runs of a story, each in a namespace of its own."""
+
+    def __init__(self, server: SandboxApiServer, api: KubernetesApi) -> None:
+        self._server, self._api = server, api
+        self._applier = applier_for(server)
+        self._runs = 0
+
+    async def told(
+        self, story: Callable[[World], Awaitable[None]], *, kill_at: int | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        self._runs += 1
+        namespace = f"run-{self._runs}"
+        await self._api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        world = World(self._server, self._api, self._applier, GroupKey(namespace, "orders"))
+        world.planned_kill = kill_at
+        await story(world)
+        assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"
+        return await world.everything(), world.writes
+
+    def close(self) -> None:
+        self._applier.close()
+
+
+@pytest.mark.parametrize(
+    ("story", "at_least", "objects"),
+    [
+        (a_group_is_made, 15, 12),
+        (a_master_is_elected, 2, 12),
+        (things_break_and_the_spec_changes, 8, 14),
+        (the_group_is_deleted_with_its_data, 12, 0),
+    ],
+)
+async def test_a_kill_before_any_write_changes_nothing_in_the_end(
+    sandbox: SandboxApiServer,
+    api: KubernetesApi,
+    story: Callable[[World], Awaitable[None]],
+    at_least: int,
+    objects: int,
+) -> None:
+    theatre = Theatre(sandbox, api)
+    expected, writes = await theatre.told(story, kill_at=None)
+    assert len(writes) >= at_least, "the story does too little to prove anything"
+    assert len(expected) == objects
+
+    for number in range(len(writes)):
+        end, _ = await theatre.told(story, kill_at=number)
+        assert end == expected, f"killed before write {number}, {writes[number]}"
+    theatre.close()

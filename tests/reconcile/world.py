@@ -1,0 +1,195 @@
+"""A small world around the reconcile plane: the embedded API, a fake controller plane, and a kubelet that only writes status."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from brokergroup_operator.reconcile import kinds
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.apply import PlanApplier
+from brokergroup_operator.reconcile.events import EventPoster
+from brokergroup_operator.reconcile.fetch import GroupFetcher
+from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
+from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.sandbox.api_server.errors import StatusError
+from tests.reconcile.fake_view import FakeGroupView
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.records.store import GroupKey
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
+WRITES = {"POST", "PUT", "PATCH", "DELETE"}
+KINDS = (
+    kinds.BROKER_GROUPS, kinds.BROKER_GROUP_STATES, kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.SERVICES,
+    kinds.CONFIG_MAPS, kinds.POD_DISRUPTION_BUDGETS,
+)  # fmt: skip
+# What two runs of the same story may differ in; the revision is a hash of what is compared anyway, and of the owner's uid.
+VOLATILE = {
+    "uid", "namespace", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "lastTransitionTime",
+    "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
+}  # fmt: skip
+
+
+async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any:
+    """Wait for a condition; say what did not come."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + deadline_seconds
+    while True:
+        result = await check()
+        if result:
+            return result
+        assert loop.time() < end, f"{what}: not within {deadline_seconds} s"
+        await asyncio.sleep(0.02)
+
+
+def applier_for(server: SandboxApiServer) -> ServerSideApplier:
+    access = ClusterAccess(url=server.url)
+    return ServerSideApplier(access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
+
+
+class KilledError(Exception):
+    """The operator was killed at the write that was asked for."""
+
+
+class World:
+    """Passes without queue and kopf, so that every run of a story makes the same writes in the same order."""
+
+    def __init__(self, server: SandboxApiServer, api: KubernetesApi, applier: ServerSideApplier, key: GroupKey) -> None:
+        self.server = server
+        self.key = key
+        self.applier = applier
+        self.api = api
+        self.view = FakeGroupView(KubernetesRecordStore(api))
+        self.writes: list[str] = []
+        self.planned_kill: int | None = None
+        self.was_killed = False
+        self._kill_at: int | None = None
+        self._pass: asyncio.Task[float | None] | None = None
+        server.before_request = self._observe
+
+    def _observe(self, request: web.BaseRequest) -> None:
+        if self._pass is None or request.method not in WRITES or request.path.endswith("/events"):
+            return
+        if self._kill_at is not None and len(self.writes) >= self._kill_at:
+            self._pass.cancel()
+            raise StatusError(503, "ServiceUnavailable", "the operator is dead")
+        self.writes.append(f"{request.method} {request.path}")
+
+    def begin(self) -> None:
+        """From here on writes are counted, and the planned kill is armed."""
+        self.writes.clear()
+        self._kill_at = self.planned_kill
+
+    async def run_pass(self) -> None:
+        """One pass of a newly started operator; `KilledError` if it was killed."""
+        reconciler = Reconciler(
+            GroupFetcher(self.api, self.view, timeout_seconds=5),
+            PlanApplier(
+                api=self.api,
+                applier=self.applier,
+                view=self.view,
+                events=EventPoster(self.api, instance="test", timeout_seconds=5),
+                timeout_seconds=5,
+            ),
+            SETTINGS,
+        )
+        self._pass = asyncio.create_task(reconciler.run_pass(self.key))
+        try:
+            await asyncio.wait({self._pass})
+        finally:
+            task, self._pass = self._pass, None
+        if task.cancelled():
+            raise KilledError
+        task.result()
+
+    async def settle(self) -> None:
+        """Passes until one writes nothing; a killed operator is started again and lives on."""
+        for _ in range(40):
+            before = len(self.writes)
+            try:
+                await self.run_pass()
+            except KilledError:
+                self._kill_at = None
+                self.was_killed = True
+                continue
+            await self.run_kubelet()
+            if len(self.writes) == before:
+                return
+        raise AssertionError(f"no rest after 40 passes, last writes: {self.writes[-10:]}")
+
+    async def run_kubelet(self) -> None:
+        """New pods run and are ready; deleted ones stop."""
+        for pod in (await self.api.list(PODS, namespace=self.key.namespace)).items:
+            name = pod["metadata"]["name"]
+            if pod["metadata"].get("deletionTimestamp"):
+                await self.stop_pod(name)
+            elif not (pod["spec"].get("nodeName")):
+                await self.api.bind_pod(name, namespace=self.key.namespace, node_name="node-1")
+                await self._report(name, phase="Running", state={"running": {}}, ready="True")
+
+    async def stop_pod(self, name: str) -> None:
+        await self._report(name, phase="Running", state={"terminated": {"exitCode": 137}}, ready="False")
+        try:
+            await self.api.delete(PODS, name, namespace=self.key.namespace, grace_period_seconds=0)
+        except NotFoundError:
+            return
+
+    async def _report(self, name: str, *, phase: str, state: dict[str, Any], ready: str) -> None:
+        number = name.rpartition("-")[2]
+        status = {
+            "phase": phase,
+            "podIP": f"127.64.0.{number}",
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [
+                {
+                    "name": "broker",
+                    "state": state,
+                    "ready": ready == "True",
+                    "restartCount": 0,
+                    "image": "",
+                    "imageID": "",
+                }
+            ],
+        }
+        await self.api.patch(
+            PODS,
+            name,
+            {"status": status},
+            namespace=self.key.namespace,
+            subresource="status",
+            content_type=PatchType.MERGE,
+        )
+
+    async def create_group(self, **spec: Any) -> None:
+        group = {
+            "metadata": {"name": self.key.name, "namespace": self.key.namespace},
+            "spec": {"implementation": "replica"} | spec,
+        }
+        await self.api.create(BROKER_GROUPS, group | {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND})
+
+    async def everything(self) -> dict[str, Any]:
+        """All objects of all our kinds, without what differs from run to run."""
+        result = {}
+        for resource in KINDS:
+            for item in (await self.api.list(resource, namespace=self.key.namespace)).items:
+                result[f"{resource.kind} {item['metadata']['name']}"] = stable(item)
+        return result
+
+
+def stable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: stable(item) for key, item in value.items() if key not in VOLATILE}
+    if isinstance(value, list):
+        return [stable(item) for item in value]
+    return value
