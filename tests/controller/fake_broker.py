@@ -1,0 +1,347 @@
+"""Scripted brokers and a NameServer on real loopback sockets: they keep the controller protocol and nothing of a broker's data.
+
+A broker registers, heartbeats, takes roles by 1008, links itself to the master whose HA address it was given (906), and as master
+moves its linked slaves into the SyncStateSet (1001). All of them write into one journal, so that a test can read the order in
+which a group was told things. Freezing and killing are as seen from outside: a frozen broker's sockets stay and nobody answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.server import RemotingServer, not_supported
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.connection import RemotingConnection
+
+CLUSTER = "cl"
+NAME = "bn"
+_hosts = itertools.count(2)
+
+
+async def eventually(condition: Callable[[], Any], *, what: str = "", within_seconds: float = 15.0) -> Any:
+    """Wait until the condition holds; fail with its name when it does not."""
+    deadline = asyncio.get_running_loop().time() + within_seconds
+    while True:
+        value = condition()
+        if isinstance(value, Awaitable):
+            value = await value
+        if value:
+            return value
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError(f"never happened: {what or condition}")
+        await asyncio.sleep(0.01)
+
+
+class FakeGroup:
+    """What the fake brokers of one group share."""
+
+    def __init__(self, *planes: str) -> None:
+        self.planes = list(planes)
+        self.journal: list[str] = []
+        self.brokers: dict[int, FakeBroker] = {}
+
+    async def broker(self, **changes: Any) -> FakeBroker:
+        """Start one more broker and let it register."""
+        broker = FakeBroker(self, **changes)
+        await broker.start()
+        return broker
+
+    async def three(self) -> list[FakeBroker]:
+        """Start three brokers: the first is master, all are in sync."""
+        brokers = [await self.broker() for _ in range(3)]
+        await eventually(lambda: brokers[0].sync_state_set == {1, 2, 3}, what="three members in sync")
+        return brokers
+
+    def master(self) -> FakeBroker:
+        """The living broker that believes itself master under the highest epoch."""
+        return max((b for b in self.brokers.values() if b.is_master and not b.dead), key=lambda b: b.epoch)
+
+    async def stop(self) -> None:
+        for broker in list(self.brokers.values()):
+            await broker.kill()
+
+
+class FakeBroker:
+    """One broker process; ``restarted`` makes the next process on the same disk."""
+
+    def __init__(
+        self,
+        group: FakeGroup,
+        *,
+        broker_id: int | None = None,
+        epoch_file: int = 0,
+        max_offset: int = 0,
+        minimum: int = 2,
+        heartbeat_seconds: float = 0.05,
+        host: str | None = None,
+    ) -> None:
+        self.group = group
+        self.broker_id = broker_id or 0
+        self.epoch_file = epoch_file
+        self.max_offset = max_offset
+        self.minimum = minimum
+        self.heartbeat_seconds = heartbeat_seconds
+        self.host = host or f"127.64.7.{next(_hosts)}"
+        self.epoch = 0
+        self.is_master = False
+        self.master_address = ""
+        self.ha_address = ""
+        self.linked: set[int] = set()
+        self.sync_state_set: set[int] = set()
+        self.set_epoch = 0
+        self.dead = False
+        self.frozen = asyncio.Event()
+        self.thawed = asyncio.Event()
+        self.thawed.set()
+        self.ignored_ha_pushes = 0
+        self.silent = False
+        self.links_behind = 0
+        self._server = RemotingServer(self)
+        self._client = RemotingClient(local_host=self.host)
+        self._task: asyncio.Task[None] | None = None
+        self._alter = asyncio.Lock()
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self._server.port}"
+
+    async def start(self) -> None:
+        await self._server.start(self.host, 0)
+        if not self.broker_id:
+            answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
+            self.broker_id = int((answer.ext_fields or {})["nextBrokerId"])
+            await self.ask(
+                RequestCode.CONTROLLER_APPLY_BROKER_ID,
+                appliedBrokerId=self.broker_id,
+                registerCheckCode=f"{self.address};1",
+            )
+        self.group.brokers[self.broker_id] = self
+        await self.register()
+        self._task = asyncio.create_task(self._heartbeat_for_ever())
+
+    async def register(self) -> None:
+        """1003, then a heartbeat, then 1002 until there is a master: the order of a Java broker's start."""
+        answer = await self.ask(
+            RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
+        )
+        header = headers.RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
+        if header.master_broker_id is None:
+            await self.heartbeat()
+            await eventually(self._elected, what=f"broker {self.broker_id}: a master")
+        else:
+            await self.take_role(header.master_broker_id, header.master_address or "", header.master_epoch or 0, None)
+
+    async def _elected(self) -> bool:
+        with contextlib.suppress(RemotingError):
+            answer = await self.ask(
+                RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.broker_id, designateElect="false"
+            )
+            if answer.code in (0, 2011):
+                header = headers.ElectMasterResponseHeader.decode(answer.ext_fields)
+                body = bodies.ElectMasterResponseBody.decode(answer.body)
+                await self.take_role(
+                    header.master_broker_id or 0,
+                    header.master_address or "",
+                    header.master_epoch or 0,
+                    bodies.SyncStateSetBody(body.sync_state_set, header.sync_state_set_epoch or 0),
+                )
+                return True
+        return False
+
+    async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
+        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
+        return await self._client.invoke(
+            self.group.planes[0], request(code, ext_fields=ext_fields, body=body), timeout_seconds=3.0
+        )
+
+    async def heartbeat(self) -> None:
+        header = headers.BrokerHeartbeatRequestHeader(
+            cluster_name=CLUSTER,
+            broker_name=NAME,
+            broker_addr=self.address,
+            broker_id=self.broker_id,
+            epoch=self.epoch_file,
+            max_offset=self.max_offset,
+            confirm_offset=self.max_offset,
+            heartbeat_timeout_ms=600,
+        )
+        command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
+        for plane in self.group.planes:
+            with contextlib.suppress(RemotingError):
+                await self._client.invoke_oneway(plane, command, timeout_seconds=1.0)
+
+    async def _heartbeat_for_ever(self) -> None:
+        while True:
+            await self.thawed.wait()
+            if not self.silent:
+                await self.heartbeat()
+            await asyncio.sleep(self.heartbeat_seconds)
+
+    async def take_role(self, master: int, address: str, epoch: int, body: bodies.SyncStateSetBody | None) -> None:
+        if epoch <= self.epoch:
+            return
+        self.epoch, self.epoch_file = epoch, epoch
+        self.is_master = master == self.broker_id
+        self.master_address = address
+        self.ha_address = ""
+        self.linked.clear()
+        for other in self.group.brokers.values():
+            if not self.is_master:
+                other.linked.discard(self.broker_id)
+        if self.is_master and body is not None:
+            self.sync_state_set, self.set_epoch = set(body.sync_state_set), body.sync_state_set_epoch
+        self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {epoch}")
+
+    async def link(self) -> None:
+        """Connect the HA client to whoever serves this HA address."""
+        for other in self.group.brokers.values():
+            host, _, port = self.ha_address.rpartition(":")
+            if port and f"{host}:{int(port) - 1}" == other.address and not other.dead:
+                other.linked.add(self.broker_id)
+                if other.is_master:
+                    await other.propose_set()
+
+    async def propose_set(self) -> None:
+        """1001 with everybody who is linked."""
+        async with self._alter:
+            wanted = self.linked | {self.broker_id}
+            if wanted == self.sync_state_set:
+                return
+            body = bodies.SyncStateSetBody(frozenset(wanted), self.set_epoch).encode()
+            answer = await self.ask(
+                RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+                body=body,
+                masterBrokerId=self.broker_id,
+                masterEpoch=self.epoch,
+            )
+            if answer.code == 0:
+                accepted = bodies.SyncStateSetBody.decode(answer.body)
+                self.sync_state_set, self.set_epoch = set(accepted.sync_state_set), accepted.sync_state_set_epoch
+
+    # ---- as a server
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        pass
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        pass
+
+    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        await self.thawed.wait()
+        match command.code:
+            case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
+                header = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
+                body = bodies.SyncStateSetBody.decode(command.body)
+                self.group.journal.append(f"1008 to {self.broker_id}")
+                await self.take_role(
+                    header.master_broker_id or 0, header.master_address or "", header.master_epoch or 0, body
+                )
+                return command.answer(0)
+            case RequestCode.EXCHANGE_BROKER_HA_INFO:
+                return await self._take_ha_address(command)
+            case RequestCode.GET_BROKER_HA_STATUS:
+                return command.answer(0, body=self._ha_status().encode())
+            case RequestCode.GET_BROKER_CONFIG:
+                return command.answer(0, body=f"brokerName={NAME}\nminInSyncReplicas={self.minimum}\n".encode())
+            case RequestCode.UPDATE_BROKER_CONFIG:
+                self.minimum = int((command.body or b"").decode().strip().partition("=")[2])
+                self.group.journal.append(f"minInSyncReplicas={self.minimum} at {self.broker_id}")
+                return command.answer(0)
+        return not_supported(command)
+
+    async def _take_ha_address(self, command: RemotingCommand) -> RemotingCommand:
+        pushed = headers.ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
+        self.group.journal.append(f"906 to {self.broker_id}")
+        if self.ignored_ha_pushes > 0 and pushed.rpartition(":")[2][0] != "0":
+            self.ignored_ha_pushes -= 1
+            return command.answer(0)
+        if not self.is_master:
+            self.ha_address = pushed
+            await self.link()
+        return command.answer(0)
+
+    def _ha_status(self) -> bodies.HARuntimeInfoBody:
+        links = tuple(
+            bodies.HAConnectionRuntimeInfo(
+                addr=f"{self.group.brokers[broker_id].host}:5000{broker_id}", in_sync=True, diff=self.links_behind
+            )
+            for broker_id in sorted(self.linked)
+        )
+        return bodies.HARuntimeInfoBody(
+            master=self.is_master, master_commit_log_max_offset=self.max_offset, ha_connection_info=links
+        )
+
+    # ---- faults
+
+    def freeze(self) -> None:
+        """As SIGSTOP: nothing is sent or answered, sockets stay."""
+        self.thawed.clear()
+
+    def thaw(self) -> None:
+        """As SIGCONT."""
+        self.thawed.set()
+
+    async def kill(self) -> None:
+        """As SIGKILL: every socket closes at once."""
+        if self.dead:
+            return
+        self.dead = True
+        self.thawed.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for other in self.group.brokers.values():
+            other.linked.discard(self.broker_id)
+        # The listener first: asyncio loses a connection that is accepted in the very turn in which its server closes.
+        await self._server.stop(grace_seconds=0.0)
+        await self._client.close()
+
+    async def drop_connections(self) -> None:
+        """Lose every outgoing connection and come back with the next heartbeat."""
+        for plane in self.group.planes:
+            self._client.disconnect(plane)
+
+    async def restarted(self) -> FakeBroker:
+        """The next process on the same disk, at another address."""
+        await self.kill()
+        return await self.group.broker(
+            broker_id=self.broker_id, epoch_file=self.epoch_file, max_offset=self.max_offset, minimum=self.minimum
+        )
+
+
+class FakeNameServer:
+    """Notes who was unregistered."""
+
+    def __init__(self, group: FakeGroup) -> None:
+        self._group = group
+        self._server = RemotingServer(self)
+
+    async def start(self) -> str:
+        await self._server.start("127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.port}"
+
+    async def stop(self) -> None:
+        await self._server.stop(grace_seconds=0.0)
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        pass
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if command.code != RequestCode.UNREGISTER_BROKER:
+            return not_supported(command)
+        header = headers.UnRegisterBrokerRequestHeader.decode(command.ext_fields)
+        self._group.journal.append(f"104 {header.broker_addr}")
+        return command.answer(0)

@@ -1,0 +1,274 @@
+"""What happens when a master is lost, seen by brokers on real sockets: who is elected, how all are told, and when nobody is."""
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, FakeNameServer, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+class Notes(Observer):
+    """Keeps what the plane told."""
+
+    def __init__(self) -> None:
+        self.lost: list[FailoverTimeline] = []
+        self.changed: list[FailoverTimeline] = []
+        self.closed: list[FailoverTimeline] = []
+
+    def master_lost(self, timeline: FailoverTimeline) -> None:
+        self.lost.append(timeline)
+
+    def master_changed(self, timeline: FailoverTimeline) -> None:
+        self.changed.append(timeline)
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        self.closed.append(timeline)
+
+
+class KillingFencer:
+    """Kills the fake broker, as a pod deletion would."""
+
+    def __init__(self, group: FakeGroup, *, confirms: bool = True) -> None:
+        self._group = group
+        self._confirms = confirms
+        self.fenced: list[int] = []
+
+    async def fence(
+        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
+    ) -> FenceOutcome:
+        self.fenced.append(broker_id)
+        assert self._group.brokers[broker_id].address == address
+        if self._confirms:
+            await self._group.brokers[broker_id].kill()
+        return FenceOutcome(confirmed=self._confirms, how="killed" if self._confirms else "no answer")
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes, name_server = Notes(), FakeNameServer(group)
+    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
+    plane = await start_plane(directory=directory, observer=notes)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    group.journal.clear()
+    await first.kill()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    incident = notes.closed[0]
+    assert incident.trigger is Trigger.CONNECTION_REFUSED
+    assert incident.outcome is Outcome.COMPLETED
+    assert (incident.from_broker_id, incident.to_broker_id) == (1, 2)
+    assert (incident.epoch_before, incident.epoch_after) == (1, 2)
+    assert list(incident.milliseconds()) == ["detected", "decided", "committed", "notified", "roleChanged", "inSync"]
+    assert sorted(incident.milliseconds().values()) == list(incident.milliseconds().values())
+    assert not incident.unfenced
+    journal = [line for line in group.journal if not line.startswith("906 to 2")]
+    assert journal[:6] == [
+        f"104 {first.address}",
+        "1008 to 3",
+        "3 slave 2",
+        "1008 to 2",
+        "2 master 2",
+        "906 to 3",
+    ]
+    snapshot = plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.writable
+    assert snapshot.last_failover is incident
+    await name_server.stop()
+
+
+async def test_a_frozen_master_is_killed_before_anybody_is_elected(start_plane: StartPlane, group: FakeGroup) -> None:
+    notes, fencer = Notes(), KillingFencer(group)
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    incident = notes.closed[0]
+    assert fencer.fenced == [1]
+    assert first.dead
+    assert incident.trigger is Trigger.SILENCE
+    assert incident.outcome is Outcome.COMPLETED
+    assert incident.steps[Step.DETECTED] <= incident.steps[Step.FENCED] <= incident.steps[Step.DECIDED]
+    assert not incident.unfenced
+    assert group.master().broker_id == 2
+
+
+async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, group: FakeGroup) -> None:
+    notes, fencer = Notes(), KillingFencer(group, confirms=False)
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert notes.closed[0].unfenced
+    assert notes.closed[0].outcome is Outcome.COMPLETED
+    snapshot = plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.unfenced
+
+
+async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes = Notes()
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    for _ in range(3):
+        await first.drop_connections()
+        await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the closed connection to be noticed")
+        await eventually(lambda: 1 in plane.snapshot(KEY).live, what="the master to be heard again")
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    assert notes.lost == []
+    assert plane.snapshot(KEY).record.master_epoch == 1
+
+
+async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: StartPlane, group: FakeGroup) -> None:
+    notes, fencer = Notes(), KillingFencer(group)
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.silent = True
+    await first.drop_connections()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert notes.closed[0].trigger is Trigger.CONNECTION_CLOSED
+    assert fencer.fenced == [1]
+
+
+async def test_a_terminated_container_is_certainty(start_plane: StartPlane, group: FakeGroup) -> None:
+    notes, fencer, directory = Notes(), KillingFencer(group), FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory, observer=notes, fencer=fencer, pause_threshold_seconds=0.2)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()  # its sockets stay: only the container's end is known
+    directory.report_terminated(KEY, 1, address=first.address)
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert notes.closed[0].trigger is Trigger.CONTAINER_TERMINATED
+    assert fencer.fenced == []
+    assert not notes.closed[0].unfenced
+
+
+async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes = Notes()
+    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings()), observer=notes)
+    group.planes = [plane.address]
+    first = await group.broker()
+    second = await group.broker()
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2}, what="both in sync")
+    second.linked.clear()
+    first.linked.clear()
+    await first.propose_set()
+    await first.kill()
+    await eventually(lambda: notes.changed, what="the failover to end")
+    assert notes.changed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
+    record = plane.snapshot(KEY).record
+    assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (None, 2, {1})
+    again = await first.restarted()
+    await eventually(lambda: again.is_master, what="the only member of the set to be master again")
+    assert again.epoch == 3  # one epoch for the loss, one for the return, however often it was tried
+
+
+async def test_a_restarted_master_gets_a_new_epoch(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Safety rule 6: nobody writes other bytes under an epoch that a dead process wrote under."""
+    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings()))
+    group.planes = [plane.address]
+    first = await group.broker()
+    again = await first.restarted()
+    await eventually(lambda: again.is_master)
+    assert again.epoch > first.epoch
+
+
+async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Invariant I17: "not heard yet" is not "dead"."""
+    store, notes = MemoryRecordStore(), Notes()
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await plane.stop()
+    first.silent = True
+    fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
+    group.planes = [fresh.address]
+    await eventually(lambda: fresh.snapshot(KEY) and set(fresh.snapshot(KEY).live) == {2, 3}, what="the slaves first")
+    first.silent = False
+    await eventually(lambda: set(fresh.snapshot(KEY).live) == {1, 2, 3}, what="then the master")
+    await eventually(lambda: fresh.snapshot(KEY).writable)
+    assert notes.lost == []
+    assert fresh.snapshot(KEY).record.master_epoch == 1
+    assert {second.epoch, third.epoch} == {1}
+
+
+async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(start_plane: StartPlane, group: FakeGroup) -> None:
+    store, notes = MemoryRecordStore(), Notes()
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    await plane.stop()
+    await first.kill()
+    fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
+    group.planes = [fresh.address]
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert notes.closed[0].trigger is Trigger.CONNECTION_REFUSED
+    assert group.master().broker_id in (2, 3)
+
+
+async def test_our_own_pause_is_nobodys_death(start_plane: StartPlane, group: FakeGroup) -> None:
+    """F20, I20: the event loop stands still for longer than the heartbeat timeout; nobody is replaced."""
+    notes = Notes()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT),
+        observer=notes,
+        pause_threshold_seconds=0.15,
+        heartbeat_timeout_seconds=0.3,
+    )
+    group.planes = [plane.address]
+    await group.three()
+    _block_the_loop(seconds=0.8)
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: all(age < 0.1 for age in plane.snapshot(KEY).heartbeat_age_seconds.values()))
+    assert notes.lost == []
+    assert plane.snapshot(KEY).record.master_epoch == 1
+
+
+async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_established(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """A slave's ElectMaster must not replace a silent master that nobody has fenced."""
+    fencer = KillingFencer(group)
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), fencer=fencer)
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    first.freeze()
+    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the silence to be noticed")
+    answer = await second.ask(1002, brokerId=2, designateElect="false")
+    assert answer.code == 2011
+    assert fencer.fenced == [1]
+    assert (answer.ext_fields or {})["masterEpoch"] == "2"
+
+
+def _block_the_loop(*, seconds: float) -> None:
+    time.sleep(seconds)
