@@ -1,7 +1,7 @@
 """JSON as Java's fastjson writes it, read and written.
 
 Java writes maps with number keys unquoted: ``{1:"10.0.0.1:10911"}``, which no JSON parser takes. Reading tries the text as it
-is and only on failure quotes such keys, outside of string literals. Writing is standard JSON with quoted keys, which Java
+is and, when a key stops it, quotes such keys, outside of string literals. Writing is standard JSON with quoted keys, which Java
 reads as well, and leaves nulls out as Java does (controller-protocol.md §1.5).
 """
 
@@ -13,6 +13,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from rocketmq_remoting.errors import BodyError
+
+_UNQUOTED_KEY: Final = "object keys must be strings"
+"""How msgspec tells of a key that is no string; the tests read bodies with number keys, so a new wording is noticed."""
 
 T = TypeVar("T")
 
@@ -32,14 +35,13 @@ def loads_as(data: bytes, kind: type[T] | Any) -> Any:
     """The body as ``kind``; numbers in quotes are taken for numbers, as Java casts them. BodyError when it is not one."""
     try:
         return msgspec.json.decode(data, type=kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise BodyError(f"body of {len(data)} bytes: {error}") from None
-    except (ValueError, RecursionError):
-        pass
+    except (ValueError, RecursionError) as error:
+        if _UNQUOTED_KEY not in str(error):  # else it is broken JSON, not worth a second walk
+            raise BodyError(f"body of {len(data)} bytes: {error}") from None
     try:
         return msgspec.json.decode(quote_number_keys(data), type=kind, strict=False)
     except (ValueError, RecursionError) as error:
-        raise BodyError(f"body of {len(data)} bytes is not JSON of the expected form: {error}") from None
+        raise BodyError(f"body of {len(data)} bytes: {error}") from None
 
 
 def quote_number_keys(data: bytes) -> bytes:

@@ -1,0 +1,367 @@
+"""Typed headers and bodies: defaults as in Java, tolerance as in Java, and the shapes both readers of a body need."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import typing
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_remoting import bodies, headers, java_json
+from rocketmq_remoting.bodies import (
+    BrokerMemberGroup,
+    BrokerReplicasInfoBody,
+    ClusterInfoBody,
+    ElectMasterResponseBody,
+    EpochCacheBody,
+    HARuntimeInfoBody,
+    RegisterBrokerBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSetBody,
+    TopicConfig,
+    TopicConfigBody,
+    TopicRouteBody,
+    decode_broker_names,
+    decode_properties,
+    encode_properties,
+)
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.header_fields import _columns
+from rocketmq_remoting.headers import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    BrokerHeartbeatRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    ExtFieldsHeader,
+    GetMaxOffsetRequestHeader,
+    GetMetaDataResponseHeader,
+    RegisterBrokerRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    UnregisterClientRequestHeader,
+    decode_send_header,
+)
+from rocketmq_remoting.json_body import JsonBody
+
+HEADER_CLASSES = [
+    member
+    for _, member in inspect.getmembers(headers, inspect.isclass)
+    if issubclass(member, ExtFieldsHeader) and member is not ExtFieldsHeader
+]
+WIRE_NAMES = {header_class: [column.wire_name for column in _columns(header_class)] for header_class in HEADER_CLASSES}
+BODY_CLASSES = [member for _, member in inspect.getmembers(bodies, inspect.isclass) if issubclass(member, JsonBody)]
+
+
+def values_of(header_class: type[ExtFieldsHeader]) -> st.SearchStrategy[ExtFieldsHeader]:
+    """Headers with every field set to anything its type allows."""
+    hints = typing.get_type_hints(header_class, include_extras=True)
+    assert dataclasses.is_dataclass(header_class)
+    return st.builds(
+        header_class, **{field.name: _values(hints[field.name]) for field in dataclasses.fields(header_class)}
+    )
+
+
+def _values(hint: Any) -> st.SearchStrategy[Any]:
+    options = typing.get_args(hint) if type(None) in typing.get_args(hint) else (hint,)
+    return st.one_of(*(_value(option) for option in options))
+
+
+def _value(kind: Any) -> st.SearchStrategy[Any]:
+    if kind is type(None):
+        return st.none()
+    if kind is bool:
+        return st.booleans()
+    if kind is str:
+        return st.text()
+    [bits] = kind.__metadata__
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def test_one_module_gives_every_header() -> None:
+    defined = {
+        subclass
+        for subclass in ExtFieldsHeader.__subclasses__()
+        if subclass.__module__.startswith("rocketmq_remoting.")
+    }
+    by_name = {subclass.__name__ for subclass in defined}
+    assert by_name == {header_class.__name__ for header_class in HEADER_CLASSES}
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(HEADER_CLASSES).flatmap(values_of))
+def test_a_header_is_read_as_it_was_written(header: ExtFieldsHeader) -> None:
+    assert type(header).decode(header.encode()) == header
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(HEADER_CLASSES), st.none() | st.dictionaries(st.text(), st.text()), st.text())
+def test_no_ext_fields_can_make_a_header_fail(
+    header_class: type[ExtFieldsHeader], ext_fields: dict[str, str] | None, text: str
+) -> None:
+    header_class.decode(ext_fields)
+    header_class.decode(dict.fromkeys(WIRE_NAMES[header_class], text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12", 12),
+        ("-1", -1),
+        ("+7", 7),
+        ("007", 7),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("1" * 5000, None),
+        ("", None),
+        (" 1", None),
+        ("1_0", None),
+        ("1.0", None),
+        ("0x1", None),
+        ("null", None),
+    ],
+)
+def test_numbers_parse_as_java_parses_them(text: str, expected: int | None) -> None:
+    assert ElectMasterRequestHeader.decode({"brokerId": text}).broker_id == expected
+
+
+def test_an_integer_beyond_int32_keeps_the_default() -> None:
+    read = AlterSyncStateSetRequestHeader.decode({"masterEpoch": "2147483648", "masterBrokerId": "2147483648"})
+    assert (read.master_epoch, read.master_broker_id) == (None, 2**31)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("true", True), ("TRUE", True), ("yes", False), ("1", False), ("", False)]
+)
+def test_booleans_parse_as_java_parses_them(text: str, expected: bool) -> None:
+    assert ElectMasterRequestHeader.decode({"designateElect": text}).designate_elect is expected
+
+
+def test_defaults_are_those_of_the_java_classes() -> None:
+    """controller-protocol.md §2.8 and the malformed input of §14."""
+    assert ElectMasterRequestHeader.decode(None) == ElectMasterRequestHeader(
+        cluster_name="", broker_name="", broker_id=None
+    )
+    assert AlterSyncStateSetRequestHeader.decode({}).broker_name is None
+    heartbeat = BrokerHeartbeatRequestHeader.decode({"brokerId": "1"})
+    assert (heartbeat.epoch, heartbeat.max_offset, heartbeat.confirm_offset) == (-1, -1, -1)
+    assert (heartbeat.heartbeat_timeout_ms, heartbeat.election_priority) == (10_000, 2**31 - 1)
+    assert GetMaxOffsetRequestHeader.decode({}).committed
+    assert AlterSyncStateSetResponseHeader().encode() == {"newSyncStateSetEpoch": "0"}
+    assert ElectMasterResponseHeader().encode() == {}
+
+
+def test_names_on_the_wire_are_javas() -> None:
+    assert set(GetMetaDataResponseHeader(is_leader=True).encode()) == {"isLeader"}
+    assert BrokerHeartbeatRequestHeader(heartbeat_timeout_ms=5).encode()["heartbeatTimeoutMills"] == "5"
+    assert UnregisterClientRequestHeader(client_id="c").encode() == {"clientID": "c"}
+    written = RegisterBrokerRequestHeader(heartbeat_timeout_ms=1, ha_server_addr="h", body_crc32=2).encode()
+    assert written == {"heartbeatTimeoutMillis": "1", "haServerAddr": "h", "compressed": "false", "bodyCrc32": "2"}
+
+
+def test_a_send_is_read_under_full_and_one_letter_names() -> None:
+    full = SendMessageRequestHeader(topic="T", queue_id=1, properties="k\x01v\x02", batch=False)
+    short = SendMessageRequestHeaderV2(topic="T", queue_id=1, properties="k\x01v\x02", batch=False)
+    assert short.encode() == {"b": "T", "e": "1", "i": "k\x01v\x02", "m": "false"}
+    assert decode_send_header(request(RequestCode.SEND_MESSAGE, ext_fields=full.encode())) == full
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        assert decode_send_header(request(code, ext_fields=short.encode())) == short
+    assert [field.name for field in dataclasses.fields(full)] == [field.name for field in dataclasses.fields(short)]
+
+
+def test_an_elect_answer_satisfies_both_readers() -> None:
+    """The broker reads brokerMemberGroup and the set, mqadmin a bare member group (controller-protocol.md §2.2)."""
+    body = ElectMasterResponseBody(BrokerMemberGroup("cl", "bn", {1: "1.1.1.9:1", 2: "1.1.1.2:1"}), frozenset({2}))
+    addresses = {"1": "1.1.1.9:1", "2": "1.1.1.2:1"}
+    assert json.loads(body.encode()) == {
+        "brokerMemberGroup": {"brokerAddrs": addresses, "brokerName": "bn", "cluster": "cl"},
+        "syncStateSet": [2],
+        "brokerAddrs": addresses,
+        "brokerName": "bn",
+        "cluster": "cl",
+    }
+    assert ElectMasterResponseBody.decode(body.encode()) == body
+
+
+def test_an_elect_answer_without_a_new_master_is_the_set_alone() -> None:
+    assert ElectMasterResponseBody(sync_state_set=frozenset({2, 1})).encode() == b'{"syncStateSet":[1,2]}'
+
+
+def test_replicas_info_leaves_out_the_master_that_is_not_and_never_the_lists() -> None:
+    body = BrokerReplicasInfoBody(
+        {"bn": ReplicasInfo(not_in_sync_replicas=(ReplicaIdentity("bn", 1, "a:1", alive=True),))}
+    )
+    assert json.loads(body.encode()) == {
+        "replicasInfoTable": {
+            "bn": {
+                "inSyncReplicas": [],
+                "masterEpoch": 0,
+                "notInSyncReplicas": [{"alive": True, "brokerAddress": "a:1", "brokerId": 1, "brokerName": "bn"}],
+                "syncStateSetEpoch": 0,
+            }
+        }
+    }
+
+
+def test_numbers_in_quotes_are_numbers() -> None:
+    read = SyncStateSetBody.decode(b'{"syncStateSet":["1",2],"syncStateSetEpoch":"3","more":{}}')
+    assert read == SyncStateSetBody(frozenset({1, 2}), 3)
+
+
+def test_epoch_cache_of_a_java_broker_is_read() -> None:
+    """The sample of controller-protocol.md §8."""
+    sample = (
+        b'{"brokerId":0,"brokerName":"..","clusterName":"..",'
+        b'"epochList":[{"endOffset":9223372036854775807,"epoch":1,"startOffset":0}],"maxOffset":123}'
+    )
+    body = EpochCacheBody.decode(sample)
+    assert body.epoch_list[0].end_offset == bodies.OPEN_END_OFFSET
+    assert body.encode() == sample
+
+
+def test_cluster_info_and_routes_with_number_keys_are_read() -> None:
+    cluster = ClusterInfoBody.decode(
+        b'{"brokerAddrTable":{"bn":{"brokerAddrs":{0:"10.0.0.1:10911",2:"{3:x,4:"},"brokerName":"bn","cluster":"cl"}},'
+        b'"clusterAddrTable":{"cl":["bn"]}}'
+    )
+    assert cluster.broker_addr_table["bn"].broker_addrs == {0: "10.0.0.1:10911", 2: "{3:x,4:"}
+    assert cluster.cluster_addr_table == {"cl": frozenset({"bn"})}
+    route = TopicRouteBody.decode(
+        b'{"brokerDatas":[{"brokerAddrs":{0:"a:1", -1 :"b:1"},"brokerName":"bn","cluster":"cl","enableActingMaster":false}],'
+        b'"filterServerTable":{},"queueDatas":[{"brokerName":"bn","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+    )
+    assert route.broker_datas[0].broker_addrs == {0: "a:1", -1: "b:1"}
+    assert route.queue_datas[0].perm == 6
+
+
+def test_a_registration_says_what_the_name_server_needs() -> None:
+    topics = TopicConfigBody(topic_config_table={"T": TopicConfig("T", 4, 4)})
+    written = json.loads(RegisterBrokerBody(topic_config_serialize_wrapper=topics).encode())
+    assert written["filterServerList"] == []
+    assert written["topicConfigSerializeWrapper"]["dataVersion"] == {"counter": 0, "stateVersion": 0, "timestamp": 0}
+    assert written["topicConfigSerializeWrapper"]["topicConfigTable"]["T"] == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "T",
+        "topicSysFlag": 0,
+        "writeQueueNums": 4,
+    }
+
+
+def test_ha_status_without_a_client_part_is_read() -> None:
+    status = HARuntimeInfoBody.decode(b'{"master":true,"haConnectionInfo":[{"addr":"1.1.1.1:5","inSync":true}]}')
+    assert status.ha_connection_info[0].in_sync
+    assert status.ha_client_runtime_info.master_addr is None
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [(None, ()), (b"null", ()), (b"[]", ()), (b'["a","b"]', ("a", "b"))],
+)
+def test_broker_names(body: bytes | None, expected: tuple[str, ...]) -> None:
+    assert decode_broker_names(body) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        b"{}",
+        b"[]",
+        b"null",
+        b"1",
+        b"x",
+        b'{"syncStateSet":[1],',
+        b'{"syncStateSet":null,"syncStateSetEpoch":1}',
+        b'{"syncStateSet":[1.5]}',
+        b'{"syncStateSet":["a"]}',
+        b'{"syncStateSet":{}}',
+        b"\xff",
+        b"[" * 1_000_000,
+        b'{"a":' * 1_000_000,
+        b'"' + b'\\"' * 1_000_000,
+        b"{1:" * 300_000,
+    ],
+    ids=lambda body: repr(body)[:20],
+)
+def test_a_bad_body_is_a_body_error(body: bytes | None) -> None:
+    with pytest.raises(BodyError):
+        SyncStateSetBody.decode(body)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(BODY_CLASSES), st.binary(max_size=60) | ANY_JSON.map(java_json.dumps))
+def test_any_body_is_read_or_a_body_error(body_class: type[JsonBody], data: bytes) -> None:
+    try:
+        read = body_class.decode(data)
+    except BodyError:
+        return
+    assert body_class.decode(read.encode()) == read
+
+
+MAPS_OF_LONG = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.integers(-(10**9), 10**9), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(MAPS_OF_LONG)
+def test_number_keys_may_be_quoted_or_not(value: Any) -> None:
+    written = java_json.dumps(value)
+    assert java_json.loads(java_json.quote_number_keys(_as_java(value).encode())) == json.loads(written)
+    assert java_json.loads(written) == json.loads(written)
+
+
+def _as_java(value: Any) -> str:
+    """JSON with number keys unquoted, as fastjson writes maps of Long."""
+    if isinstance(value, dict):
+        members = (
+            f"{key if isinstance(key, int) else json.dumps(key)}:{_as_java(member)}" for key, member in value.items()
+        )
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_as_java, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"))))
+def test_properties_are_read_as_they_were_written(properties: dict[str, str]) -> None:
+    assert decode_properties(encode_properties(properties)) == properties
+
+
+def test_properties_of_every_syntax_are_read() -> None:
+    text = b"# comment\n! another\n\n a = 1\r\nb:2\nc 3\nd\ne = x\\\n   y\nf=\\u0041\\t\\:\ng=a=b\n k\\ e\\=y = v"
+    expected = {"a": "1", "b": "2", "c": "3", "d": "", "e": "xy", "f": "A\t:", "g": "a=b", "k e=y": "v"}
+    assert decode_properties(text) == expected
+
+
+def test_properties_are_written_as_java_writes_them() -> None:
+    written = encode_properties({"minInSyncReplicas": "99", "brokerIP1": "10.0.0.1", "storePathRootDir": "/store"})
+    assert written == b"brokerIP1=10.0.0.1\nminInSyncReplicas=99\nstorePathRootDir=/store\n"
+
+
+@given(st.binary(max_size=100))
+def test_any_properties_are_read_or_a_body_error(data: bytes) -> None:
+    try:
+        decode_properties(data)
+    except BodyError:
+        return
