@@ -11,7 +11,7 @@ from itertools import combinations
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer, GetReplicaInfoAnswer, RegisterBrokerAnswer
-from controller_core.events import MasterElected, SyncStateSetAltered, apply_events
+from controller_core.events import BrokersCleaned, MasterElected, MasterLost, SyncStateSetAltered, apply_events
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -50,7 +50,7 @@ class Scope:
     largest_epoch: int = 1_000_000
     addresses: tuple[str, ...] = ("a:1", "b:1", "c:1")
     codes: tuple[str, ...] = ("a:1;1", "b:1;2", "c:1;3", "a:1;4")
-    told: tuple[tuple[int, int], ...] = ((-1, -1), (0, 0), (1, 5), (1, 9))
+    told: tuple[tuple[int, int], ...] = ((-1, -1), (0, 0), (1, 9), (2, 5))
     identity_requests: bool = True
 
 
@@ -268,6 +268,11 @@ def check_decision(
             _check_grant(before, event, heard, settings, request)
         if isinstance(event, SyncStateSetAltered):
             _check_alteration(before, event, heard, settings)
+        if isinstance(event, MasterLost):
+            assert before is not None
+            assert before.master_broker_id is not None, "one epoch per lost master (rule 6)"
+        if isinstance(event, BrokersCleaned):
+            _check_clean(event, heard, request)
     _check_answer(before, after, decision)
 
 
@@ -275,6 +280,9 @@ def _check_record(record: BrokerGroupRecord) -> None:
     claimed = {replica.broker_id for replica in record.replicas.values() if replica.claimed}
     assert record.master_broker_id is None or record.master_broker_id in record.sync_state_set
     assert record.sync_state_set <= claimed
+    assert all(record.replicas[broker_id].registered for broker_id in record.sync_state_set), (
+        "who holds data stays known"
+    )
     assert record.master_broker_id is not None or not record.master_process_lost
     assert all(1 <= broker_id < record.next_broker_id for broker_id in record.replicas), "next is above all ids (I13)"
     addresses = [replica.address for replica in record.replicas.values() if replica.address]
@@ -319,6 +327,23 @@ def _check_grant(
         assert winner in heard
         assert event.unclean == (winner not in before.sync_state_set), "clean means from the set (I3)"
         assert settings.unclean_election_allowed or not event.unclean
+        if not request.designate_elect:
+            electable = heard.keys() - settings.never_elect - request.passed_over
+            pool = set(before.replicas) if event.unclean else before.sync_state_set
+            _check_best(before, winner, electable & pool, heard)
+
+
+def _check_best(before: BrokerGroupRecord, winner: int, electable: set[int], heard: Mapping[int, LiveReplica]) -> None:
+    for broker_id in electable:
+        if before.address_of(broker_id):
+            best, other = heard[winner], heard[broker_id]
+            assert (best.epoch, best.max_offset) >= (other.epoch, other.max_offset), "the best data wins"
+
+
+def _check_clean(event: BrokersCleaned, heard: Mapping[int, LiveReplica], request: Request) -> None:
+    assert isinstance(request, CleanBrokerData)
+    if request.broker_controller_ids_to_clean and not request.is_clean_living_broker:
+        assert not event.broker_ids & heard.keys(), "the living are not cleaned by name"
 
 
 def _check_first_grant(
