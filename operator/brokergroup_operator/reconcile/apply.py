@@ -67,7 +67,8 @@ class PlanApplier:
             except ApiError as error:
                 log.warning("reconcile.refused", group=str(key), action=type(action).__name__, error=str(error))
                 refused = refused or error
-                if isinstance(action, plans.SetFinalizers):
+                if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
+                    # Nothing may be created for a group that we do not hold, nor written to one we have let go.
                     raise
                 continue
             done += 1

@@ -1,0 +1,272 @@
+"""The whole reconcile plane, with kopf and the official client, against the embedded API (and by hand a kube-apiserver)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
+    LEASES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+)
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.plane import ReconcilePlane
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
+from brokergroup_operator.records.store import GroupKey
+from tests.reconcile.world import World, applier_for, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+KEY = GroupKey("default", "orders")
+
+
+@pytest.fixture
+async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[World]:
+    applier = applier_for(sandbox)
+    yield World(sandbox, api, applier, KEY)
+    applier.close()
+
+
+@pytest.fixture
+async def start_plane(world: World) -> AsyncIterator[Callable[..., Any]]:
+    planes: list[ReconcilePlane] = []
+
+    async def start(**settings: Any) -> ReconcilePlane:
+        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": KEY.namespace} | settings
+        access = ClusterAccess(url=world.server.url)
+        plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values))
+        planes.append(plane)
+        await plane.start()
+        return plane
+
+    yield start
+    for plane in planes:
+        await plane.stop()
+
+
+async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
+    listed = await world.api.list(resource, namespace=KEY.namespace)
+    return {item["metadata"]["name"]: item for item in listed.items}
+
+
+async def all_ready(world: World) -> bool:
+    await world.run_kubelet()
+    group = await world.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+    return any(
+        item["type"] == "Ready" and item["status"] == "True" for item in group.get("status", {}).get("conditions", [])
+    )
+
+
+async def make_ready(world: World) -> None:
+    await world.create_group()
+
+    async def three_pods() -> bool:
+        return len(await named(world, PODS)) == 3
+
+    await until("three pods", three_pods)
+    await world.view.elect(KEY, 1)
+    await until("Ready", lambda: all_ready(world))
+
+
+async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
+    world: World, start_plane: Callable[..., Any]
+) -> None:
+    await start_plane()
+    await make_ready(world)
+
+    pods, claims = await named(world, PODS), await named(world, PERSISTENT_VOLUME_CLAIMS)
+    assert sorted(pods) == sorted(claims) == ["orders-1", "orders-2", "orders-3"]
+    group = await world.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+    assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
+    assert group["status"]["master"]["pod"] == "orders-1"
+    reasons = {event["reason"] for event in (await named(world, EVENTS)).values()}
+    assert {"BrokerIdAssigned", "PodCreating"} <= reasons
+
+    await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
+    await world.stop_pod("orders-2")
+
+    async def comes_back() -> Any:
+        pod = (await named(world, PODS)).get("orders-2")
+        return pod if pod and pod["metadata"]["uid"] != pods["orders-2"]["metadata"]["uid"] else None
+
+    again = await until("orders-2 again", comes_back)
+    assert again["metadata"]["labels"][names.LABEL_BROKER_ID] == "2"
+    assert (await named(world, PERSISTENT_VOLUME_CLAIMS))["orders-2"]["metadata"]["uid"] == (
+        claims["orders-2"]["metadata"]["uid"]
+    )
+    state = await world.api.get(BROKER_GROUP_STATES, KEY.name, namespace=KEY.namespace)
+    assert state["record"]["nextBrokerId"] == 4
+    await until("Ready again", lambda: all_ready(world))
+
+
+async def test_roles_move_with_the_record_and_the_master_service_selects_by_them(
+    world: World, start_plane: Callable[..., Any]
+) -> None:
+    await start_plane()
+    await make_ready(world)
+    await world.view.elect(KEY, 3)
+
+    async def roles() -> bool:
+        pods = await named(world, PODS)
+        return {name: pod["metadata"]["labels"].get(names.LABEL_ROLE) for name, pod in pods.items()} == {
+            "orders-1": "slave",
+            "orders-2": "slave",
+            "orders-3": "master",
+        }
+
+    await until("roles", roles)
+    service = (await named(world, SERVICES))["orders-master"]
+    assert service["spec"]["selector"] == {names.LABEL_BROKER_GROUP: "orders", names.LABEL_ROLE: "master"}
+
+
+async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World, start_plane: Callable[..., Any]) -> None:
+    await start_plane()
+    await make_ready(world)
+    fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}
+    before = await world.api.patch(PODS, "orders-1", fence, namespace=KEY.namespace)
+    await world.api.delete(PODS, "orders-1", namespace=KEY.namespace, grace_period_seconds=0)
+
+    fenced = await world.api.get(PODS, "orders-1", namespace=KEY.namespace)
+    assert fenced["metadata"]["finalizers"] == [names.FINALIZER_FENCE], "its container still runs"
+    await world.stop_pod("orders-1")
+
+    async def replaced() -> bool:
+        pod = (await named(world, PODS)).get("orders-1")
+        return pod is not None and pod["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await until("a new orders-1", replaced)
+
+
+async def test_deletion_leaves_data_and_record_by_default(world: World, start_plane: Callable[..., Any]) -> None:
+    await start_plane()
+    await make_ready(world)
+    await world.api.delete(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        try:
+            await world.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+        except NotFoundError:
+            return True
+        return False
+
+    await until("the group is gone", gone)
+    assert sorted(await world.everything()) == [
+        "BrokerGroupState orders",
+        "PersistentVolumeClaim orders-1",
+        "PersistentVolumeClaim orders-2",
+        "PersistentVolumeClaim orders-3",
+    ]
+
+
+async def test_a_group_made_again_finds_its_ids_and_disks(world: World, start_plane: Callable[..., Any]) -> None:
+    await start_plane()
+    await make_ready(world)
+    claims = await named(world, PERSISTENT_VOLUME_CLAIMS)
+    await world.api.delete(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        return KEY.name not in await named(world, BROKER_GROUPS)
+
+    await until("the group is gone", gone)
+    await world.create_group()
+    await until("Ready", lambda: all_ready(world))
+
+    state = await world.api.get(BROKER_GROUP_STATES, KEY.name, namespace=KEY.namespace)
+    assert (state["record"]["nextBrokerId"], state["record"]["masterEpoch"]) == (4, 1)
+    uids = {name: claim["metadata"]["uid"] for name, claim in (await named(world, PERSISTENT_VOLUME_CLAIMS)).items()}
+    assert uids == {name: claim["metadata"]["uid"] for name, claim in claims.items()}
+
+
+async def test_nothing_is_written_about_a_group_at_rest(world: World, start_plane: Callable[..., Any]) -> None:
+    """Resyncs come and go; a group that is as it should be is left alone."""
+    await start_plane(resync_seconds=0.05)
+    await make_ready(world)
+    reads: list[str] = []
+    writes: list[str] = []
+
+    def count(request: Any) -> None:
+        (reads if request.method == "GET" else writes).append(f"{request.method} {request.path}")
+
+    await asyncio.sleep(0.3)
+    world.server.before_request = count
+
+    async def several_passes() -> bool:
+        return sum(path.endswith("/persistentvolumeclaims") for path in reads) >= 5
+
+    await until("five passes", several_passes)
+    assert writes == []
+
+
+async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_plane: Callable[..., Any]) -> None:
+    """Kopf cancels what was born after it; the controller plane's tasks are born at any time (python-stack.md §1)."""
+    plane = await start_plane()
+    await make_ready(world)
+
+    async def serve() -> None:
+        await asyncio.Event().wait()
+
+    foreign = asyncio.create_task(serve(), name="a connection of the controller plane")
+    await plane.stop()
+
+    assert not foreign.done()
+    foreign.cancel()
+    await asyncio.gather(foreign, return_exceptions=True)
+    leftovers = [task.get_name() for task in asyncio.all_tasks() if "kopf" in str(task.get_coro())]
+    assert leftovers == []
+
+
+async def test_a_plane_started_before_the_kinds_waits_for_them(world: World, start_plane: Callable[..., Any]) -> None:
+    definitions = (await world.api.list(CUSTOM_RESOURCE_DEFINITIONS)).items
+    for item in definitions:
+        await world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, item["metadata"]["name"])
+    await start_plane()
+    await asyncio.sleep(0.2)
+    for item in definitions:
+        fresh = {"metadata": {"name": item["metadata"]["name"]}, "spec": item["spec"]}
+        await world.api.create(CUSTOM_RESOURCE_DEFINITIONS, fresh)
+    await make_ready(world)
+
+
+async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(
+    world: World, start_plane: Callable[..., Any]
+) -> None:
+    def election(identity: str) -> LeaderElectionSettings:
+        return LeaderElectionSettings(
+            namespace=KEY.namespace,
+            identity=identity,
+            lease_duration_seconds=30,
+            renew_deadline_seconds=20,
+            retry_period_seconds=1,
+        )
+
+    first = await start_plane(leader_election=election("first"))
+
+    async def leads(plane: ReconcilePlane) -> bool:
+        return plane.is_leading
+
+    await until("the first leads", lambda: leads(first))
+    second = await start_plane(leader_election=election("second"))
+    await make_ready(world)
+    assert not second.is_leading
+
+    await first.stop()
+    # Far sooner than the 30 s of the Lease: it was given back.
+    await until("the second leads", lambda: leads(second))
+    assert (await named(world, LEASES))["brokergroup-operator"]["spec"]["holderIdentity"] == "second"
