@@ -119,8 +119,9 @@ class HaClient:
     """Keeps one link to the current master while this replica is a slave."""
 
     def __init__(self, broker: Broker, *, on_data_applied: Callable[[], None]) -> None:
-        """Follow nobody yet."""
+        """Follow nobody yet; ``on_master_lost`` is called while the master cannot be found."""
         self._broker = broker
+        self.on_master_lost: Callable[[], None] = lambda: None
         self._on_data_applied = on_data_applied
         configuration = broker.configuration
         self._client = RemotingClient(local_host=configuration.broker_ip, connect_timeout_seconds=_DIAL_TIMEOUT_SECONDS)
@@ -131,6 +132,11 @@ class HaClient:
         self._task: asyncio.Task[None] | None = None
         self.connection: MasterConnection | None = None
         self.connected_address = ""
+
+    @property
+    def linked(self) -> bool:
+        """A connection to a master stands."""
+        return self.connection is not None and not self.connection.lost.is_set()
 
     def follow(self, master: MasterSeen) -> None:
         """Leave whom we followed, follow this one."""
@@ -187,6 +193,8 @@ class HaClient:
             elif self.connection is not None and self.connection.diverged:
                 retry_seconds = _DIVERGED_RETRY_SECONDS
             self.connection, self.connected_address = None, ""
+            if retry_seconds >= _LAST_RETRY_SECONDS:
+                self.on_master_lost()
             await self._pause(retry_seconds)
             retry_seconds = min(retry_seconds * 2, _LAST_RETRY_SECONDS)
 

@@ -140,6 +140,7 @@ class ReplicaProcess:
         broker.on_confirmed = self.pulls.confirmed
         broker.on_proposal_possible = self.manager.report_if_needed
         broker.on_distrust = self._distrusted
+        self.ha_client.on_master_lost = self.manager.poll_soon
         broker.on_flush_wanted = self.saving.flush_soon
 
     def _distrusted(self) -> None:

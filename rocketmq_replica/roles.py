@@ -39,7 +39,10 @@ class Roles:
     def apply(self, info: GroupInfo) -> bool:
         """Take the role this names, if its epoch is higher than what we know; True if anything changed."""
         broker = self._broker
-        if info.master_broker_id is None or not info.master_address or info.master_epoch <= broker.master.master_epoch:
+        if info.master_broker_id is None or not info.master_address:
+            return False
+        if info.master_epoch <= broker.master.master_epoch:
+            self._follow_to_another_address(info)
             return False
         if info.master_epoch < broker.store.epochs.last_epoch:
             logger.error(
@@ -68,6 +71,16 @@ class Roles:
         )
         self._on_changed()
         return True
+
+    def _follow_to_another_address(self, info: GroupInfo) -> None:
+        """The same master under the same epoch came back elsewhere: a pod that restarted. A live link is never given up for it."""
+        broker = self._broker
+        moved = MasterSeen(info.master_epoch, info.master_broker_id or 0, info.master_address)
+        same_reign = (moved.master_epoch, moved.broker_id) == (broker.master.master_epoch, broker.master.broker_id)
+        if broker.role is Role.SLAVE and same_reign and moved != broker.master and not self._ha_client.linked:
+            logger.info("master %d moved from %s to %s", moved.broker_id, broker.master.address, moved.address)
+            broker.master = moved
+            self._ha_client.follow(moved)
 
     def fence(self, why: str) -> None:
         """Take no messages until a controller names the role again."""

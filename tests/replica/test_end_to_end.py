@@ -58,7 +58,7 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     assert not any(task.done() for task in lonely)
     old_end = one.process.store.max_offset
 
-    controller.refused.clear()
+    controller.refused = {RequestCode.CONTROLLER_GET_REPLICA_INFO: ResponseCode.SYSTEM_ERROR}
     controller.decide(two.broker_id)
     assert (await controller.notify(two.broker_id)).code == ResponseCode.SUCCESS
     assert two.role == "MASTER"
@@ -66,6 +66,7 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     await eventually(lambda: controller.members == {two.broker_id, three.broker_id})
     acknowledged += await send_many(client, two.address, 100, 50)
 
+    controller.refused.clear()
     answer = await controller.notify(one.broker_id)
     assert answer.code == ResponseCode.SUCCESS
     assert one.role == "SLAVE"
