@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey, RecordStore
 
 STOP_GRACE_SECONDS = 1.0
+_WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - refused as an address to tell brokers
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +64,8 @@ class ControllerPlane:
     ) -> None:
         self._settings = settings or PlaneSettings()
         self._directory = directory
+        self._store = store
+        self._unsubscribe: Callable[[], None] | None = None
         self._observer = observer or Observer()
         self._callbacks: list[Callable[[GroupKey], None]] = []
         self._loads: dict[GroupKey, asyncio.Task[None]] = {}
@@ -116,7 +119,13 @@ class ControllerPlane:
 
     async def start(self) -> None:
         """Learn the groups, read their records, listen. OSError when the address cannot be bound."""
+        if not self._settings.advertise_address and self._settings.listen_host in _WILDCARDS:
+            raise ValueError(
+                f"advertise_address is empty and listen_host is {self._settings.listen_host!r}: expected the host:port "
+                "by which brokers reach this controller, since they are told it as the leader's address (1005)"
+            )
         self._stopping = False
+        self._unsubscribe = self._store.subscribe(self.record_moved)
         self._directory.subscribe_gone(self._member_gone)
         await self._directory.start()
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
@@ -127,6 +136,9 @@ class ControllerPlane:
     async def stop(self) -> None:
         """Stop electing first, then listening: the connections that close now are closed by us and mean nothing."""
         self._stopping = True
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
         tasks = [task for task in (self._ticker, *self._loads.values()) if task is not None]
         tasks += [group.master_change for group in self._groups if group.master_change is not None]
         for task in tasks:
@@ -191,7 +203,7 @@ class ControllerPlane:
         return self._snapshot(group)
 
     def record_moved(self, key: GroupKey, version: str | None) -> None:
-        """A watch says that the record of this group has this version now; another one than ours is read again."""
+        """The store says that the record of this group has this version now; another one than ours is read again."""
         group = self._groups.get(key)
         if group is not None:
             group.distrust_copy(version)

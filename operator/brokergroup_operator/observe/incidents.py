@@ -22,9 +22,11 @@ import asyncio
 import datetime as dt
 import json
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
+
+from brokergroup_operator.observe.observer import Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,14 +37,6 @@ SCHEMA_VERSION = 1
 QUEUE_LIMIT = 1000
 
 log = structlog.get_logger(__name__)
-
-
-class IncidentSink(Protocol):
-    """Takes finished timelines. Must return at once."""
-
-    def record(self, timeline: FailoverTimeline) -> None:
-        """Take one finished incident."""
-        ...
 
 
 def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
@@ -71,8 +65,8 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-class IncidentLog:
-    """Appends incidents to a file, in a thread of its own turn, so that a slow disk never delays a failover."""
+class IncidentLog(Observer):
+    """Appends closed incidents to a file, in a thread of its own turn, so that a slow disk never delays a failover."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,11 +74,11 @@ class IncidentLog:
         self._writer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to write what is recorded."""
+        """Begin to write what is taken."""
         self._writer = asyncio.create_task(self._write_all(), name="rmq:incident-log")
 
-    def record(self, timeline: FailoverTimeline) -> None:
-        """Take one finished incident; a queue that is full drops it with an error in the log."""
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        """Take one closed incident; a queue that is full drops it with an error in the log."""
         line = json.dumps(incident_to_json(timeline), separators=(",", ":")).encode() + b"\n"
         try:
             self._queue.put_nowait(line)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from brokergroup_operator.records.store import RecordMoved
     from controller_core.model import BrokerGroupRecord
 
 _Result = TypeVar("_Result")
@@ -67,6 +68,10 @@ class FileRecordStore:
         return await self._in_turn(
             key, lambda: _replace_record_file(self._path(key), record, expected), deadline_seconds
         )
+
+    def subscribe(self, callback: RecordMoved) -> Callable[[], None]:  # noqa: ARG002 - nobody else may write here
+        """Nothing to tell: the folder belongs to this process, which knows what it wrote."""
+        return lambda: None
 
     async def close(self) -> None:
         """Wait for the disk work under way, then give the folder back."""

@@ -29,6 +29,7 @@ from brokergroup_operator.kube.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
+from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
 from brokergroup_operator.records.serialize import KNOWN_MEMBERS, record_from_json, record_to_json
 from brokergroup_operator.records.store import (
@@ -44,7 +45,8 @@ from brokergroup_operator.records.store import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
+    from brokergroup_operator.records.store import RecordMoved
     from controller_core.model import BrokerGroupRecord
 
 WRITE_ANNOTATION = "brokergroup.dev/last-write"
@@ -55,10 +57,13 @@ PAUSE_BETWEEN_TRIES_SECONDS = 0.02
 
 
 class KubernetesRecordStore:
-    """Records as BrokerGroupState objects. The API client belongs to the caller."""
+    """Records as BrokerGroupState objects, in one namespace or (None) all. The API client belongs to the caller."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: KubernetesApi, *, namespace: str | None = None) -> None:
         self._api = api
+        self._reflector = Reflector(api, BROKER_GROUP_STATES, namespace=namespace, on_change=self._on_change)
+        self._callbacks: list[RecordMoved] = []
+        self._watch: asyncio.Task[None] | None = None
 
     async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
         """Return the newest record, asking again while the API is away and time is left."""
@@ -89,8 +94,33 @@ class KubernetesRecordStore:
             return await self._until_known(key, expected, write_id, deadline, lambda limit: self._create(obj, limit))
         return await self._until_known(key, expected, write_id, deadline, lambda limit: self._replace(obj, limit))
 
+    def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
+        """Be told what the watch sees; it runs while anybody listens."""
+        self._callbacks.append(callback)
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._reflector.run(), name="rmq:records")
+        return lambda: self._unsubscribe(callback)
+
     async def close(self) -> None:
-        """Nothing of our own to close."""
+        """End the watch."""
+        self._callbacks.clear()
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    def _unsubscribe(self, callback: RecordMoved) -> None:
+        if callback in self._callbacks:
+            self._callbacks.remove(callback)
+        if not self._callbacks and self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _on_change(self, event: WatchEvent) -> None:
+        metadata = event.object["metadata"]
+        version = None if event.type == "DELETED" else str(metadata["resourceVersion"])
+        for callback in list(self._callbacks):
+            callback(GroupKey(metadata["namespace"], metadata["name"]), version)
 
     async def _until_known(
         self,

@@ -17,6 +17,9 @@ from brokergroup_operator.records.store import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.records.store import RecordMoved
     from controller_core.model import BrokerGroupRecord
 
 
@@ -27,6 +30,7 @@ class MemoryRecordStore:
         self._records: dict[GroupKey, StoredRecord] = {}
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
+        self._callbacks: list[RecordMoved] = []
 
     async def read(
         self,
@@ -57,11 +61,22 @@ class MemoryRecordStore:
             )
         if record is None:
             self._records.pop(key, None)
+            self._tell(key, None)
             return None
         uid = current.uid if current is not None else f"memory-{next(self._uids)}"
         stored = StoredRecord(record=record, version=str(next(self._versions)), uid=uid)
         self._records[key] = stored
+        self._tell(key, stored.version)
         return stored
+
+    def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
+        """Be told of every commit."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def _tell(self, key: GroupKey, version: str | None) -> None:
+        for callback in list(self._callbacks):
+            callback(key, version)
 
     async def close(self) -> None:
         """Keep everything: several planes may share this store."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from controller_core.model import BrokerGroupRecord
 
 DEFAULT_DEADLINE_SECONDS = 2.0
@@ -67,6 +69,14 @@ class StoredRecord:
     backing: object = field(default=None, compare=False, repr=False)
 
 
+class RecordMoved(Protocol):
+    """Hears that a group's record has this version now; None when it was deleted."""
+
+    def __call__(self, key: GroupKey, version: str | None) -> None:
+        """Must return at once."""
+        ...
+
+
 class RecordStore(Protocol):
     """The controller plane's only durable memory."""
 
@@ -82,6 +92,10 @@ class RecordStore(Protocol):
         deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
     ) -> StoredRecord | None:
         """Make ``record`` durable in place of ``expected``; ``record=None`` deletes it. Returns what is stored now."""
+        ...
+
+    def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
+        """Be told of records that were written, by whomever; the call returned ends it. A hint: it may be late or missing."""
         ...
 
     async def close(self) -> None:

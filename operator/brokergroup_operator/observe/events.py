@@ -1,0 +1,179 @@
+"""Kubernetes Events of a broker group: what a person sees in ``kubectl describe brokergroup``.
+
+The observer turns what the plane tells into short sentences and queues them; a task posts them, one after the other. A queue that
+is full or an API that is away loses Events, never time: they are for people, the incident log and the metrics are the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import ApiError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+QUEUE_LIMIT = 500
+REPORTER = "brokergroup-operator"
+POST_DEADLINE_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """One Event about one group."""
+
+    key: GroupKey
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class EventSink(Protocol):
+    """Takes Events; must return at once."""
+
+    def post(self, event: GroupEvent) -> None:
+        """Take one Event."""
+        ...
+
+
+class EventObserver(Observer):
+    """Says in words what the plane tells."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+
+    def record_changed(
+        self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
+    ) -> None:
+        """A new master, or a SyncStateSet that grew or shrank."""
+        previous = before.sync_state_set if before is not None else frozenset()
+        if before is None or after.master_epoch != before.master_epoch:
+            if after.master_broker_id is not None and after.master_epoch > 0:
+                self._post(
+                    key, "MasterElected", f"broker {after.master_broker_id} at epoch {after.master_epoch}: {why}"
+                )
+            return
+        joined, left = after.sync_state_set - previous, previous - after.sync_state_set
+        if joined:
+            self._post(key, "SyncStateSetExpanded", f"{_ids(joined)} joined: {_ids(after.sync_state_set)}")
+        if left:
+            self._post(key, "SyncStateSetShrunk", f"{_ids(left)} left: {_ids(after.sync_state_set)}", warning=True)
+
+    def master_lost(self, timeline: FailoverTimeline) -> None:
+        """A failover or switchover begins."""
+        if timeline.kind is Kind.SWITCHOVER:
+            self._post(timeline.group, "SwitchoverStarted", f"away from broker {timeline.from_broker_id}")
+            return
+        evidence = "; ".join(timeline.evidence)
+        self._post(timeline.group, "MasterLost", f"broker {timeline.from_broker_id}: {evidence}", warning=True)
+        self._post(
+            timeline.group, "FailoverStarted", f"from broker {timeline.from_broker_id} ({timeline.trigger.value})"
+        )
+
+    def master_changed(self, timeline: FailoverTimeline) -> None:
+        """It has ended."""
+        key, name = timeline.group, timeline.kind.value.capitalize()
+        if timeline.unfenced:
+            message = f"the death of broker {timeline.from_broker_id} was not confirmed before the election"
+            self._post(key, "Unfenced", message, warning=True)
+        if timeline.outcome is Outcome.NO_ELIGIBLE_REPLICA:
+            self._post(key, "NoEligibleReplica", f"nobody can replace broker {timeline.from_broker_id}", warning=True)
+        elif timeline.outcome is Outcome.CANCELLED:
+            self._post(key, f"{name}Cancelled", "; ".join(timeline.evidence) or "nothing was changed")
+        else:
+            duration_seconds = timeline.duration_seconds
+            took = f"{round(duration_seconds * 1000)} ms" if duration_seconds is not None else "not confirmed yet"
+            message = f"from broker {timeline.from_broker_id} to {timeline.to_broker_id}, epoch {timeline.epoch_after}, {took}"
+            self._post(key, f"{name}Completed", message)
+
+    def _post(self, key: GroupKey, reason: str, message: str, *, warning: bool = False) -> None:
+        self._sink.post(GroupEvent(key, reason, message, warning))
+
+
+class KubernetesEventSink:
+    """Posts Events to the API, in order, from a bounded queue."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self._queue: asyncio.Queue[GroupEvent | None] = asyncio.Queue(QUEUE_LIMIT)
+        self._poster: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to post."""
+        self._poster = asyncio.create_task(self._post_all(), name="rmq:events")
+
+    def post(self, event: GroupEvent) -> None:
+        """Queue an Event; a full queue drops it."""
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            log.warning("Event dropped", group=str(event.key), reason=event.reason, message=event.message)
+
+    async def stop(self) -> None:
+        """Post what is left, within the deadline of one post, then end."""
+        if self._poster is None:
+            return
+        try:
+            async with asyncio.timeout(POST_DEADLINE_SECONDS):
+                await self._queue.put(None)
+                await asyncio.shield(self._poster)
+        except TimeoutError:
+            self._poster.cancel()
+            await asyncio.gather(self._poster, return_exceptions=True)
+        self._poster = None
+
+    async def _post_all(self) -> None:
+        while (event := await self._queue.get()) is not None:
+            try:
+                group = await self._api.get(
+                    BROKER_GROUPS, event.key.name, namespace=event.key.namespace, timeout_seconds=POST_DEADLINE_SECONDS
+                )
+                await self._api.create(EVENTS, event_object(event, group), timeout_seconds=POST_DEADLINE_SECONDS)
+            except ApiError as error:
+                log.warning("Event not posted", group=str(event.key), reason=event.reason, error=str(error))
+
+
+def event_object(event: GroupEvent, group: JsonObject) -> JsonObject:
+    """The core/v1 Event about this BrokerGroup."""
+    now = dt.datetime.now(dt.UTC)
+    seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": event.key.namespace, "name": f"{event.key.name}.{uuid.uuid4().hex[:16]}"},
+        "involvedObject": {
+            "apiVersion": names.API_VERSION,
+            "kind": names.BROKER_GROUP_KIND,
+            "namespace": event.key.namespace,
+            "name": event.key.name,
+            "uid": group["metadata"].get("uid", ""),
+            "resourceVersion": group["metadata"].get("resourceVersion", ""),
+        },
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "type": "Warning" if event.warning else "Normal",
+        "source": {"component": REPORTER},
+        "reportingComponent": REPORTER,
+        "reportingInstance": "",
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+    }
+
+
+def _ids(broker_ids: frozenset[int]) -> str:
+    return "{" + ",".join(str(broker_id) for broker_id in sorted(broker_ids)) + "}"

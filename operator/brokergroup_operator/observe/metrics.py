@@ -1,0 +1,213 @@
+"""The metrics page: what the controller plane counts while it works, and what it is asked for at each scrape.
+
+Counters and histograms are raised by the observer's calls, a few dict operations each. Everything that is a state (epochs, roles,
+ages) is computed from the plane's snapshots when Prometheus asks, so a failover never waits for a metric. Names, labels and
+help texts come from ``controller_core.metric_names``, which the dashboards and the SLA reports read too.
+
+``brokergroup_failover_phase_seconds`` counts from the fault: from the master's last sign of life where one was heard, else from
+the detection. ``brokergroup_unavailable_seconds_total`` is raised when an incident is closed, by the time from the fault until a
+write could be acknowledged again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step
+from controller_core import metric_names
+from controller_core.codes import ControllerCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+
+    from brokergroup_operator.observe.group_view import GroupSnapshot, GroupView
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+
+_PHASE_OF_STEP = {
+    Step.DETECTED: metric_names.PHASE_DETECTED,
+    Step.FENCED: metric_names.PHASE_FENCED,
+    Step.DECIDED: metric_names.PHASE_DECIDED,
+    Step.COMMITTED: metric_names.PHASE_COMMITTED,
+    Step.NOTIFIED: metric_names.PHASE_NOTIFIED,
+    Step.ROLE_CHANGED: metric_names.PHASE_ROLE_CHANGED,
+    Step.IN_SYNC: metric_names.PHASE_FIRST_ACK,
+}
+_RESULT_OF_CODE = {
+    ControllerCode.SUCCESS: metric_names.RESULT_NEW_MASTER_ELECTED,
+    ControllerCode.CONTROLLER_MASTER_STILL_EXIST: metric_names.RESULT_KEEP_CURRENT_MASTER,
+}
+
+
+class MetricsObserver(Observer):
+    """Counts what the plane tells."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = _counter(metric_names.REQUESTS_TOTAL, registry)
+        self._elections = _counter(metric_names.ELECTIONS_TOTAL, registry)
+        self._conflicts = _counter(metric_names.RECORD_CONFLICTS_TOTAL, registry)
+        self._failovers = _counter(metric_names.FAILOVERS_TOTAL, registry)
+        self._unavailable = _counter(metric_names.UNAVAILABLE_SECONDS_TOTAL, registry)
+        phases = metric_names.METRICS[metric_names.FAILOVER_PHASE_SECONDS]
+        self._phases = Histogram(
+            phases.name,
+            phases.help,
+            phases.labels,
+            buckets=metric_names.FAILOVER_PHASE_BUCKETS_SECONDS,
+            registry=registry,
+        )
+
+    def request_answered(self, request_code: int, response_code: int) -> None:
+        """Count it by the names of both codes; numbers nobody knows share one label, so that no peer can make labels up."""
+        request = RequestCode(request_code).name if request_code in _REQUEST_CODES else "unknown"
+        code = ResponseCode(response_code).name if response_code in _RESPONSE_CODES else "unknown"
+        self._requests.labels(request, code).inc()
+
+    def election_decided(self, key: GroupKey, decision: Decision) -> None:
+        """Count it by its result."""
+        if decision.record is not None:
+            result = _RESULT_OF_CODE.get(decision.code, metric_names.RESULT_NO_MASTER_ELECTED)
+            self._elections.labels(*_group_labels(key, decision.record), result).inc()
+
+    def record_conflict(self, key: GroupKey, record: BrokerGroupRecord | None) -> None:
+        """Count it."""
+        if record is not None:
+            self._conflicts.labels(*_group_labels(key, record)).inc()
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        """Count the incident, its phases and the time without writes."""
+        labels = (timeline.group.namespace, timeline.cluster_name, timeline.broker_name)
+        self._failovers.labels(*labels, timeline.trigger.value, timeline.outcome.value).inc()
+        if timeline.outcome is Outcome.CANCELLED or Step.DETECTED not in timeline.steps:
+            return
+        fault_seconds = timeline.steps[Step.DETECTED] - (timeline.detection_seconds or 0.0)
+        for step, reached_seconds in timeline.steps.items():
+            self._phases.labels(*labels, _PHASE_OF_STEP[step]).observe(max(0.0, reached_seconds - fault_seconds))
+        end_seconds = max(timeline.steps.values())
+        self._phases.labels(*labels, metric_names.PHASE_TOTAL).observe(max(0.0, end_seconds - fault_seconds))
+        cause = timeline.trigger.value if timeline.kind is Kind.FAILOVER else Kind.SWITCHOVER.value
+        self._unavailable.labels(*labels, cause).inc(max(0.0, end_seconds - fault_seconds))
+
+
+class GroupCollector:
+    """Answers a scrape from the snapshots of all groups."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by prometheus-client for each scrape."""
+        gauges = {
+            name: _gauge(name)
+            for name in (
+                metric_names.MASTER_EPOCH,
+                metric_names.SYNC_STATE_SET_EPOCH,
+                metric_names.SYNC_STATE_SET_SIZE,
+                metric_names.GROUP_WRITABLE,
+                metric_names.MEMBER_ROLE,
+                metric_names.REPLICA_LAG_BYTES,
+                metric_names.HEARTBEAT_AGE_SECONDS,
+            )
+        }
+        for key in self._view.keys():  # noqa: SIM118 - a GroupView is no mapping
+            snapshot = self._view.snapshot(key)
+            if snapshot is not None and snapshot.record is not None:
+                _add_group(gauges, snapshot, snapshot.record)
+        return list(gauges.values())
+
+
+class Metrics:
+    """One registry: ``observer`` feeds it, ``attach`` adds the groups of a plane, ``start`` serves it as ``/metrics``."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.observer = MetricsObserver(self.registry)
+        self.port = 0
+        self._runner: web.AppRunner | None = None
+
+    def attach(self, view: GroupView) -> None:
+        """Answer scrapes from this plane's snapshots too."""
+        collector: Collector = GroupCollector(view)
+        self.registry.register(collector)
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; the port is known afterwards where 0 was asked for. Serves ``/healthz`` as well."""
+        application = web.Application()
+        application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/healthz", _healthy)
+        self._runner = web.AppRunner(application, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def _healthy(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, record: BrokerGroupRecord) -> None:
+    labels = _group_labels(snapshot.key, record)
+    gauges[metric_names.MASTER_EPOCH].add_metric(labels, record.master_epoch)
+    gauges[metric_names.SYNC_STATE_SET_EPOCH].add_metric(labels, record.sync_state_set_epoch)
+    gauges[metric_names.SYNC_STATE_SET_SIZE].add_metric(labels, len(record.sync_state_set))
+    gauges[metric_names.GROUP_WRITABLE].add_metric(labels, float(snapshot.writable))
+    master = snapshot.live.get(record.granted_master_id or 0)
+    for broker_id in record.replicas:
+        member = [*labels, str(broker_id)]
+        present = _role(snapshot, record, broker_id)
+        for role in metric_names.ROLES:
+            gauges[metric_names.MEMBER_ROLE].add_metric([*member, role], float(role == present))
+        if broker_id in snapshot.heartbeat_age_seconds:
+            age_seconds = snapshot.heartbeat_age_seconds[broker_id]
+            gauges[metric_names.HEARTBEAT_AGE_SECONDS].add_metric(member, age_seconds)
+        replica = snapshot.live.get(broker_id)
+        if master is not None and replica is not None:
+            lag_bytes = max(0, master.max_offset - replica.max_offset)
+            gauges[metric_names.REPLICA_LAG_BYTES].add_metric(member, lag_bytes)
+
+
+def _role(snapshot: GroupSnapshot, record: BrokerGroupRecord, broker_id: int) -> str:
+    if broker_id not in snapshot.live:
+        return metric_names.ROLE_ABSENT
+    if broker_id == record.granted_master_id:
+        return metric_names.ROLE_MASTER
+    return metric_names.ROLE_IN_SYNC if broker_id in record.sync_state_set else metric_names.ROLE_OUT_OF_SYNC
+
+
+def _group_labels(key: GroupKey, record: BrokerGroupRecord) -> list[str]:
+    return [key.namespace, record.cluster_name, record.broker_name]
+
+
+def _counter(name: str, registry: CollectorRegistry) -> Counter:
+    description = metric_names.METRICS[name]
+    return Counter(description.name, description.help, description.labels, registry=registry)
+
+
+def _gauge(name: str) -> GaugeMetricFamily:
+    description: Any = metric_names.METRICS[name]
+    return GaugeMetricFamily(description.name, description.help, labels=description.labels)
+
+
+_REQUEST_CODES = frozenset(int(code) for code in RequestCode)
+_RESPONSE_CODES = frozenset(int(code) for code in ResponseCode)
