@@ -9,11 +9,14 @@ from typing import Annotated, Literal
 
 import typer
 
+ROCKETMQ_VERSION = "5.5.0"
+
 
 def demo(
+    *,
     once: Annotated[bool, typer.Option("--once", help="End by itself; the last line is one JSON object")] = False,
     implementation: Annotated[
-        Literal["replica", "rocketmq"], typer.Option("--implementation", help="Python replicas, or Java brokers 5.5.0")
+        Literal["replica", "rocketmq"], typer.Option("--implementation", help="Python replicas, or Java brokers (root)")
     ] = "replica",
     directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = Path(
         ".demo"
@@ -25,11 +28,22 @@ def demo(
     from brokergroup_operator.demo.processes import DemoProcessError
     from brokergroup_operator.demo.run import DemoResult, DemoSettings, run_demo
     from brokergroup_operator.demo.scenario import DemoTimeoutError
+    from brokergroup_operator.sandbox.kubelet.images import installed_rocketmq_homes
 
+    java = implementation == "rocketmq"
+    rocketmq_home = installed_rocketmq_homes().get(ROCKETMQ_VERSION) if java else None
+    if java and rocketmq_home is None:
+        typer.echo(
+            f"demo: RocketMQ {ROCKETMQ_VERSION} is not in the cache of real parts; `make demo-real` brings it", err=True
+        )
+        raise typer.Exit(2)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     settings = DemoSettings(
-        directory=directory.resolve(), manifest=manifest or Path("examples/quickstart.yaml"), once=once
+        directory=directory.resolve(),
+        manifest=manifest or Path("examples") / ("rocketmq.yaml" if java else "quickstart.yaml"),
+        once=once,
+        rocketmq_home=rocketmq_home,
     )
     results: list[DemoResult] = []
     started = time.monotonic()

@@ -11,7 +11,8 @@ import typer
 DEFAULT_REPLICA_IMAGE = "brokergroup-operator:0.1.0"
 
 
-def operator(
+def operator(  # noqa: PLR0913 - one argument a flag
+    *,
     controller_addresses: Annotated[
         list[str],
         typer.Option("--controller-address", help="host:port at which brokers reach an operator pod; repeatable"),

@@ -15,7 +15,9 @@ from brokergroup_operator.controller.fencing import KubernetesFencer
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
+from brokergroup_operator.observe.timeline import FailoverTimeline
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
@@ -66,8 +68,24 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
         await stop.wait()
 
 
+class _Incidents(Observer):
+    """Hands finished timelines to the incident log."""
+
+    def __init__(self, log: IncidentLog) -> None:
+        self._log = log
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        self._log.record(timeline)
+
+
 async def _observers(settings: OperatorSettings, stack: AsyncExitStack) -> list[Observer]:
-    return []
+    observers: list[Observer] = []
+    if settings.incident_log is not None:
+        log = IncidentLog(settings.incident_log)
+        log.start()
+        stack.push_async_callback(log.stop)
+        observers.append(_Incidents(log))
+    return observers
 
 
 def _take_signals_back(stop: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ import typer
 
 
 def sandbox(
+    *,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Where volumes, logs and the kubeconfig are kept")],
     host: Annotated[str, typer.Option("--host", help="Loopback address of the API")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port of the API; 0 takes a free one", min=0, max=65535)] = 0,

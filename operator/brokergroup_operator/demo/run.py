@@ -6,15 +6,17 @@ master's log does not hold.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
+from brokergroup_operator.demo.java_producer import JavaProducer
 from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.name_server import start_name_server
 from brokergroup_operator.demo.processes import DemoProcesses, free_port
 from brokergroup_operator.demo.producer import DemoProducer
 from brokergroup_operator.demo.readback import read_keys
@@ -22,23 +24,44 @@ from brokergroup_operator.demo.scenario import Scenario
 from brokergroup_operator.demo.screen import Screen
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import ApiError, KubernetesApi
-from brokergroup_operator.kube.resources import BROKER_GROUPS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES
 
 _NAMESPACE = "default"
 _TOPIC = "demo"
 _QUEUES = 4
 _START_SECONDS = 30.0
+# One wait of the scenario. A Java broker takes 4 to 25 s to open its port on two busy cores.
+_PYTHON_SECONDS = 40.0
+_JAVA_SECONDS = 120.0
 _FIELD_MANAGER = "brokergroup-demo"
+
+
+class Producer(Protocol):
+    """Something that sends until it is told to stop, and keeps a ledger of what was acknowledged."""
+
+    async def run(self, stop: asyncio.Event) -> None: ...
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """Where the demo works, and what it plays."""
+    """Where the demo works, and what it plays.
+
+    With `rocketmq_home` (the folder whose lib/ holds RocketMQ's jars) it plays with Java: network namespaces, a NameServer pod,
+    the Java producer. Without, with Python replicas on loopback addresses.
+    """
 
     directory: Path
     manifest: Path
     once: bool
+    rocketmq_home: Path | None = None
+    name_server_manifest: Path = Path("examples/nameserver.yaml")
     thaw_after_seconds: float = 1.0
+
+    @property
+    def sandbox_arguments(self) -> list[str]:
+        if self.rocketmq_home is None:
+            return ["--network", "loopback"]
+        return ["--network", "netns"]
 
 
 @dataclass(frozen=True)
@@ -53,20 +76,28 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
     """Play the whole demo. Raises DemoTimeoutError or DemoProcessError where it could not go on."""
     processes = DemoProcesses(settings.directory / "logs")
     try:
-        kubeconfig = await _start_sandbox(processes, settings.directory)
-        metrics = await _start_operator(processes, settings.directory, kubeconfig)
-        hints = _hints(kubeconfig, metrics)
+        kubeconfig = await _start_sandbox(processes, settings)
         async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
-            return await _play(settings, processes, api, hints, stop)
+            endpoints = await _start_operator(processes, settings.directory, kubeconfig, await _node_address(api))
+            manifest = yaml.safe_load(settings.manifest.read_text())
+            manifest["metadata"].setdefault("namespace", _NAMESPACE)
+            if settings.rocketmq_home is not None:
+                manifest["spec"]["nameServers"] = [
+                    await start_name_server(api, settings.name_server_manifest, processes)
+                ]
+            await _apply(api, manifest, processes)
+            hints = _hints(manifest["metadata"]["name"], endpoints)
+            return await _play(settings, processes, api, manifest, hints, stop)
     finally:
         await processes.stop()
 
 
-async def _start_sandbox(processes: DemoProcesses, directory: Path) -> Path:
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.unlink(missing_ok=True)
-    data = directory / "sandbox"
-    await processes.start("sandbox", "sandbox", "--data-dir", str(data), "--kubeconfig", str(kubeconfig))
+async def _start_sandbox(processes: DemoProcesses, settings: DemoSettings) -> Path:
+    kubeconfig = settings.directory / "kubeconfig"
+    data = settings.directory / "sandbox"
+    await processes.start(
+        "sandbox", "sandbox", "--data-dir", str(data), "--kubeconfig", str(kubeconfig), *settings.sandbox_arguments
+    )
     async with asyncio.timeout(_START_SECONDS):
         while not kubeconfig.exists():
             processes.check()
@@ -74,29 +105,40 @@ async def _start_sandbox(processes: DemoProcesses, directory: Path) -> Path:
     return kubeconfig
 
 
-async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path) -> str:
-    listen = f"127.0.0.1:{free_port()}"
-    metrics = f"127.0.0.1:{free_port()}"
+async def _node_address(api: KubernetesApi) -> str:
+    """Where pods reach processes outside of pods: the node's own address."""
+    nodes = await api.list(NODES)
+    addresses = {entry["type"]: entry["address"] for node in nodes.items for entry in node["status"]["addresses"]}
+    return str(addresses["InternalIP"])
+
+
+async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path, host: str) -> Mapping[str, str]:
     # For whoever wants to look from outside: a Prometheus to scrape, mqadmin to ask.
-    endpoints = {"controller": listen, "metrics": metrics, "kubeconfig": str(kubeconfig)}
+    endpoints = {
+        "controller": f"{host}:{free_port(host)}",
+        "metrics": f"127.0.0.1:{free_port()}",
+        "kubeconfig": str(kubeconfig),
+    }
     (directory / "endpoints.json").write_text(json.dumps(endpoints))
     await processes.start(
         "operator", "operator",
         "--kubeconfig", str(kubeconfig), "--namespace", _NAMESPACE,
-        "--listen", listen, "--controller-address", listen,
-        "--metrics-listen", metrics,
+        "--listen", endpoints["controller"], "--controller-address", endpoints["controller"],
+        "--metrics-listen", endpoints["metrics"],
         "--incident-log", str(directory / "incidents.jsonl"),
     )  # fmt: skip
-    return metrics
+    return endpoints
 
 
 async def _play(
-    settings: DemoSettings, processes: DemoProcesses, api: KubernetesApi, hints: list[str], stop: asyncio.Event
+    settings: DemoSettings,
+    processes: DemoProcesses,
+    api: KubernetesApi,
+    manifest: dict[str, Any],
+    hints: list[str],
+    stop: asyncio.Event,
 ) -> DemoResult:
-    manifest = yaml.safe_load(settings.manifest.read_text())
-    manifest["metadata"].setdefault("namespace", _NAMESPACE)
     name = manifest["metadata"]["name"]
-    await _apply(api, manifest, processes)
     async with watch_group(api, _NAMESPACE, name) as group:
         ledger = Ledger()
         with Screen(hints=hints) as screen:
@@ -107,10 +149,11 @@ async def _play(
                 incident_log=settings.directory / "incidents.jsonl",
                 container_pid=lambda pod: container_pid(settings.directory / "sandbox", pod),
                 screen=screen,
+                deadline_seconds=_PYTHON_SECONDS if settings.rocketmq_home is None else _JAVA_SECONDS,
             )
             replicas = int(manifest["spec"].get("replicas", 3))
             await scenario.until_ready(replicas)
-            async with _producing(group, ledger, name):
+            async with _producing(_producer(settings, group, manifest, ledger)):
                 await _strike(scenario, settings, replicas, stop)
             result = await _verify(scenario, replicas)
             screen.close_with(scenario.view())
@@ -130,10 +173,22 @@ async def _apply(api: KubernetesApi, manifest: dict[str, Any], processes: DemoPr
                 return
 
 
+def _producer(settings: DemoSettings, group: WatchedGroup, manifest: dict[str, Any], ledger: Ledger) -> Producer:
+    if settings.rocketmq_home is None:
+        broker_name = manifest["spec"].get("brokerName", manifest["metadata"]["name"])
+        return DemoProducer(route=group.master_address, broker_name=broker_name, topic=_TOPIC, ledger=ledger)
+    return JavaProducer(
+        rocketmq_home=settings.rocketmq_home,
+        name_server=manifest["spec"]["nameServers"][0],
+        topic=_TOPIC,
+        log_path=settings.directory / "logs" / "producer.log",
+        ledger=ledger,
+    )
+
+
 @asynccontextmanager
-async def _producing(group: WatchedGroup, ledger: Ledger, broker_name: str) -> AsyncIterator[None]:
+async def _producing(producer: Producer) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    producer = DemoProducer(route=group.master_address, broker_name=broker_name, topic=_TOPIC, ledger=ledger)
     task = asyncio.create_task(producer.run(stop))
     try:
         yield
@@ -184,11 +239,11 @@ def container_pid(data_directory: Path, pod: str) -> int | None:
     return None
 
 
-def _hints(kubeconfig: Path, metrics: str) -> list[str]:
+def _hints(name: str, endpoints: Mapping[str, str]) -> list[str]:
     return [
-        f"export KUBECONFIG={kubeconfig}",
-        "kubectl get brokergroups,pods          # who is master, which pods",
-        "kubectl describe brokergroup quickstart # conditions and Events",
-        "kubectl brokergroup status quickstart  # with .venv/bin on the path",
-        f"curl -s http://{metrics}/metrics | grep ^brokergroup_",
+        f"export KUBECONFIG={endpoints['kubeconfig']}",
+        "kubectl get brokergroups,pods -w",
+        f"kubectl describe brokergroup {name}",
+        f"PATH=.venv/bin:$PATH kubectl brokergroup status {name}",
+        f"curl -s http://{endpoints['metrics']}/metrics | grep ^brokergroup_",
     ]
