@@ -1,13 +1,14 @@
 """What the built-in kinds do differently from a plain stored object: defaults, immutability, graceful deletion.
 
-Each class stands for one kind's `strategy.go` in kubernetes/pkg/registry; only rules that a client of this project can
-meet are there.
+Each class stands for one kind's `strategy.go` in kubernetes/pkg/registry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.sandbox.api_server import builtin_defaults, builtin_rules, model_schemas
 from brokergroup_operator.sandbox.api_server.definition_rules import definition_errors
 from brokergroup_operator.sandbox.api_server.json_values import clone, field_at
 from brokergroup_operator.sandbox.api_server.resource_types import Behaviour
@@ -16,18 +17,67 @@ if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.errors import FieldError
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
-
 DEFINITION_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
+Defaults = Callable[["JsonObject"], None]
+Rules = Callable[["JsonObject", "JsonObject | None"], "list[FieldError]"]
 
-class PodBehaviour(Behaviour):
+
+def _no_defaults(_obj: JsonObject) -> None:
+    return None
+
+
+def _no_rules(_new: JsonObject, _old: JsonObject | None) -> list[FieldError]:
+    return []
+
+
+class BuiltinBehaviour(Behaviour):
+    """A built-in kind: its fields are those of the client's model; defaults and rules are given."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        defaults: Defaults = _no_defaults,
+        rules: Rules = _no_rules,
+        counts_generation: bool = False,
+        unconditional_update: bool = True,
+        returns_deleted_object: bool = False,
+        name_rule: str = "subdomain",
+    ) -> None:
+        self.model = model
+        self._defaults = defaults
+        self._rules = rules
+        self.counts_generation = counts_generation
+        self.unconditional_update = unconditional_update
+        self.returns_deleted_object = returns_deleted_object
+        self.name_rule = name_rule
+
+    def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
+        return model_schemas.read_as(obj, self.model)
+
+    def set_defaults(self, obj: JsonObject) -> None:
+        self._defaults(obj)
+
+    def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
+        return [] if subresource == "status" else self._rules(new, old)
+
+
+class PodBehaviour(BuiltinBehaviour):
     """Pods: the only kind that is deleted gracefully, because a kubelet has to stop processes first."""
 
-    counts_generation = True
-    returns_deleted_object = True
+    def __init__(self) -> None:
+        super().__init__(
+            "V1Pod",
+            defaults=builtin_defaults.default_pod,
+            rules=builtin_rules.pod_errors,
+            counts_generation=True,
+            returns_deleted_object=True,
+        )
 
     def prepare_create(self, obj: JsonObject) -> None:
-        obj["status"] = {"phase": "Pending"}
+        spec = obj.get("spec") or {}
+        obj["status"] = {"phase": "Pending", "qosClass": builtin_defaults.quality_of_service(spec)}
 
     def prepare_status_update(self, new: JsonObject, old: JsonObject) -> None:
         """A kubelet may change labels, annotations and finalizers along with the status, never the spec."""
@@ -38,6 +88,9 @@ class PodBehaviour(Behaviour):
         new["metadata"].pop("ownerReferences", None)
         if owners is not None:
             new["metadata"]["ownerReferences"] = owners
+        quality = field_at(old, "status.qosClass")
+        if quality and isinstance(new.get("status"), dict):
+            new["status"].setdefault("qosClass", quality)
 
     def grace_period_seconds(self, obj: JsonObject, asked: int | None) -> int:
         if not field_at(obj, "spec.nodeName") or field_at(obj, "status.phase") in ("Succeeded", "Failed"):
@@ -49,34 +102,43 @@ class PodBehaviour(Behaviour):
         return asked if asked >= 0 else 1
 
 
-class NodeBehaviour(Behaviour):
-    """Nodes: cluster-scoped, status written by their kubelet."""
+class NodeBehaviour(BuiltinBehaviour):
+    """Nodes: cluster-scoped; their kubelet writes the status and may set labels with it."""
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        obj.setdefault("spec", {})
 
     def prepare_status_update(self, new: JsonObject, old: JsonObject) -> None:
         new["spec"] = old.get("spec", {})
 
 
-class ClaimBehaviour(Behaviour):
+class ClaimBehaviour(BuiltinBehaviour):
     """PersistentVolumeClaims wait for a volume."""
-
-    returns_deleted_object = True
 
     def prepare_create(self, obj: JsonObject) -> None:
         obj["status"] = {"phase": "Pending"}
 
 
-class ServiceBehaviour(Behaviour):
-    """Services."""
+class ServiceBehaviour(BuiltinBehaviour):
+    """Services get an address of the cluster and keep it."""
 
-    returns_deleted_object = True
-    name_rule = "dns1035"
+    def prepare_create(self, obj: JsonObject) -> None:
+        self.set_defaults(obj)
+        builtin_defaults.give_cluster_address(obj)
+        obj["status"] = {"loadBalancer": {}}
+
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
+        """Whoever leaves the address out means the one there is."""
+        spec, before = new.get("spec") or {}, old.get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            return
+        for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(key) and key in before:
+                spec[key] = before[key]
 
 
-class NamespaceBehaviour(Behaviour):
+class NamespaceBehaviour(BuiltinBehaviour):
     """Namespaces carry their name as a label and empty themselves before they go."""
-
-    returns_deleted_object = True
-    name_rule = "label"
 
     def prepare_create(self, obj: JsonObject) -> None:
         obj["spec"] = {"finalizers": ["kubernetes"]}
@@ -86,6 +148,9 @@ class NamespaceBehaviour(Behaviour):
         labels = obj["metadata"].setdefault("labels", {})
         labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
 
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
+        new["spec"] = old["spec"]
+
     def mark_deleted(self, obj: JsonObject) -> JsonObject:
         return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
 
@@ -94,20 +159,11 @@ class NamespaceBehaviour(Behaviour):
         return bool(field_at(obj, "spec.finalizers"))
 
 
-class LeaseBehaviour(Behaviour):
-    """Leases are never overwritten blindly."""
-
-    unconditional_update = False
-
-
-class GenerationBehaviour(Behaviour):
-    """Kinds of which nothing is special but that they count changes of their spec."""
-
-    counts_generation = True
-
-
-class DefinitionBehaviour(GenerationBehaviour):
+class DefinitionBehaviour(BuiltinBehaviour):
     """CustomResourceDefinitions: names completed, accepted and established in the moment they are stored."""
+
+    def __init__(self) -> None:
+        super().__init__("V1CustomResourceDefinition", rules=definition_errors, counts_generation=True)
 
     def set_defaults(self, obj: JsonObject) -> None:
         spec = obj.get("spec") or {}
@@ -127,9 +183,6 @@ class DefinitionBehaviour(GenerationBehaviour):
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         self._accept(new, old["metadata"]["creationTimestamp"])
-
-    def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:  # noqa: ARG002
-        return definition_errors(new, old)
 
     def _accept(self, obj: JsonObject, since: str) -> None:
         spec = obj.get("spec") or {}

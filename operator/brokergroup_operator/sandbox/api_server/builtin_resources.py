@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brokergroup_operator.sandbox.api_server import builtin_behaviours as behaviours
+from brokergroup_operator.sandbox.api_server import builtin_defaults as defaults
+from brokergroup_operator.sandbox.api_server import builtin_rules as rules
 from brokergroup_operator.sandbox.api_server import table_columns as columns
 from brokergroup_operator.sandbox.api_server.event_versions import to_core, to_events_group
 from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
@@ -46,7 +48,7 @@ NAMESPACES = _core(
     verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
     selectable_fields=frozenset({"status.phase"}),
     columns=columns.NAMESPACES,
-    behaviour=behaviours.NamespaceBehaviour(),
+    behaviour=behaviours.NamespaceBehaviour("V1Namespace", returns_deleted_object=True, name_rule="label"),
 )
 EVENTS = _core(
     "events",
@@ -54,6 +56,7 @@ EVENTS = _core(
     short_names=("ev",),
     selectable_fields=frozenset(_references("involvedObject") | {"reason", "reportingComponent", "source", "type"}),
     columns=columns.EVENTS,
+    behaviour=behaviours.BuiltinBehaviour("CoreV1Event", rules=rules.event_errors),
 )
 EVENTS_IN_THEIR_GROUP = ResourceType(
     "events.k8s.io",
@@ -63,6 +66,7 @@ EVENTS_IN_THEIR_GROUP = ResourceType(
     short_names=("ev",),
     selectable_fields=frozenset(_references("regarding") | {"reason", "reportingController", "type"}),
     columns=columns.EVENTS_IN_THEIR_GROUP,
+    behaviour=behaviours.BuiltinBehaviour("EventsV1Event"),
     storage_key=EVENTS.storage_key,
     from_stored=to_events_group,
     to_stored=to_core,
@@ -91,17 +95,42 @@ def _other_core_resources() -> list[ResourceType]:
             has_status=True,
             selectable_fields=frozenset({"spec.clusterIP", "spec.type"}),
             columns=columns.SERVICES,
-            behaviour=behaviours.ServiceBehaviour(),
+            behaviour=behaviours.ServiceBehaviour(
+                "V1Service",
+                defaults=defaults.default_service,
+                rules=rules.service_errors,
+                returns_deleted_object=True,
+                name_rule="dns1035",
+            ),
         ),
-        _core("configmaps", "ConfigMap", short_names=("cm",), columns=columns.CONFIG_MAPS),
-        _core("secrets", "Secret", selectable_fields=frozenset({"type"}), columns=columns.SECRETS),
+        _core(
+            "configmaps",
+            "ConfigMap",
+            short_names=("cm",),
+            columns=columns.CONFIG_MAPS,
+            behaviour=behaviours.BuiltinBehaviour("V1ConfigMap", rules=rules.config_map_errors),
+        ),
+        _core(
+            "secrets",
+            "Secret",
+            selectable_fields=frozenset({"type"}),
+            columns=columns.SECRETS,
+            behaviour=behaviours.BuiltinBehaviour(
+                "V1Secret", defaults=defaults.default_secret, rules=rules.config_map_errors
+            ),
+        ),
         _core(
             "persistentvolumeclaims",
             "PersistentVolumeClaim",
             short_names=("pvc",),
             has_status=True,
             columns=columns.CLAIMS,
-            behaviour=behaviours.ClaimBehaviour(),
+            behaviour=behaviours.ClaimBehaviour(
+                "V1PersistentVolumeClaim",
+                defaults=defaults.default_claim,
+                rules=rules.claim_errors,
+                returns_deleted_object=True,
+            ),
         ),
         _core(
             "nodes",
@@ -111,57 +140,78 @@ def _other_core_resources() -> list[ResourceType]:
             has_status=True,
             selectable_fields=frozenset({"spec.unschedulable"}),
             columns=columns.NODES,
-            behaviour=behaviours.NodeBehaviour(),
+            behaviour=behaviours.NodeBehaviour("V1Node"),
         ),
-        _core("serviceaccounts", "ServiceAccount", short_names=("sa",), columns=columns.SERVICE_ACCOUNTS),
-        _core("endpoints", "Endpoints", short_names=("ep",), columns=columns.ENDPOINTS),
+        _core(
+            "serviceaccounts",
+            "ServiceAccount",
+            short_names=("sa",),
+            columns=columns.SERVICE_ACCOUNTS,
+            behaviour=behaviours.BuiltinBehaviour("V1ServiceAccount", returns_deleted_object=True),
+        ),
+        _core(
+            "endpoints",
+            "Endpoints",
+            short_names=("ep",),
+            columns=columns.ENDPOINTS,
+            behaviour=behaviours.BuiltinBehaviour("V1Endpoints"),
+        ),
     ]
 
 
+def _grouped(group: str, plural: str, kind: str, short_name: str = "", **options: Any) -> ResourceType:
+    """A resource of a group other than core; options of the behaviour start with `with_`."""
+    behaviour = {key.removeprefix("with_"): options.pop(key) for key in list(options) if key.startswith("with_")}
+    return ResourceType(
+        group,
+        "v1",
+        plural,
+        kind,
+        short_names=(short_name,) if short_name else (),
+        behaviour=behaviours.BuiltinBehaviour(f"V1{kind}", **behaviour),
+        **options,
+    )
+
+
 def _other_groups() -> list[ResourceType]:
-    counted = behaviours.GenerationBehaviour()
-    workload: dict[str, Any] = {"categories": _ALL, "has_status": True, "behaviour": counted}
     rbac = "rbac.authorization.k8s.io"
-    roles: dict[str, Any] = {"columns": columns.ROLES}
-    bindings: dict[str, Any] = {"columns": columns.ROLE_BINDINGS}
+    counted: dict[str, Any] = {"has_status": True, "with_counts_generation": True}
+    workload: dict[str, Any] = {**counted, "categories": _ALL}
+    roles: dict[str, Any] = {"columns": columns.ROLES, "with_name_rule": "path"}
+    bindings: dict[str, Any] = {"columns": columns.ROLE_BINDINGS, "with_name_rule": "path"}
     return [
-        ResourceType(
-            "apps", "v1", "deployments", "Deployment", short_names=("deploy",), columns=columns.DEPLOYMENTS, **workload
-        ),
-        ResourceType(
-            "apps", "v1", "statefulsets", "StatefulSet", short_names=("sts",), columns=columns.STATEFUL_SETS, **workload
-        ),
-        ResourceType(
+        _grouped("apps", "deployments", "Deployment", "deploy", columns=columns.DEPLOYMENTS, **workload),
+        _grouped("apps", "statefulsets", "StatefulSet", "sts", columns=columns.STATEFUL_SETS, **workload),
+        _grouped(
             "coordination.k8s.io",
-            "v1",
             "leases",
             "Lease",
             columns=columns.LEASES,
-            behaviour=behaviours.LeaseBehaviour(),
+            with_rules=rules.lease_errors,
+            with_unconditional_update=False,
         ),
-        ResourceType(
+        _grouped(
             "policy",
-            "v1",
             "poddisruptionbudgets",
             "PodDisruptionBudget",
-            short_names=("pdb",),
-            has_status=True,
+            "pdb",
             columns=columns.DISRUPTION_BUDGETS,
-            behaviour=counted,
+            with_rules=rules.disruption_budget_errors,
+            **counted,
         ),
-        ResourceType(
+        _grouped(
             "networking.k8s.io",
-            "v1",
             "networkpolicies",
             "NetworkPolicy",
-            short_names=("netpol",),
+            "netpol",
             columns=columns.NETWORK_POLICIES,
-            behaviour=counted,
+            with_defaults=defaults.default_network_policy,
+            with_counts_generation=True,
         ),
-        ResourceType(rbac, "v1", "roles", "Role", **roles),
-        ResourceType(rbac, "v1", "rolebindings", "RoleBinding", **bindings),
-        ResourceType(rbac, "v1", "clusterroles", "ClusterRole", namespaced=False, **roles),
-        ResourceType(rbac, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, **bindings),
+        _grouped(rbac, "roles", "Role", **roles),
+        _grouped(rbac, "rolebindings", "RoleBinding", **bindings),
+        _grouped(rbac, "clusterroles", "ClusterRole", namespaced=False, **roles),
+        _grouped(rbac, "clusterrolebindings", "ClusterRoleBinding", namespaced=False, **bindings),
     ]
 
 

@@ -112,6 +112,7 @@ def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
         columns=custom_columns(version),
         behaviour=CustomBehaviour(_schema_of(version), has_status="status" in subresources),
         custom=True,
+        open_api_schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         served=version.get("served", True),
     )
 

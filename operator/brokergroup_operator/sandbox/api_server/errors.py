@@ -20,6 +20,7 @@ _CAUSE_REASONS = {
     "Invalid value": "FieldValueInvalid",
     "Unsupported value": "FieldValueNotSupported",
     "Duplicate value": "FieldValueDuplicate",
+    "Not found": "FieldValueNotFound",
     "Forbidden": "FieldValueForbidden",
     "Too long": "FieldValueTooLong",
     "Too many": "FieldValueTooMany",
@@ -70,6 +71,10 @@ def unsupported(field: str, value: Any, supported: Sequence[Any]) -> FieldError:
 
 def duplicate(field: str, value: Any) -> FieldError:
     return FieldError(field, "Duplicate value", _rendered(value))
+
+
+def missing_reference(field: str, value: Any) -> FieldError:
+    return FieldError(field, "Not found", _rendered(value))
 
 
 def forbidden_field(field: str, detail: str) -> FieldError:

@@ -43,7 +43,7 @@ _SUBDOMAIN_RULE = (
     " with an alphanumeric character (e.g. 'example.com', regex used for validation is"
     " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-_LABEL_RULE = (
+LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an"
     " alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
@@ -155,7 +155,7 @@ def _name_errors(name: str, rule: str) -> list[FieldError]:
         return [required("metadata.name", "name or generateName is required")]
     pattern, longest, text = {
         "subdomain": (_SUBDOMAIN, 253, _SUBDOMAIN_RULE),
-        "label": (_LABEL, 63, _LABEL_RULE),
+        "label": (_LABEL, 63, LABEL_RULE),
         "dns1035": ("[a-z]([-a-z0-9]*[a-z0-9])?", 63, _DNS_1035_RULE),
         "path": (r"[^/%]+", 253, "may not contain '/' or '%'"),
     }[rule]

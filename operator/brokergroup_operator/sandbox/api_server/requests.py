@@ -22,6 +22,8 @@ class Write:
     #: Server-side apply only: take over fields that other managers own.
     force: bool = False
     warnings: list[str] = field(default_factory=list)
+    #: The server's own write: its fields are known to be known.
+    trusted: bool = False
     #: Whether the object came into being by this request (201 instead of 200).
     created: bool = False
     #: The store's own note while it serves an apply.

@@ -47,6 +47,8 @@ class ScalePaths:
 class Behaviour:
     """How writes to a kind are shaped and judged. The base class accepts everything; kinds override what differs."""
 
+    #: The client's model of a built-in kind (`V1Pod`), empty for custom ones.
+    model = ""
     #: Whether metadata.generation exists and counts changes outside metadata (and status).
     counts_generation = False
     #: Whether a PUT may leave metadata.resourceVersion out (most built-in kinds) or not (custom ones, Leases).
@@ -129,6 +131,8 @@ class ResourceType:
     selectable_fields: frozenset[str] = frozenset()
     behaviour: Behaviour = field(default_factory=Behaviour)
     custom: bool = False
+    #: The schema of a custom resource as its definition gives it, for OpenAPI.
+    open_api_schema: JsonObject | None = None
     served: bool = True
     #: (group, plural) under which objects are kept; differs from the resource's own only for events.k8s.io.
     storage_key: tuple[str, str] = ("", "")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 import yaml
 from aiohttp import web
 
-from brokergroup_operator.sandbox.api_server import discovery, http_subresources, http_targets, http_verbs
+from brokergroup_operator.sandbox.api_server import http_subresources, http_targets, http_verbs
 from brokergroup_operator.sandbox.api_server.database import Database
-from brokergroup_operator.sandbox.api_server.errors import StatusError, method_not_allowed, no_such_path
+from brokergroup_operator.sandbox.api_server.errors import StatusError, method_not_allowed
+from brokergroup_operator.sandbox.api_server.fixed_documents import FixedDocuments
 from brokergroup_operator.sandbox.api_server.http_watch import WatchStream, WatchWish
 from brokergroup_operator.sandbox.api_server.store import ObjectStore
 
@@ -61,6 +62,7 @@ class SandboxApiServer:
         self.before_request: RequestHook | None = None
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._runner: web.ServerRunner | None = None
+        self._documents: FixedDocuments | None = None
         self._stopping = asyncio.Event()
 
     @property
@@ -91,6 +93,7 @@ class SandboxApiServer:
         site = web.TCPSite(self._runner, self._host, self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
+        self._documents = FixedDocuments(self.store.registry, f"{self._host}:{self._port}")
         logger.info("embedded Kubernetes API at %s", self.url)
 
     async def stop(self) -> None:
@@ -122,41 +125,13 @@ class SandboxApiServer:
         try:
             if self.before_request is not None:
                 self.before_request(request)
-            path = request.path.rstrip("/") or "/"
-            fixed = self._fixed_document(request, path)
-            if fixed is not None:
-                return fixed
-            return await self._answer_target(request, http_targets.find_target(self.store.registry, path))
+            assert self._documents is not None, "set by start()"
+            document = self._documents.answer(request)
+            if document is not None:
+                return document
+            return await self._answer_target(request, http_targets.find_target(self.store.registry, request.path))
         except StatusError as error:
             return http_verbs.error_response(error)
-
-    def _fixed_document(self, request: web.BaseRequest, path: str) -> web.Response | None:  # noqa: PLR0911  one per document
-        """Health, version and discovery: all that is not about objects."""
-        registry = self.store.registry
-        aggregated = _aggregated_version(request.headers.get("Accept", ""))
-        match path.split("/")[1:]:
-            case ["healthz" | "readyz" | "livez", *_]:
-                return web.Response(text="ok")
-            case ["version"]:
-                return http_verbs.json_response(discovery.VERSION)
-            case ["api" | "apis" as which] if aggregated:
-                groups = [name for name in registry.groups() if bool(name) == (which == "apis")]
-                response = http_verbs.json_response(discovery.aggregated(registry, groups, aggregated))
-                response.headers["Content-Type"] = (
-                    f"application/json;g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
-                )
-                return response
-            case ["api"]:
-                return http_verbs.json_response(discovery.core_versions(f"{self._host}:{self._port}"))
-            case ["apis"]:
-                return http_verbs.json_response(discovery.group_list(registry))
-            case ["api", version]:
-                return _document_or_404(discovery.resource_list(registry, "", version))
-            case ["apis", group]:
-                return _document_or_404(discovery.group(registry, group))
-            case ["apis", group, version]:
-                return _document_or_404(discovery.resource_list(registry, group, version))
-        return None
 
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
         store = self.store
@@ -194,17 +169,3 @@ class SandboxApiServer:
 
 def _asks_watch(request: web.BaseRequest) -> bool:
     return http_targets.is_true(request.query.get("watch"))
-
-
-def _aggregated_version(accept: str) -> str:
-    """The aggregated discovery version that the client prefers, empty if it wants the old documents."""
-    for version in ("v2", "v2beta1"):
-        if f"v={version};as=APIGroupDiscoveryList" in accept:
-            return version
-    return ""
-
-
-def _document_or_404(document: dict[str, object] | None) -> web.Response:
-    if document is None:
-        raise no_such_path()
-    return http_verbs.json_response(document)
