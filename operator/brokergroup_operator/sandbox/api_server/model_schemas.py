@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 _TYPE = re.compile(r"^(?:(List)\[(.+)\]|(Dict)\[str, (.+)\]|(\w+))$")
+_INDEX = re.compile(r"\[[0-9]+\]")
 #: Maps whose values are quantities: numbers are as good as texts.
 _QUANTITY_MAPS = frozenset(("limits", "requests", "capacity", "allocatable", "overhead", "allocatedResources"))
 _JSON_TYPES: dict[str, tuple[tuple[type, ...], str, JsonObject]] = {
@@ -110,7 +111,7 @@ class _Walk:
     def _expect(self, value: Any, classes: tuple[type, ...], shown: str, path: str, model: str) -> None:
         if type(value) not in classes:
             got = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
-            where = f"{model.removeprefix('V1')}.{re.sub(r'\[[0-9]+\]', '', path)}"
+            where = f"{model.removeprefix('V1')}.{_INDEX.sub('', path)}"
             raise bad_request(f"{self._prefix} {got} into Go struct field {where} of type {shown}")
 
 
