@@ -104,6 +104,10 @@ def stored(obj: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def bound(claim: dict[str, Any]) -> dict[str, Any]:
+    return claim | {"status": {"phase": "Bound"}}
+
+
 def by_name(*objects: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {obj["metadata"]["name"]: obj for obj in objects}
 
@@ -124,7 +128,7 @@ def settled(**spec: Any) -> Observed:
         state_object={"metadata": {"name": KEY.name, "uid": "state-uid"}},
         snapshot=snapshot(kept, live=tuple(kept.replicas)),
         pods=by_name(*(running_pod(of, broker_id, role=role) for broker_id, role in roles.items())),
-        claims=by_name(*(stored(children.build_claim(of, member(broker_id))) for broker_id in roles)),
+        claims=by_name(*(bound(stored(children.build_claim(of, member(broker_id)))) for broker_id in roles)),
         services=by_name(stored(children.build_members_service(of)), stored(children.build_master_service(of))),
         config_maps=by_name(stored(children.build_config_map(of, SETTINGS))),
         disruption_budgets=by_name(stored(children.build_disruption_budget(of))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.group_view import GroupSnapshot
+from brokergroup_operator.observe.group_view import GroupSnapshot, GroupViewError
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 if TYPE_CHECKING:
@@ -32,12 +32,14 @@ class FakeGroupView:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    async def reserve_broker_id(self, key: GroupKey, pod_name: str) -> int:
+    async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         stored = await self.store.read(key)
         record = stored.record if stored else BrokerGroupRecord(cluster_name="DefaultCluster", broker_name=key.name)
         for replica in record.replicas.values():
             if replica.reserved_for == pod_name:
                 return replica.broker_id
+        if broker_id not in (None, record.next_broker_id):
+            raise GroupViewError(f"broker id {broker_id} is not the next one")
         broker_id = record.next_broker_id
         changed = replace(
             record,

@@ -175,6 +175,16 @@ def test_a_claim_grows_and_an_equal_size_in_other_words_is_no_drift() -> None:
     assert told(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
 
 
+def test_an_unbound_claim_waits_with_its_growth() -> None:
+    """The API server refuses it before."""
+    seen = b.settled(storage={"size": "1Gi"})
+    claims = copy.deepcopy(dict(seen.claims))
+    claims["orders-2"]["status"]["phase"] = "Pending"
+    grown = b.changed(seen, group=b.group(storage={"size": "2Gi"}), claims=claims)
+
+    assert told(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 3)]
+
+
 def test_roles_follow_the_record() -> None:
     seen = b.changed(b.settled(), record=b.record(master=2))
 

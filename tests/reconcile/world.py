@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.apply import PlanApplier
@@ -129,7 +129,10 @@ class World:
         raise AssertionError(f"no rest after 40 passes, last writes: {self.writes[-10:]}")
 
     async def run_kubelet(self) -> None:
-        """New pods run and are ready; deleted ones stop."""
+        """New pods run and are ready, on bound claims; deleted ones stop."""
+        for claim in (await self.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=self.key.namespace)).items:
+            if claim.get("status", {}).get("phase") != "Bound":
+                await self._bind(claim)
         for pod in (await self.api.list(PODS, namespace=self.key.namespace)).items:
             name = pod["metadata"]["name"]
             if pod["metadata"].get("deletionTimestamp"):
@@ -137,6 +140,12 @@ class World:
             elif not (pod["spec"].get("nodeName")):
                 await self.api.bind_pod(name, namespace=self.key.namespace, node_name="node-1")
                 await self._report(name, phase="Running", state={"running": {}}, ready="True")
+
+    async def _bind(self, claim: dict[str, Any]) -> None:
+        name, namespace = claim["metadata"]["name"], self.key.namespace
+        volume, status = {"spec": {"volumeName": f"volume-of-{name}"}}, {"status": {"phase": "Bound"}}
+        await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, volume, namespace=namespace)
+        await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, status, namespace=namespace, subresource="status")
 
     async def stop_pod(self, name: str) -> None:
         await self._report(name, phase="Running", state={"terminated": {"exitCode": 137}}, ready="False")

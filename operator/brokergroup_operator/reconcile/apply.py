@@ -16,10 +16,10 @@ from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.events import EventPoster
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
+    from brokergroup_operator.reconcile.view import ReservingGroupView
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class PlanApplier:
         *,
         api: KubernetesApi,
         applier: ServerSideApplier,
-        view: GroupView,
+        view: ReservingGroupView,
         events: EventPoster,
         timeout_seconds: float,
     ) -> None:
@@ -81,7 +81,7 @@ class PlanApplier:
     async def _do(self, key: GroupKey, action: plans.Action) -> None:
         match action:
             case plans.ReserveBrokerId():
-                await self._view.reserve_broker_id(key, action.pod_name)
+                await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
             case plans.ApplyObject():
                 await self._applier.apply(action.resource, action.object)
             case plans.SetRole():
@@ -158,7 +158,7 @@ class PlanApplier:
         if isinstance(action, plans.ReserveBrokerId) and note is None:
             note = plans.Note(
                 reason="BrokerIdAssigned",
-                message=f"A broker id is kept for pod {action.pod_name}",
+                message=f"Broker id {action.broker_id} is kept for pod {action.pod_name}",
                 related=action.pod_name,
             )
         if note is not None:

@@ -25,11 +25,11 @@ def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObj
     }
 
 
-def build_claim(group: BrokerGroup, member: Member) -> JsonObject:
-    """Not owned by the group: data outlives it unless its deletion was asked for."""
+def build_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
+    """Not owned by the group: data outlives it unless its deletion was asked for. `size` instead of the spec's."""
     spec: JsonObject = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": group.spec.storage.size}},
+        "resources": {"requests": {"storage": size or group.spec.storage.size}},
     }
     if group.spec.storage.storage_class_name is not None:
         spec["storageClassName"] = group.spec.storage.storage_class_name

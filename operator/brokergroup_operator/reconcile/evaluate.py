@@ -114,16 +114,20 @@ def _reservations(members: Membership) -> Iterator[Action]:
         Note(reason="VolumeLost", message=f"The volume of broker id {member.broker_id} is gone", warning=True)
         for member in members.volume_lost
     ]
-    for index, pod in enumerate(members.to_reserve):
+    for index, member in enumerate(members.to_reserve):
         note = lost[index] if index < len(lost) else None
-        yield ReserveBrokerId(reason="fewer members than spec.replicas", pod_name=pod, note=note)
+        yield ReserveBrokerId(
+            reason="fewer members than spec.replicas", pod_name=member.pod, broker_id=member.broker_id, note=note
+        )
 
 
 def _member(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[Action]:
     claim = seen.claims.get(member.pod)
     if claim is not None and observed.being_deleted(claim):
         return
-    yield from _apply(PERSISTENT_VOLUME_CLAIMS, seen.claims, children.build_claim(seen.group, member))
+    # Only a bound claim may grow; until then it keeps the size it was made with.
+    size = None if claim is None or observed.claim_is_bound(claim) else observed.claim_size(claim)
+    yield from _apply(PERSISTENT_VOLUME_CLAIMS, seen.claims, children.build_claim(seen.group, member, size=size))
     pod = seen.pods.get(member.pod)
     if pod is None:
         note = Note(

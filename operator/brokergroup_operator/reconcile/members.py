@@ -1,8 +1,8 @@
 """Which broker ids a group's pods carry, read from the record: the record is the truth, pods and claims follow it.
 
-An id belongs to a pod because it was reserved for that pod's name before the pod was created; so a restart between
-reservation and creation finds the reservation and hands out no second id. Replicas nobody reserved an id for (brokers
-from elsewhere that registered under our brokerName) are not ours to create or delete.
+An id belongs to a pod because it was reserved for that pod's name, `<group>-<brokerId>`, before the pod was created; so a
+restart between reservation and creation finds the reservation and hands out no second id. Other replicas (brokers from
+elsewhere that registered under our brokerName) are not ours to create or delete.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """The members to run, those whose volume is gone, those beyond spec.replicas, and the pod names to reserve ids for."""
+    """The members to run, those whose volume is gone, those beyond spec.replicas, and the ids to reserve for new ones."""
 
     members: tuple[Member, ...] = ()
     volume_lost: tuple[Member, ...] = ()
     surplus: tuple[Member, ...] = ()
-    to_reserve: tuple[str, ...] = ()
+    to_reserve: tuple[Member, ...] = ()
 
 
 def membership(observed: Observed) -> Membership:
@@ -33,7 +33,7 @@ def membership(observed: Observed) -> Membership:
     ours: list[Member] = []
     lost: list[Member] = []
     for broker_id, replica in (observed.record.replicas if observed.record else {}).items():
-        if names.broker_id_of_pod_name(group, replica.reserved_for) is None:
+        if replica.reserved_for != names.pod_name(group, broker_id):
             continue
         member = Member(broker_id=broker_id, pod=replica.reserved_for)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
@@ -44,18 +44,13 @@ def membership(observed: Observed) -> Membership:
         members=tuple(ours),
         volume_lost=tuple(lost),
         surplus=tuple(ours[wanted:]),
-        to_reserve=_names_to_reserve(observed, group, wanted - len(ours)),
+        to_reserve=_ids_to_reserve(observed, group, wanted - len(ours)),
     )
 
 
-def _names_to_reserve(observed: Observed, group: str, count: int) -> tuple[str, ...]:
-    """Pod names for the ids that will most likely be given; should another broker be faster, name and id differ by one."""
-    taken = {replica.reserved_for for replica in observed.record.replicas.values()} if observed.record else set()
-    result: list[str] = []
-    broker_id = observed.record.next_broker_id if observed.record else 1
-    while len(result) < count:
-        name = names.pod_name(group, broker_id)
-        if name not in taken:
-            result.append(name)
-        broker_id += 1
-    return tuple(result)
+def _ids_to_reserve(observed: Observed, group: str, count: int) -> tuple[Member, ...]:
+    """The next ids. Should another broker be faster, the reservation is refused and the next pass asks for higher ones."""
+    first = observed.record.next_broker_id if observed.record else 1
+    return tuple(
+        Member(broker_id=broker_id, pod=names.pod_name(group, broker_id)) for broker_id in range(first, first + count)
+    )

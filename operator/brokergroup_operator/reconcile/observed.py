@@ -57,6 +57,14 @@ def being_deleted(obj: JsonObject) -> bool:
     return bool(metadata(obj).get("deletionTimestamp"))
 
 
+def claim_is_bound(claim: JsonObject) -> bool:
+    return (claim.get("status") or {}).get("phase") == "Bound"
+
+
+def claim_size(claim: JsonObject) -> str:
+    return str(claim["spec"]["resources"]["requests"]["storage"])
+
+
 def pod_status(pod: JsonObject) -> JsonObject:
     value: JsonObject = pod.get("status") or {}
     return value

@@ -34,9 +34,10 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class ReserveBrokerId(Action):
-    """Ask the controller plane to keep a broker id for this pod name, durably, before the pod exists."""
+    """Ask the controller plane to keep this broker id for this pod name, durably, before the pod exists."""
 
     pod_name: str
+    broker_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
