@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 import yaml
 
+from brokergroup_operator.cli.main import app
 from controller_core import metric_names
 from tests.real.parts import helm, prometheus
 
@@ -107,6 +109,17 @@ def test_brokers_get_one_address_per_operator_pod() -> None:
     name = stateful_set["metadata"]["name"]
     assert addresses == [f"{service}.system.svc.cluster.local:9878" for service in services]
     assert services == {f"{name}-0": f"{name}-0", f"{name}-1": f"{name}-1"}
+
+
+def test_the_operator_understands_its_command_line() -> None:
+    command = typer.main.get_group(app).commands["operator"]
+    for values in ({}, {"watch__namespace": "served", "replicaCount": "1"}):
+        stateful_set = next(item for item in rendered("system", **values) if item["kind"] == "StatefulSet")
+        name, *arguments = stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert name == "operator"
+        parsed = command.make_context(name, arguments).params
+        assert parsed["namespace"] == values.get("watch__namespace")
+        assert len(parsed["controller_addresses"]) == int(values.get("replicaCount", "3"))
 
 
 def test_the_kinds_outlive_the_release_and_can_be_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ class JavaProducer:
     def stop(self) -> None:
         """End its input: what is outstanding is still waited for and told."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

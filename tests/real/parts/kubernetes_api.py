@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.real.parts import install
+from tests.real.parts.kubectl import Kubectl
 from tests.real.parts.process import RealProcess, RealProcessError, free_port, start
 
 if TYPE_CHECKING:
@@ -55,29 +56,19 @@ class KubeApiserver:
         """The kubeconfig of one of the identities in `tokens`."""
         return self.folder / f"kubeconfig-{identity.replace(':', '_')}"
 
+    @property
+    def client(self) -> Kubectl:
+        """kubectl as the administrator."""
+        return Kubectl(self.kubeconfig)
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the real kubectl; the caller looks at the exit code and the output."""
-        program = str(install.kubernetes_folder() / "kubectl")
-        return subprocess.run(
-            [program, "--kubeconfig", str(self.kubeconfig), *arguments],
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return self.client.run(*arguments, stdin=stdin)
 
     def must(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl, which has to succeed, and hand back what it printed."""
-        done = self.kubectl(*arguments, stdin=stdin)
-        if done.returncode != 0:
-            raise RealProcessError(f"kubectl {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}")
-        return done.stdout
+        return self.client.must(*arguments, stdin=stdin)
 
     def get(self, *arguments: str) -> Any:
-        """`kubectl get ... -o json`, read."""
-        return json.loads(self.must("get", *arguments, "-o", "json"))
+        return self.client.get(*arguments)
 
     def is_ready(self) -> bool:
         if not self.ca_file.exists():
