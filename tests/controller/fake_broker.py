@@ -106,6 +106,8 @@ class FakeBroker:
         self.ignored_ha_pushes = 0
         self.silent = False
         self.links_behind = 0
+        self.role_change_waits: asyncio.Event | None = None
+        self.asked: list[int] = []
         self._server = RemotingServer(self)
         self._client = RemotingClient(local_host=self.host)
         self._task: asyncio.Task[None] | None = None
@@ -238,11 +240,14 @@ class FakeBroker:
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         await self.thawed.wait()
+        self.asked.append(command.code)
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
                 header = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
                 body = bodies.SyncStateSetBody.decode(command.body)
                 self.group.journal.append(f"1008 to {self.broker_id}")
+                if self.role_change_waits is not None:
+                    await self.role_change_waits.wait()
                 await self.take_role(
                     header.master_broker_id or 0, header.master_address or "", header.master_epoch or 0, body
                 )

@@ -1,0 +1,182 @@
+"""Moving a living master, and finishing what an operator that died left half done: seen by brokers on real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
+from brokergroup_operator.observe.timeline import Kind, Outcome
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey, StoredRecord
+from controller_core.model import LiveReplica
+from controller_core.requests import ElectMaster
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, FakeNameServer, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def test_a_living_master_is_moved_in_the_measured_order(start_plane: StartPlane, group: FakeGroup) -> None:
+    name_server = FakeNameServer(group)
+    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
+    plane = await start_plane(directory=directory)
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    group.journal.clear()
+    assert await plane.switch_master_away(KEY, 1) == 2
+    assert group.journal[:5] == [
+        "minInSyncReplicas=99 at 1",
+        "1008 to 1",
+        "1 slave 2",
+        f"104 {first.address}",
+        group.journal[4],
+    ]
+    told = group.journal[4:8]
+    assert set(told) == {"1008 to 2", "2 master 2", "1008 to 3", "3 slave 2"}
+    assert set(group.journal[8:10]) == {"906 to 1", "906 to 3"}
+    assert group.journal[10] == "minInSyncReplicas=2 at 1"
+    await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync again")
+    assert first.minimum == 2
+    assert third.master_address == second.address
+    timeline = plane.snapshot(KEY).last_switchover
+    assert timeline is not None
+    assert (timeline.kind, timeline.outcome, timeline.epoch_after) == (Kind.SWITCHOVER, Outcome.COMPLETED, 2)
+    await name_server.stop()
+
+
+async def test_while_a_switchover_runs_1004_tells_the_old_state(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    first.role_change_waits = asyncio.Event()
+    switching = asyncio.create_task(plane.switch_master_away(KEY, 1))
+    await eventually(lambda: plane.snapshot(KEY).record.master_broker_id == 2, what="the election to be committed")
+    answer = await second.ask(1004)
+    assert (answer.ext_fields or {})["masterBrokerId"] == "1"
+    assert (answer.ext_fields or {})["masterEpoch"] == "1"
+    first.role_change_waits.set()
+    assert await switching == 2
+    answer = await second.ask(1004)
+    assert (answer.ext_fields or {})["masterEpoch"] == "2"
+
+
+async def test_slaves_that_never_catch_up_undo_the_switchover(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.links_behind = 100
+    with pytest.raises(SwitchoverFailedError, match="not level"):
+        await plane.switch_master_away(KEY, 1)
+    assert first.minimum == 2
+    assert first.is_master
+    assert plane.snapshot(KEY).record.master_epoch == 1
+    await eventually(lambda: plane.snapshot(KEY).writable)
+
+
+async def test_without_another_member_in_sync_a_switchover_is_refused_and_touches_nothing(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings()))
+    group.planes = [plane.address]
+    first = await group.broker()
+    with pytest.raises(SwitchoverRefusedError):
+        await plane.switch_master_away(KEY, 1)
+    assert first.minimum == 2
+    assert await plane.switch_master_away(KEY, 9) == 1  # who is not master needs no switchover
+
+
+async def test_an_administrators_election_drains_the_old_master_first(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, _, third = await group.three()
+    group.journal.clear()
+    answer = await third.ask(1002, brokerId=3, designateElect="true")
+    assert answer.code == 0
+    assert (answer.ext_fields or {})["masterBrokerId"] == "3"
+    await eventually(lambda: third.is_master and not first.is_master)
+    assert group.journal[0] == "minInSyncReplicas=99 at 1"
+    await eventually(lambda: first.minimum == 2, what="the minimum to be restored")
+
+
+async def test_a_leftover_of_a_dead_switchover_is_repaired(start_plane: StartPlane, group: FakeGroup) -> None:
+    """25 writes the broker's file: an operator that died after it leaves a master that acknowledges nothing."""
+    store = MemoryRecordStore()
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    await plane.stop()
+    first.minimum = 99
+    fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [fresh.address]
+    await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
+    assert first.is_master
+
+
+async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Killed between commit and notify (I16): the record says 2, every broker still believes in 1, which lives."""
+    store, name_server = MemoryRecordStore(), FakeNameServer(group)
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await plane.stop()
+    await _elect_in_the_record(store, passed_over=1)
+    group.journal.clear()
+    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
+    fresh = await start_plane(store, directory=directory)
+    group.planes = [fresh.address]
+    await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync under the new master")
+    assert (first.is_master, third.is_master) == (False, False)
+    roles = [line for line in group.journal if not line.startswith("906")]
+    assert roles[:3] == ["1008 to 1", "1 slave 2", f"104 {first.address}"]  # the stale master first
+    await name_server.stop()
+
+
+async def test_a_slave_that_misses_its_link_is_told_again_until_it_is_linked(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The HA client that sleeps in its retry: only a changed spelling of the address wakes it up."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    third.ignored_ha_pushes = 1000
+    await first.kill()
+    await eventually(lambda: second.sync_state_set == {2, 3}, what="the sleeper to be linked")
+    assert third.ha_address.rpartition(":")[2].startswith("0")
+
+
+async def test_a_settled_group_is_left_alone(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    brokers = await group.three()
+    await eventually(lambda: all(len(broker.asked) > 0 for broker in brokers), what="the first look at everybody")
+    await asyncio.sleep(0.3)
+    for broker in brokers:
+        broker.asked.clear()
+    await asyncio.sleep(0.3)
+    assert [broker.asked for broker in brokers] == [[], [], []]
+
+
+async def _elect_in_the_record(store: MemoryRecordStore, *, passed_over: int) -> None:
+    stored = await store.read(KEY)
+    assert isinstance(stored, StoredRecord)
+    live = {broker_id: LiveReplica(broker_id, epoch=1, max_offset=0) for broker_id in (1, 2, 3)}
+    request = ElectMaster(broker_name=NAME, passed_over=frozenset({passed_over}))
+    decision = step(stored.record, request, live, STRICT)
+    await store.commit(KEY, decision.record, stored)
