@@ -6,12 +6,19 @@ agree for as long as both hold it. So the newest such epoch decides, and the sho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketmq_replica.epoch_cache import NO_EPOCH, EpochEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class ConsistentPoint(NamedTuple):
+    """Where two logs begin to differ, and the last epoch both know: later ones here were reigns nobody else followed."""
+
+    offset: int
+    last_common_epoch: int
 
 
 class DivergedLogError(Exception):
@@ -25,25 +32,25 @@ def consistent_point(
     local_max_offset: int,
     master_max_offset: int,
     local_confirm_offset: int,
-) -> int:
-    """The offset to cut the local log to (its own max offset: nothing to cut).
+) -> ConsistentPoint:
+    """The offset to cut the local log to (its own max offset: nothing to cut), and the epoch to cut its history after.
 
     Raises DivergedLogError when the master is older than what this replica has already followed, or shares no epoch with it.
     """
-    if local_max_offset == 0:
-        return 0
-    if not local:
+    if local_max_offset and not local:
         raise DivergedLogError(f"the log holds {local_max_offset} bytes but no epoch says who wrote them")
     master_last = master[-1].epoch if master else NO_EPOCH
-    if master_last < local[-1].epoch:
+    if local and master_last < local[-1].epoch:
         raise DivergedLogError(f"the master's last epoch is {master_last}, this replica has seen {local[-1].epoch}")
     theirs = {entry.epoch: entry for entry in _ending_at(master, master_max_offset)}
     for mine in reversed(_ending_at(local, local_max_offset)):
         other = theirs.get(mine.epoch)
         if other is not None and other.start_offset == mine.start_offset:
-            return min(mine.end_offset, other.end_offset, local_max_offset)
+            return ConsistentPoint(min(mine.end_offset, other.end_offset, local_max_offset), mine.epoch)
+    if local_max_offset == 0:
+        return ConsistentPoint(0, NO_EPOCH)
     if local[0].start_offset == 0 and master[0].start_offset == 0 and local_confirm_offset == 0:
-        return 0  # both histories begin with the empty log, and nothing of ours was ever confirmed
+        return ConsistentPoint(0, NO_EPOCH)  # both begin with the empty log, and nothing of ours was ever confirmed
     raise DivergedLogError(
         f"no epoch in common: here {[(entry.epoch, entry.start_offset) for entry in local]}, "
         f"at the master {[(entry.epoch, entry.start_offset) for entry in master]}"

@@ -181,7 +181,7 @@ class MessageStore:
         self._indexed_offset = min(self._indexed_offset, offset)
         self._unindexed += self._read_all(self._indexed_offset)
         self.confirm_offset = self._confirm_offset
-        if self.epochs.drop_from_offset(offset):
+        if self.epochs.drop_beyond_offset(offset):
             self.save_epochs()
 
     def cut_to_whole_record(self) -> int:
@@ -218,6 +218,11 @@ class MessageStore:
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         """Remember, as a slave, the epoch a frame is labelled with (A.4, step 2)."""
         if self.epochs.append(epoch, start_offset):
+            self.save_epochs()
+
+    def forget_epochs_after(self, epoch: int) -> None:
+        """Drop reigns that the master never heard of: without bytes of their own they would claim the next ones."""
+        if self.epochs.drop_from_epoch(epoch + 1):
             self.save_epochs()
 
     def save_epochs(self) -> None:

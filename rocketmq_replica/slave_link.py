@@ -86,11 +86,12 @@ class SlaveLink:
             master_max_offset=answer.max_offset,
             local_confirm_offset=store.confirm_offset,
         )
-        if point < store.max_offset:
-            if not store.is_record_boundary(point):
-                raise DivergedLogError(f"the consistent point {point} is no record boundary of this log")
+        if point.offset < store.max_offset:
+            if not store.is_record_boundary(point.offset):
+                raise DivergedLogError(f"the consistent point {point.offset} is no record boundary of this log")
             self.truncated_from = store.max_offset
-            store.truncate(point)
+            store.truncate(point.offset)
+        store.forget_epochs_after(point.last_common_epoch)
         self.state = SlaveLinkState.TRANSFER
 
     def _apply(self, frame: Transfer) -> None:

@@ -1,0 +1,259 @@
+"""The log on disk: files, blanks, real truncation, and recovery from every torn tail."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.message_record import BLANK_MAGIC, Host
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.message_store import MessageStore, MessageTooLargeError, NewMessage, StorePaths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST = Host("127.0.0.1", 10911)
+FILE_BYTES = 4096
+
+
+def open_store(root: Path, file_size_bytes: int = FILE_BYTES) -> MessageStore:
+    paths = StorePaths(root, root / "commitlog", root / "epochFileCheckpoint")
+    return MessageStore(paths, file_size_bytes=file_size_bytes, store_host=HOST)
+
+
+def message(body: bytes, topic: str = "T", queue_id: int = 0, properties: bytes = b"k\x01v\x02") -> NewMessage:
+    return NewMessage(topic, queue_id, body, properties, 1, HOST)
+
+
+def put(store: MessageStore, body: bytes, **keys: object) -> int:
+    return store.put(message(body, **keys), store_timestamp_ms=2).end_offset
+
+
+def everything(store: MessageStore) -> bytes:
+    parts, offset = [], store.log.min_offset
+    while part := store.log.read(offset, FILE_BYTES):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def test_records_never_cross_a_file_and_the_rest_is_a_blank(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ends = [put(store, b"x" * 300) for _ in range(40)]
+    assert max(ends) > 3 * FILE_BYTES
+    data = everything(store)
+    blanks = data.count(BLANK_MAGIC.to_bytes(4, "big", signed=True))
+    assert blanks == max(ends) // FILE_BYTES
+    for first, second in itertools.pairwise(ends):
+        start = second - (ends[1] - ends[0])
+        assert start in (first, first + FILE_BYTES - first % FILE_BYTES)
+    assert sorted(path.name for path in (tmp_path / "commitlog").iterdir()) == [
+        f"{number * FILE_BYTES:020d}" for number in range(max(ends) // FILE_BYTES + 1)
+    ]
+    assert {path.stat().st_size for path in (tmp_path / "commitlog").iterdir()} == {FILE_BYTES}
+    store.close()
+
+
+def test_what_was_closed_is_read_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for number in range(40):
+        put(store, b"x" * number * 10, queue_id=number % 3)
+    data, end = everything(store), store.max_offset
+    store.close()
+    store = open_store(tmp_path)
+    assert (store.recovery.end_offset, store.recovery.reason) == (end, "")
+    assert everything(store) == data
+    assert [store.queues.queue("T", queue_id).next_offset for queue_id in range(3)] == [14, 13, 13]
+    store.close()
+
+
+@pytest.mark.parametrize("properties", [b"", b"k\x01v\x02"])
+@pytest.mark.parametrize("body", [b"", b"hello", bytes(10)])
+def test_a_tail_torn_at_any_byte_is_cut_to_the_whole_records_before_it(
+    tmp_path: Path, properties: bytes, body: bytes
+) -> None:
+    store = open_store(tmp_path)
+    keep = put(store, b"keep")
+    end = put(store, body, properties=properties)
+    store.close()
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    whole = path.read_bytes()
+    trailing_zeros = len(whole[keep:end]) - len(whole[keep:end].rstrip(b"\0"))
+    for torn_at in range(keep, end - trailing_zeros):
+        path.write_bytes(whole[:torn_at].ljust(FILE_BYTES, b"\0"))
+        store = open_store(tmp_path)
+        assert store.recovery.end_offset == keep, f"torn at byte {torn_at - keep} of {end - keep}"
+        assert bool(store.recovery.reason) == (torn_at - keep > 3), "a begun record is reported"
+        assert store.queues.queue("T", 0).next_offset == 1
+        store.close()
+        assert path.read_bytes() == whole[:keep].ljust(FILE_BYTES, b"\0"), "what was cut is gone from the disk"
+
+
+def test_garbage_in_the_middle_cuts_there_and_drops_later_files(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ends = [put(store, b"x" * 300) for _ in range(40)]
+    store.close()
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[ends[1] + 90] ^= 1
+    path.write_bytes(content)
+    store = open_store(tmp_path)
+    assert store.recovery.end_offset == ends[1]
+    assert "CRC" in store.recovery.reason
+    assert [each.name for each in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
+    put(store, b"goes on")
+    store.close()
+
+
+def test_truncation_zeroes_the_disk(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ends = [put(store, b"x" * 300) for _ in range(40)]
+    before = everything(store)
+    store.truncate(ends[2])
+    assert store.max_offset == ends[2]
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    assert path.read_bytes() == before[: ends[2]].ljust(FILE_BYTES, b"\0")
+    assert [each.name for each in (tmp_path / "commitlog").iterdir()] == [path.name]
+    assert store.queues.queue("T", 0).next_offset == 3
+    again = [put(store, b"x" * 300) for _ in range(37)]
+    assert again == ends[3:]
+    assert everything(store) == before
+    store.close()
+
+
+def test_truncation_to_nothing_forgets_the_epochs_too(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.begin_epoch(1)
+    put(store, b"a")
+    store.begin_epoch(2)
+    store.truncate(0)
+    store.forget_epochs_after(0)
+    assert not (tmp_path / "epochFileCheckpoint").exists()
+    assert store.epochs.entries == ()
+    store.close()
+    store = open_store(tmp_path)
+    assert (store.max_offset, store.epochs.entries) == (0, ())
+    store.close()
+
+
+def test_bytes_replicate_in_any_pieces(tmp_path: Path) -> None:
+    master = open_store(tmp_path / "m")
+    for number in range(30):
+        put(master, b"x" * number * 10)
+    data = everything(master)
+    for size in (1, 7, 100, 1000, len(data)):
+        slave = open_store(tmp_path / f"s{size}")
+        for at in range(0, len(data), size):
+            slave.append_replicated(at, data[at : at + size])
+        assert everything(slave) == data
+        assert slave.queues.queue("T", 0).next_offset == 30
+        assert slave.cut_to_whole_record() == len(data)
+        slave.close()
+    master.close()
+
+
+def test_a_new_master_cuts_the_half_record_at_its_end(tmp_path: Path) -> None:
+    master = open_store(tmp_path / "m")
+    first = put(master, b"first")
+    put(master, b"second")
+    data = everything(master)
+    slave = open_store(tmp_path / "s")
+    slave.append_replicated(0, data[:-3])
+    slave.confirm_offset = first
+    assert slave.cut_to_whole_record() == first
+    assert slave.max_offset == first
+    slave.begin_epoch(7)
+    put(slave, b"other")
+    slave.close()
+    slave = open_store(tmp_path / "s")
+    assert slave.queues.queue("T", 0).next_offset == 2
+    assert slave.recovery.reason == ""
+    assert slave.epochs.entries[0].start_offset == first
+    slave.close()
+    master.close()
+
+
+def test_bad_bytes_from_a_master_are_not_written(tmp_path: Path) -> None:
+    master = open_store(tmp_path / "m")
+    put(master, b"first")
+    data = bytearray(everything(master))
+    data[90] ^= 1
+    slave = open_store(tmp_path / "s")
+    with pytest.raises(ValueError, match="CRC"):
+        slave.append_replicated(0, bytes(data))
+    assert slave.max_offset == 0
+    slave.append_replicated(0, everything(master))
+    assert slave.max_offset == master.max_offset
+    slave.close()
+    master.close()
+
+
+def test_an_empty_slave_may_begin_at_a_later_file(tmp_path: Path) -> None:
+    master = open_store(tmp_path / "m")
+    while master.max_offset < 2 * FILE_BYTES:
+        put(master, b"x" * 200)
+    put(master, b"last")
+    slave = open_store(tmp_path / "s")
+    slave.append_replicated(2 * FILE_BYTES, master.log.read(2 * FILE_BYTES, FILE_BYTES))
+    assert (slave.log.min_offset, slave.max_offset) == (2 * FILE_BYTES, master.max_offset)
+    slave.close()
+    slave = open_store(tmp_path / "s")
+    assert (slave.log.min_offset, slave.max_offset) == (2 * FILE_BYTES, master.max_offset)
+    slave.close()
+    other = open_store(tmp_path / "t")
+    with pytest.raises(StoreFileError, match="no multiple of mappedFileSizeCommitLog"):
+        other.append_replicated(100, b"x")
+    other.close()
+    master.close()
+
+
+def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    put(store, b"a")
+    store.close()
+    with pytest.raises(StoreFileError, match=r"has 4096 bytes, mappedFileSizeCommitLog says 8192"):
+        open_store(tmp_path, 8192)
+
+
+def test_a_record_larger_than_a_file_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with pytest.raises(MessageTooLargeError):
+        put(store, b"x" * FILE_BYTES)
+    assert store.max_offset == 0
+    store.close()
+
+
+def test_consumers_see_nothing_above_the_confirm_offset(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ends = [put(store, b"x") for _ in range(5)]
+    queue = store.queues.queue("T", 0)
+    for confirmed, visible in ((0, 0), (ends[0] - 1, 0), (ends[0], 1), (ends[3] + 5, 4), (ends[4], 5)):
+        store.confirm_offset = confirmed
+        assert queue.visible_end(store.confirm_offset) == visible
+    store.close()
+
+
+def test_the_confirm_offset_survives_and_is_clamped_to_the_log(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ends = [put(store, b"x") for _ in range(3)]
+    store.confirm_offset = ends[1]
+    store.close()
+    store = open_store(tmp_path)
+    assert store.confirm_offset == ends[1]
+    store.confirm_offset = ends[2]
+    store.save_checkpoint()
+    store.truncate(ends[0])
+    assert store.confirm_offset == ends[0]
+    store.close()
+
+
+def test_a_record_boundary_is_recognised(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ends = [put(store, b"x" * 300) for _ in range(12)]
+    for boundary in (0, *ends):
+        assert store.is_record_boundary(boundary)
+    for other in (1, ends[0] - 1, ends[0] + 1, ends[-1] + 1):
+        assert not store.is_record_boundary(other)
+    store.close()

@@ -1,0 +1,142 @@
+"""The small files: Java's formats, and what is refused instead of being taken for new."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.epoch_cache import NO_END, EpochCache, EpochEntry
+from rocketmq_replica.epoch_file import crc_of, decode_epochs, encode_epochs, load_epochs, save_epochs
+from rocketmq_replica.identity_files import BrokerIdentity, IdentityFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JAVA_FILE = b"2\n773307083\n7-7000\n8-8000\n"
+
+
+def cache(*pairs: tuple[int, int]) -> EpochCache:
+    each = EpochCache()
+    for epoch, start in pairs:
+        assert each.append(epoch, start)
+    return each
+
+
+def pairs(each: EpochCache) -> list[tuple[int, int]]:
+    return [(entry.epoch, entry.start_offset) for entry in each.entries]
+
+
+def test_the_check_sum_of_the_reference_file() -> None:
+    assert crc_of("7-7000\n8-8000\n") == 773307083
+    assert encode_epochs(cache((7, 7000), (8, 8000))) == JAVA_FILE
+    assert pairs(decode_epochs(JAVA_FILE, "x")) == [(7, 7000), (8, 8000)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"2\n",
+        b"2\n773307083\n7-7000\n",
+        b"2\n773307084\n7-7000\n8-8000\n",
+        b"1\n0\nseven-7000\n",
+        b"\0\0\0\0",
+        JAVA_FILE[:-3],
+    ],
+)
+def test_a_torn_file_is_an_error_and_never_a_new_replica(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "epochFileCheckpoint"
+    path.write_bytes(content)
+    with pytest.raises(StoreFileError):
+        load_epochs(path)
+    path.with_name(path.name + ".bak").write_bytes(JAVA_FILE)
+    assert pairs(load_epochs(path)) == [(7, 7000), (8, 8000)]
+
+
+def test_a_check_sum_of_zero_is_not_checked() -> None:
+    assert pairs(decode_epochs(b"1\n0\n3-30\n", "x")) == [(3, 30)]
+
+
+def test_an_empty_history_is_durable_too(tmp_path: Path) -> None:
+    path = tmp_path / "epochFileCheckpoint"
+    save_epochs(path, cache((1, 0)))
+    path.with_name(path.name + ".bak").write_bytes(JAVA_FILE)
+    save_epochs(path, EpochCache())
+    assert list(tmp_path.iterdir()) == []
+    assert pairs(load_epochs(path)) == []
+
+
+def test_append_refuses_what_is_not_newer_and_replaces_an_empty_epoch() -> None:
+    each = cache((1, 0), (3, 100))
+    assert not each.append(3, 200)
+    assert not each.append(2, 200)
+    assert not each.append(4, 99)
+    assert each.append(4, 100), "upstream #9942: epoch 3 wrote nothing"
+    assert pairs(each) == [(1, 0), (4, 100)]
+    assert [entry.end_offset for entry in each.entries] == [100, NO_END]
+
+
+def test_truncations_reopen_the_last_epoch() -> None:
+    each = cache((1, 0), (2, 100), (3, 200))
+    assert each.drop_from_offset(200)
+    assert each.entries == (EpochEntry(1, 0, 100), EpochEntry(2, 100, NO_END))
+    assert not each.drop_from_offset(150)
+    assert each.drop_from_epoch(2)
+    assert each.entries == (EpochEntry(1, 0, NO_END),)
+    each = cache((1, 0), (2, 100), (3, 200))
+    assert each.drop_before_offset(100)
+    assert pairs(each) == [(2, 100), (3, 200)]
+    assert each.drop_beyond_offset(199)
+    assert pairs(each) == [(2, 100)]
+
+
+def test_an_offset_belongs_to_one_epoch() -> None:
+    each = cache((1, 10), (2, 100))
+    found = [each.find_by_offset(offset) for offset in (9, 10, 99, 100, 10**9)]
+    assert [entry and entry.epoch for entry in found] == [None, 1, 1, 2, 2]
+
+
+def identity_files(tmp_path: Path) -> IdentityFiles:
+    return IdentityFiles(tmp_path / "brokerIdentity", cluster_name="DefaultCluster", broker_name="broker-a")
+
+
+def test_identity_files_have_javas_form(tmp_path: Path) -> None:
+    files = identity_files(tmp_path)
+    assert files.load() is None
+    assert files.load_applied() is None
+    applied = BrokerIdentity("DefaultCluster", "broker-a", 2, "10.0.0.5:10911;1700000000000")
+    files.save_applied(applied)
+    assert (tmp_path / "brokerIdentity-temp").read_text() == "DefaultCluster#broker-a#2#10.0.0.5:10911;1700000000000"
+    assert files.load_applied() == applied
+    files.confirm(applied)
+    assert [path.name for path in tmp_path.iterdir()] == ["brokerIdentity"]
+    assert (tmp_path / "brokerIdentity").read_text() == "DefaultCluster#broker-a#2"
+    assert files.load() == BrokerIdentity("DefaultCluster", "broker-a", 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "DefaultCluster#broker-a", "DefaultCluster#broker-a#x", "DefaultCluster#broker-a#0"]
+)
+def test_a_torn_identity_is_an_error_and_never_a_new_broker(tmp_path: Path, text: str) -> None:
+    (tmp_path / "brokerIdentity").write_text(text)
+    with pytest.raises(StoreFileError, match="expected cluster#broker#id"):
+        identity_files(tmp_path).load()
+
+
+def test_an_identity_of_another_group_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "brokerIdentity").write_text("DefaultCluster#broker-b#2")
+    with pytest.raises(StoreFileError, match="belongs to DefaultCluster#broker-b"):
+        identity_files(tmp_path).load()
+
+
+def test_the_checkpoint_is_javas(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    assert load_checkpoint(path) == Checkpoint()
+    save_checkpoint(path, Checkpoint(confirm_offset=0x1234))
+    content = path.read_bytes()
+    assert len(content) == 4096
+    assert content[32:40] == (0x1234).to_bytes(8, "big")
+    assert load_checkpoint(path).confirm_offset == 0x1234

@@ -1,0 +1,346 @@
+"""AutoSwitchHA: the frames byte for byte, the recorded conversations from either side, the consistent point."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_remoting.message_record import Host
+from rocketmq_replica.consistent_point import ConsistentPoint, DivergedLogError, consistent_point
+from rocketmq_replica.epoch_cache import EpochCache, EpochEntry
+from rocketmq_replica.ha_frames import (
+    MAX_BODY_BYTES,
+    Acknowledgement,
+    HaFrameError,
+    Handshake,
+    HandshakeAnswer,
+    MasterFrameReader,
+    SlaveFrameReader,
+    Transfer,
+)
+from rocketmq_replica.master_link import MasterLink, SlaveIntroduced
+from rocketmq_replica.message_store import MessageStore, NewMessage, StorePaths
+from rocketmq_replica.slave_link import SlaveLink, SlaveLinkState
+
+HOST = Host("127.0.0.1", 10911)
+RECORDED = [
+    json.loads(line) for line in (Path(__file__).parent / "recordings" / "ha_frames.jsonl").read_text().splitlines()
+]
+
+EPOCHS = (EpochEntry(1, 0, 1000), EpochEntry(2, 1000))
+VECTORS = [
+    (Handshake(2), "00000001 0000 0000 0000000000000002"),
+    (Handshake(2, sync_from_last_file=True, async_learner=True), "00000001 0001 0001 0000000000000002"),
+    (
+        HandshakeAnswer(2048, 2, EPOCHS),
+        "00000001 00000018 0000000000000800 00000002 00000001 0000000000000000 00000002 00000000000003e8",
+    ),
+    (
+        Transfer(2048, 2, 1000, 2000, b"hello"),
+        "00000002 00000005 0000000000000800 00000002 00000000000003e8 00000000000007d0 68656c6c6f",
+    ),
+    (Acknowledgement(2053), "00000002 0000000000000805"),
+    (
+        Transfer(2053, 2, 1000, 2053),
+        "00000002 00000000 0000000000000805 00000002 00000000000003e8 0000000000000805",
+    ),
+]
+
+
+@pytest.mark.parametrize(("frame", "text"), VECTORS)
+def test_frames_have_the_reference_bytes(
+    frame: Handshake | Acknowledgement | HandshakeAnswer | Transfer, text: str
+) -> None:
+    raw = bytes.fromhex(text)
+    assert frame.encode() == raw
+    reader = SlaveFrameReader() if isinstance(frame, Handshake | Acknowledgement) else MasterFrameReader()
+    assert reader.feed(raw) == [frame]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 17, 1 << 20])
+def test_recorded_links_decode_and_encode_to_the_same_bytes(chunk: int) -> None:
+    for direction, new_reader in (("s2m", SlaveFrameReader), ("m2s", MasterFrameReader)):
+        for connection in {frame["conn"] for frame in RECORDED}:
+            recorded = [frame for frame in RECORDED if frame["conn"] == connection and frame["dir"] == direction]
+            stream = b"".join(bytes.fromhex(frame["hex"]) for frame in recorded)
+            reader = new_reader()
+            frames = [frame for at in range(0, len(stream), chunk) for frame in reader.feed(stream[at : at + chunk])]
+            assert len(frames) == len(recorded) > 0
+            assert b"".join(frame.encode() for frame in frames) == stream
+
+
+@pytest.mark.parametrize("text", ["00000000", "00000003 0000000000000000", "7fffffff"])
+def test_other_states_close_the_link(text: str) -> None:
+    raw = bytes.fromhex(text).ljust(40, b"\0")
+    with pytest.raises(HaFrameError, match="expected 1"):
+        SlaveFrameReader().feed(raw)
+    with pytest.raises(HaFrameError, match="expected 1"):
+        MasterFrameReader().feed(raw)
+
+
+@pytest.mark.parametrize("size", ["ffffffff", "00400001"])
+def test_impossible_body_sizes_close_the_link(size: str) -> None:
+    with pytest.raises(HaFrameError, match="a body of"):
+        MasterFrameReader().feed(bytes.fromhex("00000002" + size).ljust(40, b"\0"))
+
+
+def open_store(root: Path, file_size_bytes: int = 1 << 16) -> MessageStore:
+    paths = StorePaths(root, root / "commitlog", root / "epochFileCheckpoint")
+    return MessageStore(paths, file_size_bytes=file_size_bytes, store_host=HOST)
+
+
+def put(store: MessageStore, body: bytes) -> int:
+    return store.put(NewMessage("T", 0, body, b"", 1, HOST), store_timestamp_ms=2).end_offset
+
+
+@pytest.mark.parametrize("connection", sorted({frame["conn"] for frame in RECORDED}))
+def test_a_slave_of_a_recorded_java_master_ends_with_the_masters_bytes(tmp_path: Path, connection: int) -> None:
+    """The recorded master's side of each link, played to a slave that is where the recorded slave was."""
+    frames = [frame for frame in RECORDED if frame["conn"] == connection]
+    first_ack = next((frame["maxOffset"] for frame in frames if frame.get("type") == "ack"), 0)
+    store = open_store(tmp_path)
+    _prepare(store, first_ack)
+    link = SlaveLink(store, handshake=Handshake(2), now_seconds=0.0)
+    acknowledged = [link.receive(bytes.fromhex(f["hex"]), now_seconds=0.0) for f in frames if f["dir"] == "m2s"]
+    bodies = [frame for frame in frames if frame.get("bodySize", 0) > 0 and frame.get("type") == "transfer"]
+    end = max([frame["offset"] + frame["bodySize"] for frame in bodies], default=first_ack)
+    assert store.max_offset == end
+    for frame in bodies:
+        assert store.log.read(frame["offset"], frame["bodySize"]) == bytes.fromhex(frame["hex"])[36:]
+    last_labels = [frame["epoch"] for frame in frames if frame.get("type") == "transfer"]
+    assert store.epochs.last_epoch == max(last_labels, default=store.epochs.last_epoch)
+    assert acknowledged[0] == Acknowledgement(first_ack).encode(), "the first acknowledgement goes out at once"
+    store.close()
+
+
+def _prepare(store: MessageStore, end: int) -> None:
+    """Fill a store with the recorded master's bytes up to ``end``."""
+    for frame in sorted(RECORDED, key=lambda frame: frame.get("offset", -1)):
+        is_next = frame.get("type") == "transfer" and frame["bodySize"] > 0 and frame["offset"] == store.max_offset
+        if is_next and store.max_offset + frame["bodySize"] <= end:
+            store.append_replicated(frame["offset"], bytes.fromhex(frame["hex"])[36:])
+    assert store.max_offset == end
+    for epoch, start in ((1, 0), (2, 1517), (3, 2294)):
+        if start < end:
+            store.note_epoch(epoch, start)
+
+
+def linked(master: MessageStore, slave: MessageStore) -> tuple[MasterLink, SlaveLink]:
+    """Both ends of a link, wired together until nothing is left to say."""
+    master_link = MasterLink(master, now_seconds=0.0, keepalive_seconds=5.0)
+    slave_link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
+    to_master = slave_link.introduction()
+    while to_master:
+        master_link.receive(to_master, now_seconds=0.0)
+        frames = master_link.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=1 << 20)
+        to_master = slave_link.receive(b"".join(frames), now_seconds=0.0) if frames else b""
+    return master_link, slave_link
+
+
+def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(tmp_path: Path) -> None:
+    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    for epoch in (1, 2, 4):
+        master.begin_epoch(epoch)
+        for _ in range(40):
+            put(master, b"x" * 1000)
+    link = MasterLink(master, now_seconds=0.0, keepalive_seconds=5.0)
+    (event,) = link.receive(Handshake(2).encode(), now_seconds=0.0)
+    assert isinstance(event, SlaveIntroduced)
+    assert len(link.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=1 << 20)) == 1, "nothing before the first ack"
+    link.receive(Acknowledgement(0).encode(), now_seconds=0.0)
+    reader = MasterFrameReader()
+    transfers = reader.feed(b"".join(link.frames(confirm_offset=7, now_seconds=0.0, limit_bytes=1 << 24)))
+    ends = {entry.end_offset for entry in master.epochs.entries}
+    for transfer in transfers:
+        assert isinstance(transfer, Transfer)
+        assert 0 < len(transfer.body) <= MAX_BODY_BYTES
+        last = transfer.offset + len(transfer.body)
+        assert transfer.offset // (1 << 16) == (last - 1) // (1 << 16)
+        assert not any(transfer.offset < end < last for end in ends)
+        entry = master.epochs.find_by_offset(transfer.offset)
+        assert entry is not None
+        assert (transfer.epoch, transfer.epoch_start_offset) == (entry.epoch, entry.start_offset)
+    linked(master, slave)
+    assert slave.max_offset == master.max_offset
+    assert slave.epochs.entries == master.epochs.entries
+    master.close()
+    slave.close()
+
+
+def test_a_diverged_slave_is_cut_to_the_common_history(tmp_path: Path) -> None:
+    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    slave.begin_epoch(1)
+    common = put(slave, b"both have this")
+    linked(slave, master)
+    put(slave, b"only the old master has this")
+    master.begin_epoch(2)
+    put(master, b"the new master's first")
+    _, slave_link = linked(master, slave)
+    assert slave_link.truncated_from is not None
+    assert slave_link.state is SlaveLinkState.TRANSFER
+    assert slave.max_offset == master.max_offset
+    assert [(entry.epoch, entry.start_offset) for entry in slave.epochs.entries] == [(1, 0), (2, common)]
+    assert slave.log.read(0, 1 << 16) == master.log.read(0, 1 << 16)
+    master.close()
+    slave.close()
+
+
+def test_a_reelected_master_labels_live_links_with_the_new_epoch(tmp_path: Path) -> None:
+    """Upstream #9689."""
+    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    master.begin_epoch(1)
+    put(master, b"one")
+    master_link, slave_link = linked(master, slave)
+    master.begin_epoch(2)
+    put(master, b"two")
+    slave_link.receive(
+        b"".join(master_link.frames(confirm_offset=0, now_seconds=1.0, limit_bytes=1 << 20)), now_seconds=1.0
+    )
+    assert slave.epochs.entries == master.epochs.entries
+    assert slave.max_offset == master.max_offset
+    master.close()
+    slave.close()
+
+
+def test_keepalives_carry_the_next_offset_and_repeat_the_acknowledgement(tmp_path: Path) -> None:
+    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    master.begin_epoch(1)
+    end = put(master, b"one")
+    master_link, slave_link = linked(master, slave)
+    assert master_link.keepalive(confirm_offset=end, now_seconds=4.9) is None
+    frame = master_link.keepalive(confirm_offset=end, now_seconds=5.0)
+    assert frame == Transfer(end, 1, 0, end).encode()
+    assert slave_link.receive(frame, now_seconds=5.0) == b""
+    assert slave.confirm_offset == end
+    assert slave_link.keepalive(now_seconds=4.9, interval_seconds=5.0) == b""
+    assert slave_link.keepalive(now_seconds=5.0, interval_seconds=5.0) == Acknowledgement(end).encode()
+    master.close()
+    slave.close()
+
+
+def test_bytes_for_another_offset_drop_the_link(tmp_path: Path) -> None:
+    slave = open_store(tmp_path)
+    slave.begin_epoch(1)
+    put(slave, b"one")
+    link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
+    link.receive(HandshakeAnswer(slave.max_offset, 1, slave.epochs.entries).encode(), now_seconds=0.0)
+    with pytest.raises(HaFrameError, match="this log ends at"):
+        link.receive(Transfer(slave.max_offset + 1, 1, 0, 0).encode(), now_seconds=0.0)
+    slave.close()
+
+
+def point(
+    local: list[tuple[int, int]], local_end: int, master: list[tuple[int, int]], master_end: int, confirm: int = 0
+) -> ConsistentPoint:
+    def entries(pairs: list[tuple[int, int]]) -> tuple[EpochEntry, ...]:
+        cache = EpochCache()
+        for epoch, start in pairs:
+            assert cache.append(epoch, start)
+        return cache.entries
+
+    return consistent_point(
+        local=entries(local),
+        master=entries(master),
+        local_max_offset=local_end,
+        master_max_offset=master_end,
+        local_confirm_offset=confirm,
+    )
+
+
+@pytest.mark.parametrize(
+    ("local", "local_end", "master", "master_end", "expected"),
+    [
+        ([], 0, [(1, 0)], 100, 0),
+        ([(1, 0)], 50, [(1, 0)], 100, 50),
+        ([(1, 0)], 150, [(1, 0)], 100, 100),
+        ([(1, 0)], 150, [(1, 0), (2, 100)], 300, 100),
+        ([(1, 0)], 80, [(1, 0), (2, 100)], 300, 80),
+        ([(1, 0), (2, 100)], 300, [(1, 0), (3, 100)], 200, 100),
+        ([(1, 0), (2, 100)], 300, [(1, 0), (3, 150)], 200, 100),
+        ([(1, 0), (2, 100), (3, 200)], 300, [(1, 0), (2, 100), (4, 150)], 400, 150),
+        ([(1, 0), (2, 100)], 300, [(1, 0), (2, 100), (4, 250)], 400, 250),
+        ([(2, 100)], 300, [(1, 0), (2, 100), (4, 250)], 400, 250),
+        ([(1, 0)], 120, [(2, 0)], 500, 0),
+        ([(1, 0), (2, 200)], 150, [(1, 0), (2, 200)], 500, 150),
+    ],
+)
+def test_the_consistent_point(
+    local: list[tuple[int, int]], local_end: int, master: list[tuple[int, int]], master_end: int, expected: int
+) -> None:
+    assert point(local, local_end, master, master_end).offset == expected
+
+
+@pytest.mark.parametrize(
+    ("local", "local_end", "master", "master_end", "confirm"),
+    [
+        ([], 100, [(1, 0)], 100, 0),
+        ([(1, 0), (3, 100)], 150, [(1, 0), (2, 100)], 300, 0),
+        ([(1, 0)], 100, [], 0, 0),
+        ([(2, 50)], 100, [(3, 60)], 200, 0),
+        ([(1, 0)], 120, [(2, 0)], 500, 60),
+    ],
+    ids=["bytes without epochs", "older master", "empty master", "nothing in common", "confirmed bytes would go"],
+)
+def test_no_consistent_point_is_not_guessed(
+    local: list[tuple[int, int]], local_end: int, master: list[tuple[int, int]], master_end: int, confirm: int
+) -> None:
+    with pytest.raises(DivergedLogError):
+        point(local, local_end, master, master_end, confirm)
+
+
+@given(st.data())
+def test_the_consistent_point_is_the_longest_common_prefix_of_any_two_lives(data: st.DataObject) -> None:
+    """Two replicas of one group: random reigns, lengths and cuts, each byte known by (epoch that wrote it)."""
+    logs: list[list[int]] = [[], []]
+    caches = [EpochCache(), EpochCache()]
+    for epoch in range(1, data.draw(st.integers(1, 8)) + 1):
+        writer = data.draw(st.integers(0, 1))
+        other = 1 - writer
+        caches[writer].append(epoch, len(logs[writer]))
+        logs[writer] += [epoch] * data.draw(st.integers(0, 4))
+        if data.draw(st.booleans()):
+            replicate(logs, caches, writer, other, data.draw(st.integers(0, 10)))
+    master = 0 if caches[0].last_epoch >= caches[1].last_epoch else 1
+    slave = 1 - master
+    best = best_point(logs, caches, slave, master)
+    found = None if best is None else best.offset
+    common = 0
+    while common < min(map(len, logs)) and logs[0][common] == logs[1][common]:
+        common += 1
+    assert found is None or found <= common
+    if found is not None:
+        assert found == common
+
+
+def best_point(logs: list[list[int]], caches: list[EpochCache], slave: int, master: int) -> ConsistentPoint | None:
+    try:
+        return consistent_point(
+            local=caches[slave].entries,
+            master=caches[master].entries,
+            local_max_offset=len(logs[slave]),
+            master_max_offset=len(logs[master]),
+            local_confirm_offset=0,
+        )
+    except DivergedLogError:
+        return None
+
+
+def replicate(logs: list[list[int]], caches: list[EpochCache], master: int, slave: int, count: int) -> None:
+    """What a slave does on a link, byte by byte."""
+    found = best_point(logs, caches, slave, master)
+    if found is None:
+        return
+    del logs[slave][found.offset :]
+    caches[slave].drop_from_epoch(found.last_common_epoch + 1)
+    for _ in range(count):
+        offset = len(logs[slave])
+        if offset >= len(logs[master]):
+            break
+        entry = caches[master].find_by_offset(offset)
+        assert entry is not None
+        caches[slave].append(entry.epoch, entry.start_offset)
+        logs[slave].append(logs[master][offset])
