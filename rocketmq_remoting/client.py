@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.connection import RemotingHandler
+    from rocketmq_remoting.handler import RemotingHandler
 
 _UNACKNOWLEDGED_MS: Final = 10_000
 """The kernel gives a connection up when the peer's host has acknowledged nothing for so long (TCP_USER_TIMEOUT)."""

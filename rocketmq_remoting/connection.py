@@ -7,7 +7,7 @@ Answers of the peer go to the caller who waits for that opaque.
 Four things keep a peer from costing more than its share:
 
 * at most ``max_in_flight`` of its requests are being handled at once; the rest wait unread in the socket,
-* at most 256 frames of one connection are handled in one turn of the event loop, however small they are,
+* at most 64 frames of one connection are handled in one turn of the event loop, however small they are,
 * nothing more is read while the peer does not read our answers,
 * no byte of its can raise into the event loop: what is no frame closes the connection.
 """
@@ -19,47 +19,29 @@ import dataclasses
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import RESPONSE_FLAG, RemotingCommand
-from rocketmq_remoting.errors import CommandEncodeError, FrameError, RemotingConnectionLostError, RemotingTimeoutError
+from rocketmq_remoting.errors import (
+    BodyError,
+    CommandEncodeError,
+    FrameError,
+    RemotingConnectionLostError,
+    RemotingTimeoutError,
+)
+from rocketmq_remoting.handler import Answer, RemotingHandler, not_supported
 from rocketmq_remoting.pending import PendingRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
 logger = logging.getLogger(__name__)
 
-Answer = RemotingCommand | None
-
 _connection_ids = itertools.count(1)
 _WRITE_AT_ONCE_BYTES: Final = 64 * 1024
-_FRAMES_PER_TURN: Final = 256
-
-
-class RemotingHandler(Protocol):
-    """What a server (or a client whose peer asks back) does with requests."""
-
-    def handle(self, request: RemotingCommand, connection: RemotingConnection) -> Answer | Awaitable[Answer]:
-        """The answer, now or later; None when there is none to send. Never called with an answer."""
-        ...
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        """A connection stands."""
-        ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        """It is gone, whoever closed it; called once for every ``connection_opened``."""
-        ...
-
-
-def not_supported(request: RemotingCommand) -> RemotingCommand:
-    """Java's answer to a code nobody handles: code 3, remark with its leading space (controller-protocol.md §1.4)."""
-    return request.answer(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {int(request.code)} not supported"
-    )
+_FRAMES_PER_TURN: Final = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +258,7 @@ class RemotingConnection(asyncio.Protocol):
         if self._outgoing is not None:  # called again from inside a handler: the outer call goes on with the backlog
             return
         self._outgoing = bytearray()
-        while self._backlog and self._writable.is_set() and len(self._in_flight) < self._settings.max_in_flight:
+        while self._backlog and self._may_serve():
             self._serve(self._backlog.popleft())
             if len(self._outgoing) > _WRITE_AT_ONCE_BYTES:
                 self._write(self._outgoing)
@@ -291,6 +273,9 @@ class RemotingConnection(asyncio.Protocol):
         self._turn = None
         if self.is_open:
             self._decode(b"")
+
+    def _may_serve(self) -> bool:
+        return self.is_open and self._writable.is_set() and len(self._in_flight) < self._settings.max_in_flight
 
     def _write(self, data: bytes | bytearray) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
@@ -326,7 +311,10 @@ class RemotingConnection(asyncio.Protocol):
 
     def _send_failure(self, request: RemotingCommand, error: BaseException) -> None:
         """Java's answer when a processor throws: code 1, class and message (controller-protocol.md §1.4)."""
-        logger.error("%s: handler of code %d failed", self._peer(), request.code, exc_info=error)
+        if isinstance(error, BodyError):  # the peer's fault: no traceback for it to fill our log with
+            logger.warning("%s: code %d: %s", self._peer(), request.code, error)
+        else:
+            logger.error("%s: handler of code %d failed", self._peer(), request.code, exc_info=error)
         self._send_answer(
             request, request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:2048])
         )

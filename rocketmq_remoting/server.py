@@ -12,12 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codec import FrameLimits
-from rocketmq_remoting.connection import (
-    ConnectionSettings,
-    RemotingConnection,
-    RemotingHandler,
-    not_supported,
-)
+from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
+from rocketmq_remoting.handler import RemotingHandler, not_supported
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
