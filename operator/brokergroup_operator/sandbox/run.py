@@ -19,8 +19,10 @@ from brokergroup_operator.api.generate import KINDS, custom_resource_definition
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 
-from .api_server.server import SandboxApiServer
+from .api_server.errors import bad_request
+from .api_server.server import LogProvider, SandboxApiServer
 from .kubelet.images import ImageCatalogue
+from .kubelet.logs import NoSuchLogError
 from .kubelet.netns import DEFAULT_BRIDGE, DEFAULT_SUBNET, NetworkNamespaces
 from .kubelet.network import LoopbackNetwork, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
@@ -84,7 +86,7 @@ async def sandbox(
                 network=network or pod_network("loopback", data_dir),
                 images=images or ImageCatalogue.default(),
             )
-            server.log_provider = kubelet.log_provider
+            server.log_provider = _log_provider(kubelet)
             await kubelet.start()
             try:
                 kubeconfig = kubeconfig_path or data_dir / "kubeconfig"
@@ -124,6 +126,24 @@ async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
     ) as running:
         log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
         await stop.wait()
+
+
+def _log_provider(kubelet: ProcessKubelet) -> LogProvider:
+    """The kubelet's logs, its refusal in the API's words (``kubectl logs`` of a container that never started)."""
+
+    def logs(
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int | None,
+        follow: bool,
+    ) -> AsyncIterator[bytes]:
+        try:
+            return kubelet.log_provider(namespace, pod, container, tail_lines, follow)
+        except NoSuchLogError as error:
+            raise bad_request(str(error)) from error
+
+    return logs
 
 
 def _own_definitions() -> list[dict[str, Any]]:

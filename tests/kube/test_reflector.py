@@ -1,0 +1,109 @@
+"""The local copy follows the API through restarts, lost history and objects made again under the same name."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube import KubernetesApi, Reflector, WatchEvent
+from brokergroup_operator.kube.resources import CONFIG_MAPS
+from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+NAMESPACE = "default"
+DEADLINE_SECONDS = 20.0
+
+
+class Listener:
+    """Hears changes; waits for what it wants to have heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, event: WatchEvent) -> None:
+        self.heard.append((event.type, event.object["metadata"]["name"]))
+        self._changed.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def following(api: KubernetesApi, **options: Any) -> AsyncIterator[tuple[Reflector, Listener]]:
+    listener = Listener()
+    reflector = Reflector(api, CONFIG_MAPS, on_change=listener, **options)
+    task = asyncio.create_task(reflector.run())
+    try:
+        await reflector.wait_synced(DEADLINE_SECONDS)
+        yield reflector, listener
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"app": name}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def test_it_follows() -> None:
+    server = SandboxApiServer()
+    await server.start()
+    async with KubernetesApi.from_url(server.url) as api:
+        await api.create(CONFIG_MAPS, config_map("before"))
+        async with following(api, namespace=NAMESPACE) as (reflector, listener):
+            assert reflector.objects[NAMESPACE, "before"]["data"] == {}
+            await api.create(CONFIG_MAPS, config_map("a"))
+            await api.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, namespace=NAMESPACE)
+            await listener.until(lambda: ("MODIFIED", "a") in listener.heard)
+            assert reflector.objects[NAMESPACE, "a"]["data"] == {"x": "1"}
+            await api.delete(CONFIG_MAPS, "a", namespace=NAMESPACE)
+            await listener.until(lambda: ("DELETED", "a") in listener.heard)
+            assert (NAMESPACE, "a") not in reflector.objects
+    await server.stop()
+
+
+async def test_it_outlives_the_api_and_tells_the_difference() -> None:
+    """Away, everything may happen: gone, changed, made, and made again under the same name. The history is lost too."""
+    first = SandboxApiServer()
+    await first.start()
+    port = first.port
+    async with KubernetesApi.from_url(first.url) as api:
+        for name in ("gone", "remade", *(f"filler{number}" for number in range(10))):
+            await api.create(CONFIG_MAPS, config_map(name))
+        async with following(api) as (reflector, listener):
+            await first.stop()
+            listener.heard.clear()
+            second = SandboxApiServer(port=port)  # a restored etcd: its versions are lower than those we know
+            await second.start()
+            await api.create(CONFIG_MAPS, config_map("remade", x="2"))
+            await api.create(CONFIG_MAPS, config_map("new"))
+            await listener.until(lambda: ("ADDED", "new") in listener.heard)
+            assert set(reflector.objects) == {(NAMESPACE, "remade"), (NAMESPACE, "new")}
+            assert reflector.objects[NAMESPACE, "remade"]["data"] == {"x": "2"}
+            assert ("DELETED", "gone") in listener.heard
+            assert listener.heard.index(("DELETED", "remade")) < listener.heard.index(("ADDED", "remade"))
+            await second.stop()
+
+
+async def test_it_waits_for_an_api_that_is_not_there_yet() -> None:
+    placeholder = SandboxApiServer()
+    await placeholder.start()
+    port, url = placeholder.port, placeholder.url
+    await placeholder.stop()
+    async with KubernetesApi.from_url(url) as api:
+        reflector = Reflector(api, CONFIG_MAPS)
+        task = asyncio.create_task(reflector.run())
+        server = SandboxApiServer(port=port)
+        await server.start()
+        await reflector.wait_synced(DEADLINE_SECONDS)
+        task.cancel()
+        await asyncio.wait([task])
+        await server.stop()

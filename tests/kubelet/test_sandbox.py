@@ -1,0 +1,111 @@
+"""The sandbox as a whole: the file that says it is ready, the kinds it serves, logs over the API, and its orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
+from brokergroup_operator.sandbox.kubelet import ImageCatalogue
+from brokergroup_operator.sandbox.run import run_sandbox, sandbox
+from tests.kubelet.node_under_test import NAMESPACE, eventually, is_dead, is_running, pod_object, state_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE = {"image": "brokergroup-operator:0.1.0"}
+
+
+async def test_whoever_sees_the_kubeconfig_may_begin(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    kubeconfig = tmp_path / "elsewhere" / "kubeconfig"
+    running = asyncio.create_task(
+        run_sandbox(
+            host="127.0.0.1",
+            port=0,
+            data_dir=tmp_path / "data",
+            network_mode="loopback",
+            kubeconfig_path=kubeconfig,
+            database=None,
+            stop=stop,
+        )
+    )
+
+    async def ready() -> bool:
+        return running.done() or kubeconfig.exists()
+
+    await eventually(ready)
+    async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
+        (node,) = (await api.list(NODES)).items
+        assert node["status"]["conditions"][0]["status"] == "True"
+        assert (await api.list(BROKER_GROUPS)).items == []
+        await api.create(PODS, pod_object("a", container=IMAGE))
+
+        async def started() -> int | None:
+            pod = await api.get(PODS, "a", namespace=NAMESPACE)
+            return int(state_of(pod)["containerID"].removeprefix("process://")) if is_running(pod) else None
+
+        pid = await eventually(started)
+    stop.set()
+    await running
+    assert is_dead(pid)
+
+
+async def test_definitions_from_a_folder(tmp_path: Path) -> None:
+    definition = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.dev}
+spec:
+  group: example.dev
+  scope: Namespaced
+  names: {plural: things, kind: Thing}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+"""
+    (tmp_path / "crds").mkdir()
+    (tmp_path / "crds" / "things.yaml").write_text(definition)
+    async with (
+        sandbox(data_dir=tmp_path / "data", crds=tmp_path / "crds") as running,
+        KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
+    ):
+        names = [entry["metadata"]["name"] for entry in (await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items]
+        assert names == ["things.example.dev"]
+
+
+async def test_the_database_brings_pods_and_volumes_back(tmp_path: Path) -> None:
+    for restart_count in (0, 1):
+        async with (
+            sandbox(data_dir=tmp_path / "data", database=tmp_path / "objects.db") as running,
+            KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
+        ):
+            if restart_count == 0:
+                await api.create(PODS, pod_object("a", container=IMAGE))
+
+            async def runs(api: KubernetesApi = api, count: int = restart_count) -> bool:
+                pod = await api.get(PODS, "a", namespace=NAMESPACE)
+                return is_running(pod) and state_of(pod)["restartCount"] == count
+
+            await eventually(runs)
+
+
+async def test_logs_over_the_api(tmp_path: Path) -> None:
+    async with (
+        sandbox(data_dir=tmp_path, images=ImageCatalogue.default({})) as running,
+        KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
+        aiohttp.ClientSession() as session,
+    ):
+        await api.create(PODS, pod_object("a", "echo one; echo two", container=IMAGE, restartPolicy="Never"))
+
+        async def ended() -> bool:
+            return bool((await api.get(PODS, "a", namespace=NAMESPACE))["status"]["phase"] == "Succeeded")
+
+        await eventually(ended)
+        url = f"{running.server.url}/api/v1/namespaces/{NAMESPACE}/pods/a/log"
+        async with session.get(url) as answer:
+            assert await answer.text() == "one\ntwo\n"
+        async with session.get(url, params={"tailLines": "1"}) as answer:
+            assert await answer.text() == "two\n"
