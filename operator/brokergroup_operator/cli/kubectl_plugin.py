@@ -7,8 +7,11 @@ It only reads, so it needs no rights beyond `get` and `list` on brokergroups.
 import sys
 from typing import Annotated, Any
 
-import pykube
 import typer
+from pykube.config import KubeConfig
+from pykube.exceptions import KubernetesError
+from pykube.http import HTTPClient
+from pykube.objects import NamespacedAPIObject
 from rich.console import Console
 from rich.table import Table
 
@@ -18,7 +21,7 @@ Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of 
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig")]
 
 
-class BrokerGroup(pykube.objects.NamespacedAPIObject):  # type: ignore[misc] # pykube is untyped
+class BrokerGroup(NamespacedAPIObject):
     """A BrokerGroup as pykube sees it."""
 
     version = "brokergroup.dev/v1alpha1"
@@ -86,13 +89,13 @@ def _condition(state: dict[str, Any], kind: str) -> str:
     return "Unknown"
 
 
-def _api(context: str | None) -> pykube.HTTPClient:
+def _api(context: str | None) -> HTTPClient:
     try:
-        configuration = pykube.KubeConfig.from_env()
+        configuration = KubeConfig.from_env()  # type: ignore[no-untyped-call] # pykube is untyped
         if context is not None:
             configuration.set_current_context(context)
-        return pykube.HTTPClient(configuration)
-    except pykube.exceptions.KubernetesError as error:
+        return HTTPClient(configuration)
+    except KubernetesError as error:
         typer.echo(f"kubeconfig: {error}; expected one at $KUBECONFIG or ~/.kube/config", err=True)
         raise typer.Exit(2) from error
 

@@ -5,13 +5,11 @@ Each subcommand imports what it runs only when it is called: a replica must not 
 
 import typer
 
-from brokergroup_operator.cli import (
-    demo_command,
-    operator_command,
-    replica_command,
-    sandbox_command,
-    sla_command,
-)
+from brokergroup_operator.cli import sla_command
+from brokergroup_operator.cli.demo_command import demo
+from brokergroup_operator.cli.operator_command import operator
+from brokergroup_operator.cli.replica_command import replica
+from brokergroup_operator.cli.sandbox_command import sandbox
 
 app = typer.Typer(
     help="RocketMQ broker groups on Kubernetes: the operator is the controller.",
@@ -19,10 +17,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("operator")(operator_command.operator)
-app.command("replica")(replica_command.replica)
-app.command("sandbox")(sandbox_command.sandbox)
-app.command("demo")(demo_command.demo)
+app.command("operator")(operator)
+app.command("replica")(replica)
+app.command("sandbox")(sandbox)
+app.command("demo")(demo)
 app.add_typer(sla_command.app, name="sla")
 
 

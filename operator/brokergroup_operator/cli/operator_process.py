@@ -15,9 +15,11 @@ from brokergroup_operator.controller.fencing import KubernetesFencer
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.observe.events import EventObserver, KubernetesEventSink
 from brokergroup_operator.observe.incidents import IncidentLog
+from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
-from brokergroup_operator.observe.timeline import FailoverTimeline
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
@@ -49,6 +51,7 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
     access = ClusterAccess(kubeconfig=settings.kubeconfig)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(access.own_client())
+        metrics = Metrics()
         fencer = KubernetesFencer(api)
         stack.push_async_callback(fencer.close)
         plane = ControllerPlane(
@@ -56,9 +59,13 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
             directory=KubernetesDirectory(api, namespace=settings.namespace),
             settings=_plane_settings(settings),
             fencer=fencer,
-            observer=ObserverGroup(await _observers(settings, stack)),
+            observer=ObserverGroup(await _observers(settings, api, metrics, stack)),
         )
+        metrics.attach(plane)
         stack.push_async_callback(plane.stop)
+        if settings.metrics_listen is not None:
+            stack.push_async_callback(metrics.stop)
+            await metrics.start(*settings.metrics_listen)
         await plane.start()
         reconcile = ReconcilePlane(
             api, access, plane, _reconcile_settings(settings), after_watch_spawned=lambda: _take_signals_back(stop)
@@ -68,23 +75,18 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
         await stop.wait()
 
 
-class _Incidents(Observer):
-    """Hands finished timelines to the incident log."""
-
-    def __init__(self, log: IncidentLog) -> None:
-        self._log = log
-
-    def incident_closed(self, timeline: FailoverTimeline) -> None:
-        self._log.record(timeline)
-
-
-async def _observers(settings: OperatorSettings, stack: AsyncExitStack) -> list[Observer]:
-    observers: list[Observer] = []
+async def _observers(
+    settings: OperatorSettings, api: KubernetesApi, metrics: Metrics, stack: AsyncExitStack
+) -> list[Observer]:
+    events = KubernetesEventSink(api)
+    events.start()
+    stack.push_async_callback(events.stop)
+    observers: list[Observer] = [metrics.observer, EventObserver(events)]
     if settings.incident_log is not None:
-        log = IncidentLog(settings.incident_log)
-        log.start()
-        stack.push_async_callback(log.stop)
-        observers.append(_Incidents(log))
+        incidents = IncidentLog(settings.incident_log)
+        incidents.start()
+        stack.push_async_callback(incidents.stop)
+        observers.append(incidents)
     return observers
 
 
