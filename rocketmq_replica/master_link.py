@@ -69,7 +69,7 @@ class MasterLink:
         events: list[SlaveIntroduced | SlaveAcknowledged] = []
         for frame in self._reader.feed(data):
             if isinstance(frame, Handshake):
-                events.append(self._introduce(frame))
+                events.append(self._introduce(frame, now_seconds))
             else:
                 events.append(self._acknowledge(frame))
         return events
@@ -103,7 +103,7 @@ class MasterLink:
         """There are log bytes the slave has not been sent."""
         return self._next_offset is not None and self._next_offset < self._store.max_offset
 
-    def _introduce(self, frame: Handshake) -> SlaveIntroduced:
+    def _introduce(self, frame: Handshake, now_seconds: float) -> SlaveIntroduced:
         if self._handshake is not None and self._handshake.broker_id != frame.broker_id:
             raise HaFrameError(f"broker {self._handshake.broker_id} introduced itself again as {frame.broker_id}")
         if frame.broker_id < 1:
@@ -111,7 +111,7 @@ class MasterLink:
         self._handshake = frame
         self._answer_due = True
         self._next_offset = None
-        self.progress = SlaveProgress(frame.broker_id, async_learner=frame.async_learner)
+        self.progress = SlaveProgress(frame.broker_id, async_learner=frame.async_learner, linked_at_seconds=now_seconds)
         return SlaveIntroduced(self.progress)
 
     def _acknowledge(self, frame: Acknowledgement) -> SlaveAcknowledged:

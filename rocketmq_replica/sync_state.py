@@ -30,6 +30,7 @@ class SlaveProgress:
     broker_id: int
     async_learner: bool = False
     ack_offset: int = -1
+    linked_at_seconds: float = NEVER
     marks: deque[tuple[int, float]] = field(default_factory=deque)  # (end of the log, when), oldest first
 
     def sent(self, max_offset: int, now_seconds: float) -> None:
@@ -171,5 +172,5 @@ class SyncState:
         link = self.links.get(member)
         if link is None:
             return False
-        never_heard = link.ack_offset < 0  # just linked; housekeeping ends the link if it stays silent
-        return never_heard or now_seconds - self._caught_up.get(member, NEVER) <= allowed_lag_seconds
+        since = max(link.linked_at_seconds, self._caught_up.get(member, NEVER))
+        return now_seconds - since <= allowed_lag_seconds

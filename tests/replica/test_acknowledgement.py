@@ -1,0 +1,211 @@
+"""Who counts, who is waited for, who is proposed: the master's book-keeping without sockets or clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_replica.acknowledgement import AcknowledgementPolicy, WaitingRoom, acknowledged_offset
+from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
+
+LAG = 15.0
+
+
+def state(members: set[int], acks: dict[int, int], learners: frozenset[int] = frozenset()) -> SyncState:
+    """Broker 1 reigns; ``acks`` are the linked slaves."""
+    each = SyncState(own_id=1, members=frozenset(members), set_epoch=5, epoch_start_offset=0, replicated_offset=0)
+    for broker_id, offset in acks.items():
+        each.link_opened(SlaveProgress(broker_id, broker_id in learners, offset, linked_at_seconds=0.0))
+    return each
+
+
+@pytest.mark.parametrize(
+    ("policy", "members", "acks", "expected"),
+    [
+        # allAckInSyncStateSet, inSyncReplicas, minInSyncReplicas; the log ends at 100
+        ((True, 1, 1), {1}, {}, 100),
+        ((True, 1, 1), {1, 2}, {2: 60}, 60),
+        ((True, 1, 1), {1, 2, 3}, {2: 60, 3: 80}, 60),
+        ((True, 1, 1), {1, 2, 3}, {2: 60}, -1),
+        ((True, 1, 2), {1}, {2: 100}, -1),
+        ((True, 1, 99), {1, 2, 3}, {2: 100, 3: 100}, -1),
+        ((True, 1, 1), {1, 2}, {2: 60, 3: 10}, 60),
+        ((False, 1, 1), {1, 2, 3}, {}, 100),
+        ((False, 2, 1), {1, 2, 3}, {2: 60, 3: 80}, 80),
+        ((False, 3, 1), {1, 2, 3}, {2: 60, 3: 80}, 60),
+        ((False, 2, 1), {1, 2}, {3: 90}, -1),
+        ((False, 2, 1), {1}, {2: 90, 3: 90}, -1),
+        ((False, 4, 1), {1, 2, 3}, {2: 60, 3: 80}, -1),
+        ((False, 2, 3), {1, 2}, {2: 100}, -1),
+    ],
+)
+def test_how_far_messages_may_be_acknowledged(
+    policy: tuple[bool, int, int], members: set[int], acks: dict[int, int], expected: int
+) -> None:
+    offset = acknowledged_offset(AcknowledgementPolicy(*policy), state(members, acks), max_offset=100)
+    assert offset == expected
+
+
+def test_a_set_below_the_minimum_refuses_before_storing() -> None:
+    assert not AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=2).accepts(
+        state({1}, {2: 100})
+    )
+    assert AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=2).accepts(state({1, 2}, {}))
+
+
+def test_learners_are_neither_waited_for_nor_proposed() -> None:
+    each = state({1}, {9: -1}, learners=frozenset({9}))
+    each.acknowledged(each.links[9], 100, max_offset=100, now_seconds=1.0)
+    assert each.advance(max_offset=100, now_seconds=1.0) == 100
+    assert each.waited_for == {1}
+    assert each.propose(now_seconds=1.0, allowed_lag_seconds=LAG) is None
+
+
+def test_a_slave_that_caught_up_is_waited_for_first_and_then_proposed() -> None:
+    each = state({1}, {})
+    slave = SlaveProgress(2)
+    each.link_opened(slave)
+    assert each.advance(max_offset=100, now_seconds=0.0) == 100
+    slave.sent(100, 0.0)
+    each.acknowledged(slave, 60, max_offset=100, now_seconds=0.1)
+    each.advance(max_offset=120, now_seconds=0.1)
+    assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) is None, "far behind"
+    each.acknowledged(slave, 100, max_offset=150, now_seconds=0.2)
+    assert each.replicated_offset == 120
+    assert each.advance(max_offset=150, now_seconds=0.2) == 120, "from here on nothing is confirmed without it"
+    assert each.waited_for == {1, 2}
+    assert each.propose(now_seconds=0.2, allowed_lag_seconds=LAG) is None, "120 is confirmed and it holds 100"
+    each.acknowledged(slave, 130, max_offset=170, now_seconds=0.3)
+    assert each.advance(max_offset=170, now_seconds=0.3) == 130
+    assert each.propose(now_seconds=0.3, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+
+
+def test_a_slave_without_the_epochs_beginning_is_not_proposed() -> None:
+    each = SyncState(own_id=1, members=frozenset({1}), set_epoch=5, epoch_start_offset=500, replicated_offset=0)
+    slave = SlaveProgress(2)
+    each.link_opened(slave)
+    each.acknowledged(slave, 499, max_offset=499, now_seconds=0.0)
+    each.advance(max_offset=499, now_seconds=0.0)
+    assert each.propose(now_seconds=0.0, allowed_lag_seconds=LAG) is None
+
+
+def proposing() -> SyncState:
+    """{1} has asked for {1, 2}."""
+    each = state({1}, {2: -1})
+    each.acknowledged(each.links[2], 100, max_offset=100, now_seconds=0.0)
+    each.advance(max_offset=100, now_seconds=0.0)
+    assert each.propose(now_seconds=0.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+    assert each.propose(now_seconds=0.0, allowed_lag_seconds=LAG) is None, "one at a time"
+    return each
+
+
+def test_the_union_is_waited_for_while_the_controller_decides() -> None:
+    each = proposing()
+    each.link_closed(each.links[2])
+    assert each.waited_for == {1, 2}
+    assert (
+        acknowledged_offset(
+            AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1), each, max_offset=200
+        )
+        == -1
+    )
+    each.refused(now_seconds=0.0)
+    assert (
+        acknowledged_offset(
+            AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1), each, max_offset=200
+        )
+        == 200
+    )
+
+
+def test_an_unknown_outcome_is_waited_for_until_a_newer_set_is_seen() -> None:
+    """Upstream #5663: the controller granted it, the answer was lost."""
+    each = proposing()
+    each.outcome_unknown(now_seconds=0.0)
+    each.link_closed(each.links[2])
+    assert each.waited_for == {1, 2}
+    assert not each.apply(frozenset({1}), 5), "the epoch we know proves nothing"
+    assert each.waited_for == {1, 2}
+    assert each.apply(frozenset({1, 2}), 6)
+    assert each.members == {1, 2}
+    assert each.propose(now_seconds=9.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 6)
+    assert each.granted(frozenset({1}), 7)
+    assert each.waited_for == {1}
+
+
+def test_a_refused_set_is_asked_for_again_after_a_while() -> None:
+    each = proposing()
+    each.refused(now_seconds=0.0)
+    assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) is None
+    assert each.propose(now_seconds=0.6, allowed_lag_seconds=LAG) is not None
+
+
+def test_a_member_without_a_link_is_proposed_out_and_holds_everything_until_it_is_granted() -> None:
+    """Hole A of Java 5.5.0: it shrinks at once and acknowledges what was waiting."""
+    each = state({1, 2, 3}, {2: 100, 3: 100})
+    each.acknowledged(each.links[2], 100, max_offset=100, now_seconds=0.0)
+    each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=0.0)
+    policy = AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1)
+    each.link_closed(each.links[2])
+    each.link_closed(each.links[3])
+    assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 5), "both in one proposal"
+    assert acknowledged_offset(policy, each, max_offset=150) == -1
+    assert each.advance(max_offset=150, now_seconds=0.1) == 0, "upstream #6662: frozen"
+    each.granted(frozenset({1}), 6)
+    assert acknowledged_offset(policy, each, max_offset=150) == 150
+
+
+def test_a_member_that_lags_too_long_is_proposed_out() -> None:
+    each = state({1, 2}, {2: 100})
+    each.acknowledged(each.links[2], 100, max_offset=100, now_seconds=10.0)
+    each.links[2].sent(200, 10.5)
+    assert each.propose(now_seconds=25.0, allowed_lag_seconds=LAG) is None
+    assert each.propose(now_seconds=25.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 5)
+
+
+def test_a_member_under_steady_load_stays_although_it_never_holds_the_last_byte() -> None:
+    each = state({1, 2}, {2: 0})
+    slave = each.links[2]
+    for step in range(1, 1000):
+        slave.sent(step * 100, step / 20)
+        each.acknowledged(slave, step * 100 - 50, max_offset=step * 100, now_seconds=step / 20)
+        assert each.propose(now_seconds=step / 20, allowed_lag_seconds=LAG) is None
+
+
+def test_an_idle_member_stays() -> None:
+    each = state({1, 2}, {2: 100})
+    for second in range(100):
+        each.tick(max_offset=100, now_seconds=float(second))
+        assert each.propose(now_seconds=float(second), allowed_lag_seconds=LAG) is None
+
+
+def test_a_newer_link_of_the_same_slave_replaces_the_older_one() -> None:
+    each = state({1, 2}, {2: 100})
+    old = each.links[2]
+    each.link_opened(SlaveProgress(2, ack_offset=40))
+    each.link_closed(old)
+    assert (
+        acknowledged_offset(
+            AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1), each, max_offset=100
+        )
+        == 40
+    )
+
+
+def test_the_replicated_offset_never_goes_back() -> None:
+    each = state({1, 2}, {2: 100})
+    assert each.advance(max_offset=100, now_seconds=0.0) == 100
+    each.link_opened(SlaveProgress(2, ack_offset=40))
+    assert each.advance(max_offset=100, now_seconds=0.0) == 100
+
+
+def test_waiters_leave_in_order_and_nobody_queues_behind_another() -> None:
+    room: WaitingRoom[str] = WaitingRoom()
+    for name, end, deadline in (("a", 10, 3.0), ("b", 20, 3.1), ("c", 30, 3.2)):
+        room.wait(name, end_offset=end, deadline_seconds=deadline)
+    assert room.release(19) == ["a"]
+    assert room.expire(3.05) == []
+    assert room.next_deadline_seconds() == 3.1
+    assert room.expire(3.2) == ["b", "c"]
+    room.wait("d", end_offset=40, deadline_seconds=4.0)
+    assert room.clear() == ["d"]
+    assert len(room) == 0
