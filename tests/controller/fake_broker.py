@@ -119,23 +119,28 @@ class FakeBroker:
 
     async def start(self) -> None:
         await self._server.start(self.host, 0)
-        if not self.broker_id:
+        tries = itertools.count(1)
+        while not self.broker_id:
+            # As a Java broker: whatever goes wrong, ask for an id again, with a new check code (§7.2 step 4).
             answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
-            self.broker_id = int((answer.ext_fields or {})["nextBrokerId"])
-            await self.ask(
-                RequestCode.CONTROLLER_APPLY_BROKER_ID,
-                appliedBrokerId=self.broker_id,
-                registerCheckCode=f"{self.address};1",
-            )
+            if answer.code == 0:
+                broker_id = int((answer.ext_fields or {})["nextBrokerId"])
+                check_code = f"{self.address};{next(tries)}"
+                answer = await self.ask(
+                    RequestCode.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=broker_id, registerCheckCode=check_code
+                )
+                self.broker_id = broker_id if answer.code == 0 else 0
         self.group.brokers[self.broker_id] = self
         await self.register()
         self._task = asyncio.create_task(self._heartbeat_for_ever())
 
     async def register(self) -> None:
         """1003, then a heartbeat, then 1002 until there is a master: the order of a Java broker's start."""
-        answer = await self.ask(
-            RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
-        )
+        answer = None
+        while answer is None or answer.code != 0:
+            answer = await self.ask(
+                RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
+            )
         header = headers.RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
         if header.master_broker_id is None:
             await self.heartbeat()
@@ -214,21 +219,21 @@ class FakeBroker:
                     await other.propose_set()
 
     async def propose_set(self) -> None:
-        """1001 with everybody who is linked."""
+        """1001 with everybody who is linked, until it is so; after a refusal the truth is learnt by 1004, as in Java."""
         async with self._alter:
-            wanted = self.linked | {self.broker_id}
-            if wanted == self.sync_state_set:
-                return
-            body = bodies.SyncStateSetBody(frozenset(wanted), self.set_epoch).encode()
-            answer = await self.ask(
-                RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
-                body=body,
-                masterBrokerId=self.broker_id,
-                masterEpoch=self.epoch,
-            )
-            if answer.code == 0:
-                accepted = bodies.SyncStateSetBody.decode(answer.body)
-                self.sync_state_set, self.set_epoch = set(accepted.sync_state_set), accepted.sync_state_set_epoch
+            for _ in range(10):
+                wanted = self.linked | {self.broker_id}
+                if wanted == self.sync_state_set or not self.is_master or self.dead:
+                    return
+                body = bodies.SyncStateSetBody(frozenset(wanted), self.set_epoch).encode()
+                fields = {"masterBrokerId": self.broker_id, "masterEpoch": self.epoch}
+                answer = await self.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
+                if answer.code != 0:
+                    answer = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+                if answer.code == 0 and answer.body:
+                    known = bodies.SyncStateSetBody.decode(answer.body)
+                    if known.sync_state_set_epoch >= self.set_epoch:
+                        self.sync_state_set, self.set_epoch = set(known.sync_state_set), known.sync_state_set_epoch
 
     # ---- as a server
 

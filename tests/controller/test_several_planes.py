@@ -1,0 +1,169 @@
+"""Two controller planes over one store, and a store whose answers are lost: one grant for each epoch, one end for all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
+from controller_core.model import BrokerGroupRecord
+from controller_core.settings import ControllerSettings
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+class CheckedStore(MemoryRecordStore):
+    """Keeps every record ever committed, and lets a test stand between a commit and its caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[BrokerGroupRecord] = []
+        self.before_commit: Callable[[BrokerGroupRecord | None], object] | None = None
+        self.lose_answer_of: int | None = None
+        self.meet: asyncio.Barrier | None = None
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = 2.0,
+    ) -> StoredRecord | None:
+        before = expected.record.master_epoch if expected is not None else 0
+        if self.meet is not None and record is not None and record.master_epoch > before:
+            barrier, self.meet = self.meet, self.meet if self.meet.n_waiting == 0 else None
+            async with asyncio.timeout(5):
+                await barrier.wait()
+        stored = await super().commit(key, record, expected, deadline_seconds)
+        if record is not None:
+            self.history.append(record)
+        if self.lose_answer_of == len(self.history) - 1:
+            self.lose_answer_of = None
+            raise RecordUnavailableError("the answer was lost and the deadline is over; the write was done")
+        return stored
+
+    def check(self) -> None:
+        """Invariants I1, I2, I11 over everything that was ever durable."""
+        masters: dict[int, int | None] = {}
+        holders: dict[int, str] = {}
+        for previous, record in zip([None, *self.history], self.history, strict=False):
+            if previous is not None:
+                assert record.master_epoch >= previous.master_epoch
+                assert record.sync_state_set_epoch >= previous.sync_state_set_epoch
+                assert record.next_broker_id >= previous.next_broker_id
+            assert masters.setdefault(record.master_epoch, record.master_broker_id) == record.master_broker_id
+            for replica in record.replicas.values():
+                if replica.claimed:
+                    holder = holders.setdefault(replica.broker_id, replica.register_check_code)
+                    assert holder == replica.register_check_code
+
+
+class Commits(Observer):
+    """Counts what a plane itself made durable."""
+
+    def __init__(self) -> None:
+        self.elected: list[tuple[int, int | None]] = []
+        self.conflicts = 0
+
+    def record_changed(
+        self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
+    ) -> None:
+        if before is not None and after.master_epoch != before.master_epoch:
+            self.elected.append((after.master_epoch, after.master_broker_id))
+
+    def record_conflict(self, key: GroupKey, record: BrokerGroupRecord | None) -> None:
+        self.conflicts += 1
+
+
+async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Both stand before the PUT with the same snapshot (I1): one wins, the other hears 409, reads again and steps back."""
+    store, first_commits, second_commits = CheckedStore(), Commits(), Commits()
+    first_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=first_commits)
+    second_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=second_commits)
+    group.planes = [first_plane.address, second_plane.address]
+    master, _, _ = await group.three()
+    second_plane.snapshot(KEY)
+    await eventually(lambda: second_plane.snapshot(KEY) and second_plane.snapshot(KEY).writable, what="both know it")
+    store.meet = asyncio.Barrier(2)
+    await master.kill()
+    await eventually(
+        lambda: all(
+            plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_epoch == 2
+            for plane in (first_plane, second_plane)
+        ),
+        what="both planes to see the new master",
+    )
+    store.check()
+    elected = [entry for entry in first_commits.elected + second_commits.elected if entry[0] == 2]
+    assert elected == [(2, 2)]
+    assert first_commits.conflicts + second_commits.conflicts >= 1
+    assert group.master().broker_id == 2
+    record = first_plane.snapshot(KEY).record
+    assert record.master_epoch == 2
+    await eventually(lambda: second_plane.snapshot(KEY).record == first_plane.snapshot(KEY).record)
+
+
+async def test_a_plane_that_dies_with_the_master_is_not_missed(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Active-active: the other one needs no election of anything."""
+    store = CheckedStore()
+    first_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    second_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [second_plane.address, first_plane.address]
+    master, _, _ = await group.three()
+    await eventually(lambda: first_plane.snapshot(KEY) and first_plane.snapshot(KEY).writable, what="both know it")
+    await asyncio.gather(first_plane.stop(), master.kill())
+    await eventually(
+        lambda: second_plane.snapshot(KEY).writable and second_plane.snapshot(KEY).record.master_epoch == 2
+    )
+    store.check()
+    assert group.master().broker_id in (2, 3)
+
+
+async def _life(start_plane: StartPlane, group: FakeGroup, store: CheckedStore) -> None:
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    for _ in range(3):
+        await group.broker()
+    ids = set(group.brokers)
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == ids, what="three members in sync")
+    master = group.master()
+    await master.kill()
+    await eventually(
+        lambda: plane.snapshot(KEY).record.sync_state_set == ids - {master.broker_id}, what="two members in sync"
+    )
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    store.check()
+
+
+async def test_an_undisturbed_life_takes_eleven_writes(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Pins the count that the next test walks through."""
+    store = CheckedStore()
+    await _life(start_plane, group, store)
+    assert len(store.history) == 11
+
+
+@pytest.mark.parametrize("lost", range(11))
+async def test_whichever_answer_is_lost_the_end_is_the_same(
+    start_plane: StartPlane, group: FakeGroup, lost: int
+) -> None:
+    """I15: each write in turn is done, and nobody hears of it."""
+    store = CheckedStore()
+    store.lose_answer_of = lost
+    await _life(start_plane, group, store)
+    assert store.lose_answer_of is None, "the answer was never lost: nothing was shown"
+    assert len(group.brokers) == 3

@@ -1,0 +1,194 @@
+"""The Kubernetes store against the embedded API: compare-and-set, what it leaves alone, and writes whose answer is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import ApiUnavailableError, OutcomeUnknownError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    Resource,
+)
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.records.store import (
+    GroupKey,
+    RecordConflictError,
+    RecordRefusedError,
+    RecordUnavailableError,
+)
+from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from controller_core.model import BrokerGroupRecord, Replica
+
+CRDS = Path(__file__).parents[2] / "crds"
+KEY = GroupKey("default", "orders")
+RECORD = BrokerGroupRecord(
+    "DefaultCluster",
+    "orders",
+    next_broker_id=3,
+    replicas={1: Replica(1, "10.0.0.1:10911;1", "10.0.0.1:10911", "orders-1", registered=True)},
+    master_broker_id=1,
+    master_epoch=4,
+    sync_state_set=frozenset({1}),
+    sync_state_set_epoch=7,
+)
+NEXT = BrokerGroupRecord(
+    "DefaultCluster",
+    "orders",
+    next_broker_id=3,
+    replicas=RECORD.replicas,
+    master_broker_id=1,
+    master_epoch=5,
+    sync_state_set=frozenset({1}),
+    sync_state_set_epoch=8,
+)
+
+
+class LossyApi(KubernetesApi):
+    """Loses answers: the n-th write is done (or not) and nobody hears of it. Counts from 0; None loses nothing."""
+
+    lose: int | None = None
+    before_it_is_done = False
+    count = 0
+    away = False
+
+    async def create(self, resource: Resource, obj: Any, **options: Any) -> Any:
+        return await self._lossy(super().create(resource, obj, **options), resource)
+
+    async def replace(self, resource: Resource, obj: Any, **options: Any) -> Any:
+        return await self._lossy(super().replace(resource, obj, **options), resource)
+
+    async def get(self, resource: Resource, name: str, **options: Any) -> Any:
+        if self.away:
+            raise ApiUnavailableError("away")
+        return await super().get(resource, name, **options)
+
+    async def _lossy(self, write: Any, resource: Resource) -> Any:
+        if resource != BROKER_GROUP_STATES:
+            return await write
+        lose = self.count == self.lose
+        self.count += 1
+        if self.away or (lose and self.before_it_is_done):
+            write.close()
+            raise OutcomeUnknownError("lost before it was done")
+        answer = await write
+        if lose:
+            raise OutcomeUnknownError("lost after it was done")
+        return answer
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[LossyApi]:
+    server = SandboxApiServer()
+    await server.start()
+    async with LossyApi.from_url(server.url) as opened:
+        for path in sorted(CRDS.glob("*.yaml")):
+            await opened.create(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(path.read_text()))
+        try:
+            await opened.get(NAMESPACES, "default")
+        except Exception:  # noqa: BLE001 - only a namespace that may be there already
+            await opened.create(NAMESPACES, {"metadata": {"name": "default"}})
+        yield opened
+    await server.stop()
+
+
+async def test_what_was_committed_is_read_back_and_replaced_only_by_its_version(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    assert await store.read(KEY) is None
+    first = await store.commit(KEY, RECORD, None)
+    assert first is not None
+    assert first.record == RECORD
+    assert await store.read(KEY) == first
+    second = await store.commit(KEY, NEXT, first)
+    with pytest.raises(RecordConflictError):
+        await store.commit(KEY, NEXT, first)
+    with pytest.raises(RecordConflictError):
+        await store.commit(KEY, RECORD, None)
+    assert await store.read(KEY) == second
+
+
+async def test_everything_else_in_the_object_stays(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    await store.commit(KEY, RECORD, None)
+    patch = {"metadata": {"finalizers": ["example.org/keep"], "labels": {"a": "b"}}}
+    await api.patch(BROKER_GROUP_STATES, "orders", patch, namespace="default")
+    await store.commit(KEY, NEXT, await store.read(KEY))
+    obj = await api.get(BROKER_GROUP_STATES, "orders", namespace="default")
+    assert obj["metadata"]["finalizers"] == ["example.org/keep"]
+    assert obj["metadata"]["labels"] == {"a": "b"}
+    assert obj["record"]["masterEpoch"] == 5
+
+
+async def test_the_api_itself_refuses_a_record_that_goes_back_in_time(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    await store.commit(KEY, NEXT, None)
+    with pytest.raises(RecordRefusedError, match="masterEpoch"):
+        await store.commit(KEY, RECORD, await store.read(KEY))
+
+
+@pytest.mark.parametrize("before_it_is_done", [True, False])
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_a_write_whose_answer_is_lost_is_known_in_the_end(
+    api: LossyApi, lost: int, before_it_is_done: bool
+) -> None:
+    """Invariant I15, for the creation (0) and the replacement (1)."""
+    store = KubernetesRecordStore(api)
+    api.lose, api.before_it_is_done = lost, before_it_is_done
+    first = await store.commit(KEY, RECORD, None)
+    second = await store.commit(KEY, NEXT, first)
+    assert second is not None
+    assert second.record == NEXT
+    assert await store.read(KEY) == second
+
+
+async def test_a_write_that_was_overwritten_before_it_was_known_is_a_conflict(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    first = await store.commit(KEY, RECORD, None)
+    look = api.get
+    overwritten = False
+
+    async def overwrite_first(resource: Resource, name: str, **options: Any) -> Any:
+        nonlocal overwritten
+        if not overwritten:
+            overwritten = True
+            other = KubernetesRecordStore(api)
+            await other.commit(KEY, NEXT, await other.read(KEY))
+        return await look(resource, name, **options)
+
+    api.lose, api.count = 0, 0
+    api.get = overwrite_first  # type: ignore[method-assign]
+    with pytest.raises(RecordConflictError, match="overwritten"):
+        await store.commit(KEY, RECORD, first)
+
+
+async def test_an_api_that_stays_away_is_unavailable_and_nothing_is_granted(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    first = await store.commit(KEY, RECORD, None)
+    api.away = True
+    with pytest.raises(RecordUnavailableError):
+        await store.commit(KEY, NEXT, first, 0.2)
+    with pytest.raises(RecordUnavailableError):
+        await store.read(KEY, deadline_seconds=0.1)
+    api.away = False
+    assert await store.read(KEY) == first
+
+
+async def test_a_watch_tells_that_a_record_moved(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    told: list[tuple[GroupKey, str | None]] = []
+    unsubscribe = store.subscribe(lambda key, version: told.append((key, version)))
+    first = await store.commit(KEY, RECORD, None)
+    assert first is not None
+    for _ in range(500):
+        if told:
+            break
+        await asyncio.sleep(0.01)
+    assert told == [(KEY, first.version)]
+    unsubscribe()
+    await store.close()
