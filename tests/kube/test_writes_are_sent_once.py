@@ -25,8 +25,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 class HangsUpOnTheSecondRequest:
     def __init__(self) -> None:
         self.requests: list[str] = []
+        self.serving: set[asyncio.Task[None] | None] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.serving.add(asyncio.current_task())
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -43,6 +45,7 @@ class HangsUpOnTheSecondRequest:
             pass
         finally:
             writer.close()
+            await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -50,8 +53,10 @@ async def hanging_up() -> AsyncIterator[tuple[HangsUpOnTheSecondRequest, Kuberne
     behaviour = HangsUpOnTheSecondRequest()
     server = await asyncio.start_server(behaviour.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, KubernetesApi.from_url(f"http://127.0.0.1:{port}") as api:
-        yield behaviour, api
+    async with server:
+        async with KubernetesApi.from_url(f"http://127.0.0.1:{port}") as api:
+            yield behaviour, api
+        await asyncio.gather(*(task for task in behaviour.serving if task is not None))
 
 
 WRITES = {
@@ -87,17 +92,22 @@ async def test_a_write_that_never_left_is_unavailable_not_unknown() -> None:
 
 
 async def test_a_write_that_is_not_answered_in_time_is_unknown() -> None:
-    asked = asyncio.Event()
+    asked, ended = asyncio.Event(), asyncio.Event()
 
     async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         asked.set()
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_server(never_answers, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, KubernetesApi.from_url(f"http://127.0.0.1:{port}") as api:
-        with pytest.raises(OutcomeUnknownError):
-            await api.replace(CONFIG_MAPS, OBJECT, timeout_seconds=0.2)
-        assert asked.is_set()
+    async with server:
+        async with KubernetesApi.from_url(f"http://127.0.0.1:{port}") as api:
+            with pytest.raises(OutcomeUnknownError):
+                await api.replace(CONFIG_MAPS, OBJECT, timeout_seconds=0.2)
+            assert asked.is_set()
+        async with asyncio.timeout(10):
+            await ended.wait()
