@@ -1,0 +1,248 @@
+"""What a definition makes of its objects: pruning, defaults, complaints, CEL rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.sandbox.api_server.errors import StatusError
+from brokergroup_operator.sandbox.api_server.requests import Write
+from brokergroup_operator.sandbox.api_server.structural_schema import SchemaNode
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+    from brokergroup_operator.sandbox.api_server.store import ObjectStore
+
+
+def _complaints(store: ObjectStore, things: ResourceType, body: dict[str, Any]) -> list[str]:
+    with pytest.raises(StatusError) as caught:
+        store.create(things, "default", body)
+    assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+    assert caught.value.details is not None
+    return [f"{cause['field']}: {cause['message']}" for cause in caught.value.details["causes"]]
+
+
+NOT_CHECKED = (
+    '<nil>: Invalid value: "null": some validation rules were not checked because the object was invalid;'
+    " correct the existing errors to complete validation"
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"replicas": 0},
+            ["spec.replicas: Invalid value: 0: spec.replicas in body should be greater than or equal to 1"],
+        ),
+        (
+            {"replicas": 10},
+            ["spec.replicas: Invalid value: 10: spec.replicas in body should be less than or equal to 9"],
+        ),
+        (
+            {"replicas": "three"},
+            [
+                'spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string"',
+                NOT_CHECKED,
+            ],
+        ),
+        ({"mode": "Odd"}, ['spec.mode: Unsupported value: "Odd": supported values: "Big", "Small"', NOT_CHECKED]),
+        (
+            {"names": ["ok", "NO"]},
+            ["spec.names[1]: Invalid value: \"NO\": spec.names[1] in body should match '^[a-z]+$'"],
+        ),
+        ({"names": ["toolong"]}, ["spec.names[0]: Too long: may not be more than 5 bytes", NOT_CHECKED]),
+        ({"names": list("abcd")}, ["spec.names: Too many: 4: must have at most 3 items", NOT_CHECKED]),
+        (
+            {"size": 1.5},
+            [
+                'spec.size: Invalid value: "number": spec.size in body must be of type integer,string: "number"',
+                NOT_CHECKED,
+            ],
+        ),
+        (
+            {"parts": [{"id": 1}, {"id": 1}]},
+            ['spec.parts[1]: Duplicate value: {"id":1}', NOT_CHECKED],
+        ),
+        ({"parts": [{"code": "x"}]}, ["spec.parts[0].id: Required value", NOT_CHECKED]),
+        ({"mode": "Big", "replicas": 2}, ['spec.replicas: Invalid value: "object": Big needs 3 replicas']),
+    ],
+)
+def test_complaints_name_the_field_and_the_value(
+    store: ObjectStore, things: ResourceType, thing: Any, spec: dict[str, Any], expected: list[str]
+) -> None:
+    assert _complaints(store, things, thing(**spec)) == expected
+
+
+def test_what_is_missing_is_required(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    body = thing()
+    del body["spec"]["mode"]
+    assert _complaints(store, things, body) == ["spec.mode: Required value", NOT_CHECKED]
+    del body["spec"]
+    assert _complaints(store, things, body) == ["spec: Required value", NOT_CHECKED]
+
+
+def test_the_message_lists_all_complaints(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    with pytest.raises(StatusError) as caught:
+        store.create(things, "default", thing(replicas=0, names=["NO"]))
+    assert caught.value.message == (
+        'Thing.example.dev "one" is invalid: ['
+        "spec.replicas: Invalid value: 0: spec.replicas in body should be greater than or equal to 1, "
+        "spec.names[0]: Invalid value: \"NO\": spec.names[0] in body should match '^[a-z]+$']"
+    )
+
+
+def test_unknown_fields_are_dropped_and_told(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    write = Write()
+    body = thing(odd=1, anything={"free": {"as": "a bird"}}, config={"k": "v"}, parts=[{"id": 1, "odd": 2}])
+    body["odd"] = 3
+    spec = store.create(things, "default", body, write).obj["spec"]
+    assert spec["anything"] == {"free": {"as": "a bird"}}
+    assert spec["config"] == {"k": "v"}
+    assert spec["parts"] == [{"id": 1}]
+    assert "odd" not in spec
+    assert sorted(write.warnings) == [
+        'unknown field "odd"',
+        'unknown field "spec.odd"',
+        'unknown field "spec.parts[0].odd"',
+    ]
+
+
+def test_defaults_fill_what_is_missing_or_null(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    assert store.create(things, "default", thing()).obj["spec"]["replicas"] == 3
+    assert store.create(things, "default", thing("two", replicas=None)).obj["spec"]["replicas"] == 3
+
+
+def test_transition_rules_compare_with_the_old_object(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    store.create(things, "default", thing(epoch=5, parts=[{"id": 1, "code": ""}, {"id": 2, "code": "b"}]))
+
+    def patch(spec: dict[str, Any]) -> None:
+        store.patch_merge(things, "default", "one", {"spec": spec}, Write())
+
+    patch({"epoch": 6})
+    with pytest.raises(StatusError, match=r"spec.epoch: Invalid value: \"integer\": failed rule: self >= oldSelf"):
+        patch({"epoch": 4})
+    with pytest.raises(StatusError, match="mode is immutable"):
+        patch({"mode": "Big"})
+    patch({"parts": [{"id": 2, "code": "b"}, {"id": 1, "code": "a"}, {"id": 3, "code": "c"}]})
+    with pytest.raises(StatusError, match=r"spec.parts\[1\]: Invalid value: \"object\": code never changes"):
+        patch({"parts": [{"id": 1, "code": "a"}, {"id": 2, "code": "changed"}]})
+
+
+def test_unchanged_parts_are_not_judged_again(definition: dict[str, Any], store: ObjectStore, thing: Any) -> None:
+    things = store.resource("example.dev", "v1", "things")
+    store.create(things, "default", thing(names=["abc"]))
+    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    current = store.get(definitions, "", "things.example.dev").obj
+    properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    properties["names"]["items"]["maxLength"] = 1
+    changed = {**current, "spec": definition["spec"]}
+    store.update(definitions, "", "things.example.dev", changed)
+    things = store.resource("example.dev", "v1", "things")
+    store.patch_merge(things, "default", "one", {"spec": {"replicas": 4}}, Write())
+    with pytest.raises(StatusError, match="may not be more than 1 bytes"):
+        store.patch_merge(things, "default", "one", {"spec": {"names": ["abd"]}}, Write())
+
+
+RULES: list[tuple[str, Any, bool]] = [
+    ("!has(self.a) || self.a == 1", {}, True),
+    ("has(self.a.b) && self.a.b > 3", {"a": {}}, False),
+    ("self.a.size() == 2 && size(self.a) == 2", {"a": [1, 2]}, True),
+    ("self.a.all(x, x > 0) && self.a.exists(x, x == 2) && self.a.exists_one(x, x == 1)", {"a": [1, 2]}, True),
+    ("self.a.map(x, x.id).filter(i, i > 1) == [2]", {"a": [{"id": 1}, {"id": 2}]}, True),
+    ("self.m in self.s", {"m": 3, "s": [1, 3]}, True),
+    (
+        "self.n.startsWith('a') && self.n.endsWith('c') && self.n.contains('b') && self.n.matches('^[a-c]+$')",
+        {"n": "abc"},
+        True,
+    ),
+    ("self.n.lowerAscii() == 'abc' && self.n.split('B').size() == 2", {"n": "ABC"}, True),
+    ("self.n.indexOf('b') == 1 && self.n.replace('a', 'x') == 'xb'", {"n": "ab"}, True),
+    ("self.a == 'x' ? self.b > 1 : true", {"a": "x", "b": 1}, False),
+    ("self.all(k, k.startsWith('a'))", {"ab": 1}, True),
+    ("self.__namespace__ == 'x' && self.a__dash__b == 1", {"namespace": "x", "a-b": 1}, True),
+    ("quantity(self.q).isGreaterThan(quantity('1Gi'))", {"q": "2Gi"}, True),
+    ("quantity(self.q).compareTo(quantity('1000m')) == 0 && isQuantity(self.q)", {"q": "1"}, True),
+    ("duration(self.d).getSeconds() == 90", {"d": "1m30s"}, True),
+    ("self.a == 1 || self.missing == 2", {"a": 1}, True),
+    ("self.a.isSorted() && self.a.sum() == 3", {"a": [1, 2]}, True),
+]
+
+
+@pytest.mark.parametrize(("rule", "value", "holds"), RULES)
+def test_rules(rule: str, value: Any, holds: bool) -> None:
+    properties = {name: {"x-kubernetes-preserve-unknown-fields": True} for name in value}
+    node = SchemaNode({"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
+    errors: list[Any] = []
+    node.judge(value, None, "spec", errors)
+    assert [str(error) for error in errors] == (
+        [] if holds else [f'spec: Invalid value: "object": failed rule: {rule}']
+    )
+
+
+def test_a_rule_that_cannot_run_is_a_complaint_too() -> None:
+    rule = {"rule": "self.missing > 1"}
+    node = SchemaNode({"type": "object", "x-kubernetes-validations": [rule]})
+    errors: list[Any] = []
+    node.judge({}, None, "spec", errors)
+    assert "evaluating rule: self.missing > 1" in str(errors[0])
+
+
+def test_optional_old_self_is_judged_at_creation_too() -> None:
+    rule = {
+        "rule": "oldSelf.hasValue() || self.a > 1",
+        "optionalOldSelf": True,
+        "messageExpression": "'a is ' + string(self.a)",
+    }
+    node = SchemaNode({"type": "object", "x-kubernetes-validations": [rule]})
+    errors: list[Any] = []
+    node.judge({"a": 1}, None, "spec", errors)
+    assert [str(error) for error in errors] == ['spec: Invalid value: "object": a is 1']
+    errors.clear()
+    node.judge({"a": 1}, {"a": 0}, "spec", errors)
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"rule": "self.mode ==="}, "compilation failed"),
+        ({"rule": "self.mode.shout() == ''"}, "undeclared reference to 'shout'"),
+        ({"rule": "self.?mode.orValue('') == ''"}, "compilation failed"),
+    ],
+)
+def test_a_definition_with_a_broken_rule_is_refused(
+    definition: dict[str, Any], store: ObjectStore, change: dict[str, Any], expected: str
+) -> None:
+    definition["metadata"]["name"] = "others.example.dev"
+    definition["spec"]["names"] = {"plural": "others", "kind": "Other"}
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = [change]
+    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    with pytest.raises(StatusError, match="x-kubernetes-validations") as caught:
+        store.create(definitions, "", definition)
+    assert expected in caught.value.message
+
+
+def test_a_definition_must_be_structural(definition: dict[str, Any], store: ObjectStore) -> None:
+    definition["metadata"]["name"] = "others.example.dev"
+    definition["spec"]["names"] = {"plural": "others", "kind": "Other"}
+    del definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["type"]
+    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    with pytest.raises(StatusError, match=r"properties\[spec\].type: Required value"):
+        store.create(definitions, "", definition)
+    definition["metadata"]["name"] = "elsewhere.example.dev"
+    with pytest.raises(StatusError, match=r"must be spec\.names\.plural"):
+        store.create(definitions, "", definition)
+
+
+def test_a_definition_is_established_in_the_moment_it_is_stored(store: ObjectStore) -> None:
+    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    status = store.get(definitions, "", "things.example.dev").obj["status"]
+    assert {condition["type"]: condition["status"] for condition in status["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
+    assert status["acceptedNames"]["listKind"] == "ThingList"
+    assert status["storedVersions"] == ["v1"]

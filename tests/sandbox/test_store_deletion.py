@@ -1,0 +1,234 @@
+"""How objects go: preconditions, finalizers, the grace period of pods, owners, namespaces, definitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.sandbox.api_server.errors import StatusError
+from brokergroup_operator.sandbox.api_server.http_targets import Target
+from brokergroup_operator.sandbox.api_server.json_values import clone
+from brokergroup_operator.sandbox.api_server.requests import Deletion, Selection, Write
+from brokergroup_operator.sandbox.api_server.store import ObjectStore
+from brokergroup_operator.sandbox.api_server.subresources import bind, evict
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+
+
+def _exists(store: ObjectStore, resource: ResourceType, name: str, namespace: str = "default") -> bool:
+    return store.storage.get(resource.storage_key, (namespace, name)) is not None
+
+
+@pytest.fixture
+def pods(store: ObjectStore) -> ResourceType:
+    return store.resource("", "v1", "pods")
+
+
+@pytest.fixture
+def running_pod(store: ObjectStore, pods: ResourceType) -> dict[str, Any]:
+    spec = {"containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 20}
+    store.create(pods, "default", {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": spec})
+    bind(store, Target(pods, "default", "p", "binding"), {"target": {"kind": "Node", "name": "n"}}, Write())
+    return store.get(pods, "default", "p").obj
+
+
+def test_preconditions_must_hold(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    made = store.create(things, "default", thing()).obj["metadata"]
+    for options in (Deletion(uid="other"), Deletion(resource_version="1")):
+        with pytest.raises(StatusError, match="Precondition failed") as caught:
+            store.delete(things, "default", "one", options)
+        assert caught.value.code == 409
+    store.delete(things, "default", "one", Deletion(uid=made["uid"], resource_version=made["resourceVersion"]))
+    assert not _exists(store, things, "one")
+
+
+def test_finalizers_hold_an_object(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    body = thing()
+    body["metadata"]["finalizers"] = ["example.dev/a"]
+    store.create(things, "default", body)
+    version, gone = store.delete(things, "default", "one")
+    assert not gone
+    assert version.obj["metadata"]["deletionTimestamp"] == "2027-01-15T08:00:00Z"
+    with pytest.raises(StatusError, match="no new finalizers can be added if the object is being deleted"):
+        store.patch_merge(
+            things, "default", "one", {"metadata": {"finalizers": ["example.dev/a", "example.dev/b"]}}, Write()
+        )
+    store.patch_merge(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
+    assert not _exists(store, things, "one")
+
+
+def test_a_running_pod_waits_for_its_kubelet(
+    store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
+) -> None:
+    version, gone = store.delete(pods, "default", "p")
+    meta = version.obj["metadata"]
+    assert not gone
+    assert (meta["deletionGracePeriodSeconds"], meta["deletionTimestamp"]) == (20, "2027-01-15T08:00:20Z")
+    shorter, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=5))
+    assert not gone
+    assert shorter.obj["metadata"]["deletionGracePeriodSeconds"] == 5
+    longer, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=50))
+    assert not gone
+    assert longer.obj["metadata"]["deletionGracePeriodSeconds"] == 5
+    _, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=0))
+    assert gone
+    assert not _exists(store, pods, "p")
+
+
+def test_the_fence_finalizer_outlives_a_deletion_without_grace(
+    store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
+) -> None:
+    store.patch_merge(pods, "default", "p", {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}, Write())
+    version, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=0))
+    assert not gone
+    assert version.obj["metadata"]["deletionGracePeriodSeconds"] == 0
+    status = {"status": {"phase": "Failed"}}
+    store.patch_merge(pods, "default", "p", status, Write(), subresource="status")
+    assert _exists(store, pods, "p"), "a kubelet can report what became of the containers"
+    store.patch_merge(pods, "default", "p", {"metadata": {"finalizers": None}}, Write())
+    assert not _exists(store, pods, "p")
+
+
+def test_a_pod_that_is_nowhere_goes_at_once(store: ObjectStore, pods: ResourceType) -> None:
+    store.create(pods, "default", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    assert store.delete(pods, "default", "p")[1]
+
+
+def test_a_pod_is_bound_once(store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]) -> None:
+    assert running_pod["spec"]["nodeName"] == "n"
+    assert running_pod["status"]["conditions"][0]["type"] == "PodScheduled"
+    with pytest.raises(StatusError, match='pod p is already assigned to node "n"') as caught:
+        bind(store, Target(pods, "default", "p", "binding"), {"target": {"name": "m"}}, Write())
+    assert caught.value.code == 409
+
+
+def test_eviction_asks_the_disruption_budget(
+    store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
+) -> None:
+    budgets = store.resource("policy", "v1", "poddisruptionbudgets")
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
+    store.create(budgets, "default", {"metadata": {"name": "b"}, "spec": spec})
+    target = Target(pods, "default", "p", "eviction")
+    with pytest.raises(StatusError, match="disruption budget") as caught:
+        evict(store, target, {}, Write())
+    assert caught.value.code == 429
+    allowed = {"status": {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}}
+    store.patch_merge(budgets, "default", "b", allowed, Write(), subresource="status")
+    evict(store, target, {}, Write())
+    assert "deletionTimestamp" in store.get(pods, "default", "p").obj["metadata"]
+
+
+def _owned_by(owner: dict[str, Any], *, blocks: bool = False) -> dict[str, Any]:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": blocks,
+    }
+
+
+def _config_map(name: str, *owners: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": name, "ownerReferences": list(owners)}}
+
+
+def test_dependents_follow_their_last_owner(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    maps = store.resource("", "v1", "configmaps")
+    first, second = (store.create(things, "default", thing(name)).obj for name in ("one", "two"))
+    store.create(maps, "default", _config_map("both", _owned_by(first), _owned_by(second)))
+    store.create(maps, "default", _config_map("only", _owned_by(first)))
+    store.delete(things, "default", "one")
+    assert _exists(store, maps, "only"), "the collector works in the background"
+    store.run_background()
+    assert not _exists(store, maps, "only")
+    assert [owner["name"] for owner in store.get(maps, "default", "both").obj["metadata"]["ownerReferences"]] == ["two"]
+    store.delete(things, "default", "two")
+    store.run_background()
+    assert not _exists(store, maps, "both")
+
+
+def test_a_dependent_of_nobody_is_collected_at_birth(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    maps = store.resource("", "v1", "configmaps")
+    owner = clone(store.create(things, "default", thing()).obj)
+    store.delete(things, "default", "one")
+    store.create(maps, "default", _config_map("late", _owned_by(owner)))
+    store.run_background()
+    assert not _exists(store, maps, "late")
+
+
+def test_foreground_deletion_waits_for_blocking_dependents(
+    store: ObjectStore, things: ResourceType, thing: Any
+) -> None:
+    maps = store.resource("", "v1", "configmaps")
+    owner = store.create(things, "default", thing()).obj
+    held = _config_map("held", _owned_by(owner, blocks=True))
+    held["metadata"]["finalizers"] = ["example.dev/hold"]
+    store.create(maps, "default", held)
+    store.delete(things, "default", "one", Deletion(propagation="Foreground"))
+    store.run_background()
+    assert _exists(store, things, "one")
+    store.patch_merge(maps, "default", "held", {"metadata": {"finalizers": None}}, Write())
+    store.run_background()
+    assert not _exists(store, things, "one")
+
+
+def test_orphans_lose_their_owner_and_stay(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    maps = store.resource("", "v1", "configmaps")
+    owner = store.create(things, "default", thing()).obj
+    store.create(maps, "default", _config_map("orphan", _owned_by(owner)))
+    store.delete(things, "default", "one", Deletion(propagation="Orphan"))
+    store.run_background()
+    assert not _exists(store, things, "one")
+    assert "ownerReferences" not in store.get(maps, "default", "orphan").obj["metadata"]
+
+
+def test_without_the_collector_dependents_stay(definition: dict[str, Any], thing: Any) -> None:
+    store = ObjectStore(garbage_collection=False)
+    store.create(store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    things, maps = store.resource("example.dev", "v1", "things"), store.resource("", "v1", "configmaps")
+    owner = store.create(things, "default", thing()).obj
+    store.create(maps, "default", _config_map("left", _owned_by(owner)))
+    store.delete(things, "default", "one")
+    store.run_background()
+    assert _exists(store, maps, "left")
+
+
+def test_a_namespace_empties_itself_first(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    namespaces = store.resource("", "v1", "namespaces")
+    store.create(namespaces, "", {"metadata": {"name": "lab"}})
+    held = thing()
+    held["metadata"]["finalizers"] = ["example.dev/hold"]
+    store.create(things, "lab", held)
+    version, gone = store.delete(namespaces, "", "lab")
+    assert (gone, version.obj["status"]["phase"]) == (False, "Terminating")
+    store.run_background()
+    with pytest.raises(StatusError, match="because it is being terminated") as caught:
+        store.create(things, "lab", thing("two"))
+    assert caught.value.code == 403
+    store.patch_merge(things, "lab", "one", {"metadata": {"finalizers": None}}, Write())
+    store.run_background()
+    assert not _exists(store, namespaces, "lab", namespace="")
+
+
+def test_a_definition_takes_its_objects_along(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    store.create(things, "default", thing())
+    watch = store.watch(things, since=store.storage.revision)
+    store.delete(definitions, "", "things.example.dev")
+    store.run_background()
+    assert not _exists(store, definitions, "things.example.dev", namespace="")
+    assert [event.type for event in watch.take()] == ["DELETED"]
+    assert watch.closed
+    with pytest.raises(LookupError):
+        store.resource("example.dev", "v1", "things")
+
+
+def test_delete_collection_takes_what_is_selected(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    for name, label in (("a", "x"), ("b", "y"), ("c", "x")):
+        body = thing(name)
+        body["metadata"]["labels"] = {"kind": label}
+        store.create(things, "default", body)
+    store.delete_collection(things, Selection("default", label_selector="kind=x"))
+    assert [version.obj["metadata"]["name"] for version in store.list_objects(things).items] == ["b"]
