@@ -1,0 +1,216 @@
+"""The directory and the fence against the embedded API: who is who, who is dead, and a silent master's pod that is killed."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.api import names
+from brokergroup_operator.controller.directory import GroupBinding, MemberGone, Peer
+from brokergroup_operator.controller.fencing import KubernetesFencer
+from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import AlreadyExistsError, NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS
+from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from tests.controller.fake_broker import eventually
+
+CRDS = Path(__file__).parents[2] / "crds"
+DEFINITIONS = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+KEY = GroupKey("default", "orders")
+BINDING = GroupBinding(key=KEY, cluster_name="DefaultCluster", broker_name="orders")
+ADDRESS = "127.64.1.1:10911"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KubernetesApi]:
+    server = SandboxApiServer()
+    await server.start()
+    try:
+        async with KubernetesApi.from_url(server.url) as opened:
+            for definition in DEFINITIONS:
+                await opened.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=60.0)
+            with contextlib.suppress(AlreadyExistsError):
+                await opened.create(NAMESPACES, {"metadata": {"name": "default"}})
+            yield opened
+    finally:
+        await server.stop()
+
+
+@pytest.fixture
+async def directory(api: KubernetesApi) -> AsyncIterator[KubernetesDirectory]:
+    started = KubernetesDirectory(api)
+    await started.start()
+    yield started
+    await started.stop()
+
+
+async def create_group(api: KubernetesApi, name: str = "orders", **spec: Any) -> None:
+    obj = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.BROKER_GROUP_KIND,
+        "metadata": {"namespace": "default", "name": name},
+        "spec": {"implementation": "replica", **spec},
+    }
+    await api.create(BROKER_GROUPS, obj)
+
+
+async def create_pod(api: KubernetesApi, name: str = "orders-1", *, address: str = "127.64.1.1") -> dict[str, Any]:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "default", "name": name, "labels": {names.LABEL_BROKER_GROUP: "orders"}},
+        "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": "node-1"},
+    }
+    await api.create(PODS, pod)
+    return await set_status(api, name, address=address, state={"running": {}})
+
+
+async def set_status(
+    api: KubernetesApi, name: str, *, address: str, state: dict[str, Any], restarts: int = 0
+) -> dict[str, Any]:
+    status = {
+        "phase": "Running",
+        "podIP": address,
+        "containerStatuses": [
+            {
+                "name": "broker",
+                "image": "replica",
+                "imageID": "",
+                "ready": False,
+                "restartCount": restarts,
+                "state": state,
+            }
+        ],
+    }
+    return await api.patch(PODS, name, {"status": status}, namespace="default", subresource="status")
+
+
+TERMINATED = {"terminated": {"exitCode": 137}}
+
+
+async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_group(api, nameServers=["ns:9876"], failover={"fenceTimeoutMilliseconds": 1500})
+    binding = await eventually(lambda: directory.find("orders", cluster_name="DefaultCluster"))
+    assert binding.key == KEY
+    assert binding.name_servers == ("ns:9876",)
+    assert binding.fence_timeout_seconds == 1.5
+    assert binding.heartbeat_timeout_seconds == 3.0
+    # Three replicas are Strict by default: the shrink floor is on (safety rule 1).
+    assert binding.settings.shrink_floor
+    assert binding.settings.min_in_sync_replicas == 2
+    assert directory.find("orders", cluster_name="other") is None
+    assert directory.find("payments") is None
+    await api.delete(BROKER_GROUPS, "orders", namespace="default")
+    await eventually(lambda: directory.find("orders") is None)
+
+
+async def test_a_group_below_three_replicas_has_no_shrink_floor(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_group(api, name="pair", replicas=2, brokerName="bn-pair")
+    binding = await eventually(lambda: directory.find("bn-pair"))
+    assert binding.key == GroupKey("default", "pair")
+    assert not binding.settings.shrink_floor
+    assert binding.settings.min_in_sync_replicas == 1
+
+
+async def test_an_address_is_a_pod_also_before_the_watch_has_told(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_pod(api)
+    peer = Peer(namespace="default", pod_name="orders-1", group=KEY)
+    assert await directory.peer("127.64.1.1") == peer  # looked up at the API where the watch has not told yet
+    await eventually(lambda: directory.known_peer("127.64.1.1") == peer)
+    assert await directory.peer("127.64.1.2") is None
+    await set_status(api, "orders-1", address="127.64.1.9", state={"running": {}})
+    await eventually(lambda: directory.known_peer("127.64.1.9") == peer)
+    assert directory.known_peer("127.64.1.1") is None
+
+
+async def test_a_terminated_container_is_told_once_and_belongs_to_its_address(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    gone: list[MemberGone] = []
+    directory.subscribe_gone(gone.append)
+    await create_pod(api)
+    await eventually(lambda: directory.known_peer("127.64.1.1"))
+    assert directory.is_terminated(KEY, 1, address=ADDRESS) is None
+    await set_status(api, "orders-1", address="127.64.1.1", state=TERMINATED)
+    await eventually(lambda: gone)
+    assert gone == [MemberGone(key=KEY, broker_id=1, how="container terminated (exit code 137)")]
+    assert directory.is_terminated(KEY, 1, address=ADDRESS) is not None
+    assert directory.is_terminated(KEY, 1, address="127.64.1.2:10911") is None
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.known_peer("127.64.1.1") is None)
+    assert directory.is_terminated(KEY, 1, address=ADDRESS) is not None  # still true of that process
+    assert len(gone) == 1
+
+
+async def test_a_pod_removed_by_force_says_nothing_about_its_process(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_pod(api)
+    await eventually(lambda: directory.known_peer("127.64.1.1"))
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.known_peer("127.64.1.1") is None)
+    assert directory.is_terminated(KEY, 1, address=ADDRESS) is None
+
+
+async def test_a_restarted_container_is_a_dead_process(api: KubernetesApi, directory: KubernetesDirectory) -> None:
+    gone: list[MemberGone] = []
+    directory.subscribe_gone(gone.append)
+    await create_pod(api)
+    await eventually(lambda: directory.known_peer("127.64.1.1"))
+    await set_status(api, "orders-1", address="127.64.1.1", state={"running": {}}, restarts=1)
+    await eventually(lambda: gone)
+    assert gone[0].how == "container restarted"
+
+
+async def test_the_fence_kills_the_pod_and_waits_for_its_end(api: KubernetesApi) -> None:
+    await create_pod(api)
+    fencer = KubernetesFencer(api)
+    fencing = asyncio.create_task(fencer.fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+
+    async def dying_pod() -> dict[str, Any] | None:
+        pod = await api.get(PODS, "orders-1", namespace="default")
+        return pod if "deletionTimestamp" in pod["metadata"] else None
+
+    pod = await eventually(dying_pod, what="the pod to be deleted")
+    assert names.FINALIZER_FENCE in pod["metadata"]["finalizers"]
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert not fencing.done()
+    await set_status(api, "orders-1", address="127.64.1.1", state=TERMINATED)
+    outcome = await fencing
+    assert outcome.confirmed
+    await fencer.close()
+    with pytest.raises(NotFoundError):
+        await api.get(PODS, "orders-1", namespace="default")
+
+
+async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:
+    await create_pod(api)
+    outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=0.3)
+    assert not outcome.confirmed
+    assert "not reported dead" in outcome.how
+
+
+async def test_a_pod_at_another_address_is_not_killed(api: KubernetesApi) -> None:
+    """Safety rule 8: the pod of that name may be the innocent successor of the silent one."""
+    await create_pod(api, address="127.64.1.2")
+    outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=5.0)
+    assert not outcome.confirmed
+    pod = await api.get(PODS, "orders-1", namespace="default")
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+async def test_a_pod_that_is_gone_confirms_nothing(api: KubernetesApi) -> None:
+    outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=5.0)
+    assert not outcome.confirmed
