@@ -99,6 +99,15 @@ def test_a_settled_group_gets_its_status_and_then_nothing() -> None:
     assert run(b.changed(seen, group_object=shown)) == plans.Plan()
 
 
+def test_the_order_in_which_the_server_keeps_members_is_no_difference() -> None:
+    seen = b.settled()
+    status = status_of(seen)
+    status["members"].reverse()
+    status["conditions"].reverse()
+
+    assert run(b.changed(seen, group_object=b.group_object() | {"status": status})) == plans.Plan()
+
+
 @pytest.mark.parametrize(
     ("field", "missing", "expected"),
     [

@@ -19,6 +19,7 @@ SETTINGS = ReconcileSettings(
     controller_addresses=("c:1",),
     backoff_initial_seconds=1.0,
     backoff_maximum_seconds=4.0,
+    backoff_after_event_seconds=1.0,
     pass_timeout_seconds=10.0,
     concurrent_passes=2,
 )
@@ -102,14 +103,16 @@ async def test_failures_are_repeated_with_growing_pauses(queue: ReconcileQueue, 
 
 
 @in_virtual_time
-async def test_events_do_not_shorten_the_pause_and_are_not_lost(queue: ReconcileQueue, passes: Passes) -> None:
-    passes.failures_left = 1
+async def test_an_event_cuts_a_long_pause_but_not_to_nothing(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.failures_left = 10
     queue.add(ONE)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(7.5)  # passes at 0, 1, 3, 7; the next would be at 11
     queue.add(ONE)
-    await asyncio.sleep(10)
+    await asyncio.sleep(2)  # passes at 8; the next would be at 12
+    queue.add(ONE)
+    await asyncio.sleep(0.1)
 
-    assert [when for _, when in passes.started] == [0, 1]
+    assert [when for _, when in passes.started] == [0, 1, 3, 7, 8, 9.5]
 
 
 @in_virtual_time

@@ -84,7 +84,7 @@ class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
 
 class SyncStateSetStatus(Struct, frozen=True, rename="camel", kw_only=True):
     broker_ids: Annotated[
-        list[bounds.BrokerId], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.SET_LIST)
+        list[bounds.BrokerId], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.ATOMIC_LIST)
     ]
     epoch: bounds.Epoch
 

@@ -1,8 +1,8 @@
 """A level-triggered queue: per group at most one pass at a time, and one more if anything happened meanwhile.
 
 What happened is not kept, only that something did. So events may be doubled, reordered or lost: the next pass looks at what
-is. A pass that fails is repeated after a pause that doubles; events during the pause do not shorten it, or a failing write
-that causes events would spin.
+is. A pass that fails is repeated after a pause that doubles. An event cuts a long pause short, since what it tells of may be
+repaired even if another part of the pass goes on failing; but not to nothing, or a failing pass that causes events would spin.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ReconcileQueue:
                 look_again_seconds, failed = await self._one_pass(key)
                 failures = failures + 1 if failed else 0
                 if failures:
-                    await asyncio.sleep(self._pause_seconds(failures))
+                    await self._pause(wake, failures)
                 elif not await _woken(wake, look_again_seconds):
                     return
         finally:
@@ -78,9 +78,12 @@ class ReconcileQueue:
             log.warning("reconcile.failed", group=str(key), error=f"{type(error).__name__}: {error}")
             return None, True
 
-    def _pause_seconds(self, failures: int) -> float:
+    async def _pause(self, wake: asyncio.Event, failures: int) -> None:
         doubled = self._settings.backoff_initial_seconds * 2.0 ** min(failures - 1, 20)
-        return min(doubled, self._settings.backoff_maximum_seconds)
+        whole_seconds = min(doubled, self._settings.backoff_maximum_seconds)
+        certain_seconds = min(whole_seconds, self._settings.backoff_after_event_seconds)
+        await asyncio.sleep(certain_seconds)
+        await _woken(wake, whole_seconds - certain_seconds)
 
 
 async def _woken(wake: asyncio.Event, within_seconds: float | None) -> bool:

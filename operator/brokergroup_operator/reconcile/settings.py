@@ -34,6 +34,8 @@ class ReconcileSettings:
     api_timeout_seconds: float = 10.0
     backoff_initial_seconds: float = 0.2
     backoff_maximum_seconds: float = 15.0
+    # An event cuts a longer pause down to this: something may have broken that can be repaired meanwhile.
+    backoff_after_event_seconds: float = 1.0
     concurrent_passes: int = 8
     leader_election: LeaderElectionSettings | None = None
     instance: str = field(default="brokergroup-operator")

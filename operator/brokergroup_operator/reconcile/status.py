@@ -41,8 +41,17 @@ def status_action(
     """One write if the status would change, none otherwise."""
     status = build_status(seen, members, settings, now=now, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
-    if wanted != (seen.group_object.get("status") or {}):
+    if _in_order(wanted) != _in_order(seen.group_object.get("status") or {}):
         yield WriteStatus(reason="the status changed", status=wanted)
+
+
+def _in_order(status: JsonObject) -> JsonObject:
+    """Server-side apply leaves the items of keyed lists where they were, so their order says nothing."""
+    ordered = dict(status)
+    for field, item_key in (("members", "brokerId"), ("conditions", "type")):
+        if field in ordered:
+            ordered[field] = sorted(ordered[field], key=lambda item, key=item_key: item[key])  # type: ignore[misc]
+    return ordered
 
 
 def build_status(
