@@ -128,6 +128,30 @@ async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, gr
     assert snapshot.unfenced
 
 
+async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_must_be_stuck(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes, fencer = Notes(), KillingFencer(group)
+    plane = await start_plane(
+        directory=FixedDirectory(settings=ControllerSettings()),
+        observer=notes,
+        fencer=fencer,
+        no_successor_patience_seconds=2.5,
+        no_successor_pause_seconds=0.05,
+    )
+    group.planes = [plane.address]
+    first = await group.broker()
+    await eventually(lambda: plane.snapshot(KEY).writable, what="the only broker to be master")
+    first.freeze()
+    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the silence to be noticed")
+    first.thaw()
+    await eventually(lambda: plane.snapshot(KEY).writable, what="the master to be heard again")
+    assert fencer.fenced == []
+    assert plane.snapshot(KEY).record.master_epoch == 1
+    first.freeze()
+    await eventually(lambda: fencer.fenced == [1], what="a master silent for too long to be taken for stuck")
+
+
 async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:

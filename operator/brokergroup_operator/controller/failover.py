@@ -6,6 +6,8 @@ How sure we are decides what happens before the election:
 * dead for certain (connection refused, container reported terminated, or a new process registered in its place): elect at once;
 * its connection closed and nothing else: it gets 400 ms to come back, then it counts as silent;
 * silent: it is fenced first. If its death is not confirmed by the fence's deadline the failover goes on and says so (``unfenced``).
+  While nobody could take its place it is left alone: a broker that is slow to start is alone in the SyncStateSet, and killing
+  it would only make the group wait for another start. After ``no_successor_patience_seconds`` it is taken for stuck.
 
 A master that is heard again before it was fenced cancels the whole thing. There is one such task for each group, and none of
 it is needed after a crash: the record says who is master, the heartbeats say who is alive, and the tick asks again.
@@ -158,20 +160,43 @@ class Failover:
         trial = step(record, ElectMaster(broker_name=record.broker_name), live, group.binding.settings)
         return trial.code == ControllerCode.SUCCESS
 
+    def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Whether a silent master is the only one who could lead, and has not been silent for too long."""
+        others = {broker_id: replica for broker_id, replica in group.live().items() if broker_id != master}
+        request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
+        if step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS:
+            return False
+        entry = self._table.entry(group.identity(master))
+        heard_seconds = entry.last_seen_seconds if entry is not None else group.met_seconds
+        silent_for_seconds = asyncio.get_running_loop().time() - heard_seconds
+        return silent_for_seconds < self._settings.no_successor_patience_seconds
+
     # ---- the two ways in
 
     async def _elect_for_masterless(self, group: Group) -> None:
         record = group.record
         assert record is not None
-        lost = record.master_broker_id
-        timeline = self._timeline(group, record, lost, Trigger.MASTERLESS)
-        timeline.evidence.append(
-            f"a new process of master {lost} registered" if lost is not None else "the group has no master"
-        )
-        timeline.reach(Step.DETECTED, asyncio.get_running_loop().time())
         await self._fail_over(
-            group, timeline, lambda now: now is not None and now.granted_master_id is None, slaves_first_seconds=None
+            group,
+            self._masterless_timeline(group, record),
+            lambda now: now is not None and now.granted_master_id is None,
+            slaves_first_seconds=None,
         )
+
+    async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
+        """Decide a broker's own ElectMaster; where the group had lost its master, the answer ends an incident."""
+        record = group.record
+        if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
+            return await group.decide(wanted)
+        timeline = self._masterless_timeline(group, record)
+        decision = await group.decide(wanted, timeline=timeline)
+        if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
+            timeline.to_broker_id = decision.record.master_broker_id
+            timeline.epoch_after = decision.record.master_epoch
+            timeline.reach(Step.NOTIFIED, time.monotonic())
+            group.last_failover = timeline
+            group.open_incident(timeline)
+        return decision
 
     async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
         record = group.record
@@ -179,9 +204,13 @@ class Failover:
         verdict = await self._corroborate(group, master, suspicion)
         if verdict is None:
             return
+        if not verdict.certain and self._is_worth_waiting_for(group, record, master):
+            log.info("master silent, and nobody could take its place: waiting", group=str(group.key), master=master)
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)
+            return
         timeline = self._timeline(group, record, master, verdict.trigger)
         timeline.evidence.extend(verdict.evidence)
-        timeline.reach(Step.DETECTED, asyncio.get_running_loop().time())
+        timeline.reach(Step.DETECTED, time.monotonic())
         group.in_progress = timeline
         group.changed()
         self._observer.master_lost(timeline)
@@ -252,7 +281,7 @@ class Failover:
         if not outcome.confirmed and group.is_live(master):
             timeline.evidence.append("the master was heard again")
             return False
-        timeline.reach(Step.FENCED, asyncio.get_running_loop().time())
+        timeline.reach(Step.FENCED, time.monotonic())
         timeline.unfenced = not outcome.confirmed
         return True
 
@@ -273,7 +302,10 @@ class Failover:
         except PremiseGoneError:
             # Another controller plane, or the brokers themselves, were faster; they also tell the members.
             group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
-            self._finish(group, timeline, Outcome.CANCELLED)
+            if timeline.trigger is Trigger.MASTERLESS:
+                group.in_progress = None
+            else:
+                self._finish(group, timeline, Outcome.CANCELLED)
             return
         group.unfenced = timeline.unfenced
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
@@ -317,7 +349,21 @@ class Failover:
             epoch=timeline.epoch_after,
         )
         self._observer.master_changed(timeline)
+        if outcome is Outcome.NO_ELIGIBLE_REPLICA:
+            # This incident ends here; the time without a master goes on, and belongs to the one that finds the next.
+            group.close_incident()
+            group.masterless_since_seconds = max(timeline.steps.values())
         group.changed()
+
+    def _masterless_timeline(self, group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
+        lost = record.master_broker_id
+        timeline = self._timeline(group, record, lost, Trigger.MASTERLESS)
+        timeline.evidence.append(
+            f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+        )
+        timeline.last_sign_of_life_seconds = group.masterless_since_seconds
+        timeline.reach(Step.DETECTED, time.monotonic())
+        return timeline
 
     def _timeline(
         self, group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger

@@ -37,8 +37,16 @@ class PlaneSettings:
     probe_seconds: float = 0.2
     # Brokers look for controllers every 3 s (controller-protocol.md §7.2): after our start a living one may stay unheard so long.
     broker_rescan_seconds: float = 3.5
+    # A broker that has just registered heartbeats every 5 s only, until its start is complete (controller-protocol.md §7.2).
+    startup_timeout_seconds: float = 12.0
+    # Two heartbeats this close together are a rhythm: from then on silence means what the group's spec says.
+    regular_heartbeat_seconds: float = 2.0
     # Where neither the group's spec nor the broker's heartbeat says when it counts as silent.
     heartbeat_timeout_seconds: float = 3.0
+
+    # A silent master that nobody could replace is left alone for this long, looked at again after each pause, then fenced as stuck.
+    no_successor_patience_seconds: float = 30.0
+    no_successor_pause_seconds: float = 0.25
 
     # 1008 answers when the role change is done, which takes 5 s in the worst case measured (switchover-and-strict.md).
     role_change_deadline_seconds: float = 6.5
@@ -54,6 +62,8 @@ class PlaneSettings:
     # The keeper: a live slave without a link to the master is told again after this long, then after twice as long, and so on.
     link_missing_seconds: float = 0.3
     link_missing_longest_seconds: float = 5.0
+    # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:
+    keeper_longest_retry_seconds: float = 1.0
     keeper_poll_seconds: float = 0.1
     keeper_slow_poll_seconds: float = 1.0
     # A broker that has refused to acknowledge (minInSyncReplicas 99) for this long was left behind by a switchover that died.
