@@ -146,7 +146,8 @@ class Rule:
         try:
             holds = self.program.execute(cel.Context(variables=variables, functions=self.functions))
         except _EVALUATION_ERRORS as error:
-            return FieldError(path, "Invalid value", f'"{_type_name(value)}": {error} evaluating rule: {self._shown()}')
+            told = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
+            return FieldError(path, "Invalid value", f'"{_type_name(value)}": {told} evaluating rule: {self._shown()}')
         if holds is True:
             return None
         message = self._told(variables)

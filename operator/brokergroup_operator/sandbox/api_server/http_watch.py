@@ -111,16 +111,12 @@ class WatchStream:
         try:
             while not stopping.is_set():
                 remaining = ends_at - loop.time()
-                try:
-                    async with asyncio.timeout(max(0.0, min(remaining, self._bookmark_interval_seconds))):
-                        await self._ready.wait()
-                except TimeoutError:
-                    pass
+                quiet = not await self._is_ready_within(min(remaining, self._bookmark_interval_seconds))
                 self._ready.clear()
                 closed = watch.closed
                 lines = self._lines(watch.take())
                 over = loop.time() >= ends_at
-                if self._wish.bookmarks and not lines and not closed and self._revision_moved():
+                if self._wish.bookmarks and quiet and not lines and not closed and self._revision_moved():
                     lines.append(self._bookmark())
                 if lines:
                     await response.write(b"".join(lines))
@@ -128,6 +124,13 @@ class WatchStream:
                     return
         finally:
             stop.cancel()
+
+    async def _is_ready_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._ready.wait()
+        except TimeoutError:
+            return False
 
     def _revision_moved(self) -> bool:
         return self._store.storage.revision != self._bookmarked

@@ -144,7 +144,7 @@ class SandboxApiServer:
                 return await http_verbs.read_list(store, target, request)
             case "GET":
                 return await http_verbs.read_one(store, target, request)
-            case "POST":
+            case "POST" if not target.name:
                 return await http_verbs.create(store, target, request)
             case "PUT" if target.name:
                 return await http_verbs.update(store, target, request)

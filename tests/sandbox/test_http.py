@@ -1,0 +1,265 @@
+"""The HTTP layer as a plain client sees it: statuses, watches with bookmarks and 410, tables, logs, faults on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from brokergroup_operator.sandbox.api_server.errors import StatusError
+from brokergroup_operator.sandbox.api_server.requests import Write
+from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aiohttp import web
+
+THINGS = "/apis/example.dev/v1/namespaces/default/things"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture
+async def http(server: SandboxApiServer) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=20)) as session:
+        yield session
+
+
+async def _answer(request: Any) -> tuple[int, Any]:
+    async with request as response:
+        return response.status, await response.json()
+
+
+class Lines:
+    """A watch being read, event by event."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def next(self) -> dict[str, Any] | None:
+        async with asyncio.timeout(10):
+            line = await self.response.content.readline()
+        return json.loads(line) if line else None
+
+    async def told(self) -> tuple[str, str]:
+        event = await self.next()
+        assert event is not None
+        return event["type"], event["object"]["metadata"].get("name", "")
+
+
+async def test_statuses_are_shaped_as_clients_expect(http: aiohttp.ClientSession, thing: Any) -> None:
+    status, body = await _answer(http.get(f"{THINGS}/nobody"))
+    assert status == 404
+    assert body == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": 'things.example.dev "nobody" not found',
+        "reason": "NotFound",
+        "details": {"name": "nobody", "group": "example.dev", "kind": "things"},
+        "code": 404,
+    }
+    assert (await _answer(http.get("/apis/nowhere.dev/v1/things")))[1]["reason"] == "NotFound"
+    assert (await _answer(http.post(f"{THINGS}/one", json=thing())))[0] == 405
+    assert (await _answer(http.post(THINGS, data=b"{nonsense")))[1]["reason"] == "BadRequest"
+    assert (await _answer(http.get(THINGS, params={"limit": "x"})))[1]["message"] == (
+        "limit: expected a whole number, got 'x'"
+    )
+    assert (await _answer(http.patch(f"{THINGS}/one", data=b"{}", headers={"Content-Type": "text/plain"})))[0] == 415
+    status, body = await _answer(http.post(THINGS, json=thing(mode="Odd")))
+    assert (status, body["details"]["causes"][0]["field"]) == (422, "spec.mode")
+
+
+async def test_a_whole_life_over_http(http: aiohttp.ClientSession, thing: Any) -> None:
+    status, made = await _answer(http.post(THINGS, json=thing(odd=1)))
+    assert status == 201
+    made["spec"]["replicas"] = 4
+    status, put = await _answer(http.put(f"{THINGS}/one", json=made))
+    assert (status, put["spec"]["replicas"]) == (200, 4)
+    assert (await _answer(http.put(f"{THINGS}/one", json=made)))[1]["reason"] == "Conflict"
+    status, listed = await _answer(http.get(THINGS, params={"labelSelector": "a=b"}))
+    assert (status, listed["kind"], listed["items"]) == (200, "ThingList", [])
+    status, deleted = await _answer(http.delete(f"{THINGS}/one"))
+    assert (status, deleted["status"], deleted["details"]["uid"]) == (200, "Success", made["metadata"]["uid"])
+
+
+async def test_unknown_fields_come_back_as_warnings(http: aiohttp.ClientSession, thing: Any) -> None:
+    async with http.post(THINGS, json=thing(odd=1)) as response:
+        assert response.headers.getall("Warning") == ['299 - "unknown field \\"spec.odd\\""']
+    status, body = await _answer(http.post(THINGS, params={"fieldValidation": "Strict"}, json=thing("two", odd=1)))
+    assert status == 400
+    assert 'strict decoding error: unknown field "spec.odd"' in body["message"]
+
+
+async def test_a_watch_follows_from_a_list(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
+    store, things = server.store, server.store.resource("example.dev", "v1", "things")
+    store.create(things, "default", thing("a"))
+    _, listed = await _answer(http.get(THINGS))
+    since = listed["metadata"]["resourceVersion"]
+    query = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true"}
+    async with http.get(THINGS, params=query) as response:
+        lines = Lines(response)
+        store.create(things, "default", thing("b"))
+        assert await lines.told() == ("ADDED", "b")
+        store.delete(things, "default", "a")
+        assert await lines.told() == ("DELETED", "a")
+        bookmark = await lines.next()
+        assert bookmark is not None
+        assert bookmark["type"] == "BOOKMARK"
+        assert bookmark["object"]["metadata"]["resourceVersion"] == str(store.storage.revision)
+        assert bookmark["object"]["kind"] == "Thing"
+
+
+async def test_a_watch_without_a_version_begins_with_what_is_there(
+    server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any
+) -> None:
+    store, things = server.store, server.store.resource("example.dev", "v1", "things")
+    store.create(things, "default", thing("a"))
+    async with http.get(THINGS, params={"watch": "true"}) as response:
+        lines = Lines(response)
+        assert await lines.told() == ("ADDED", "a")
+        store.create(things, "default", thing("b"))
+        assert await lines.told() == ("ADDED", "b")
+    query = {"watch": "true", "sendInitialEvents": "true", "allowWatchBookmarks": "true"}
+    async with http.get(THINGS, params={**query, "resourceVersionMatch": "NotOlderThan"}) as response:
+        lines = Lines(response)
+        assert [await lines.told(), await lines.told()] == [("ADDED", "a"), ("ADDED", "b")]
+        bookmark = await lines.next()
+        assert bookmark is not None
+        assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+@pytest.mark.parametrize("since", ["1", "1000000"])
+async def test_a_watch_from_the_forgotten_past_or_an_unknown_future_is_told_410(
+    server: SandboxApiServer, http: aiohttp.ClientSession, since: str
+) -> None:
+    server.store.storage.forget_past()
+    async with http.get(THINGS, params={"watch": "1", "resourceVersion": since}) as response:
+        lines = Lines(response)
+        event = await lines.next()
+        assert event is not None
+        assert event["type"] == "ERROR"
+        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+        assert await lines.next() is None
+
+
+async def test_a_watch_ends_at_its_timeout_and_when_the_server_says_so(
+    server: SandboxApiServer, http: aiohttp.ClientSession, until: Any
+) -> None:
+    async with http.get(THINGS, params={"watch": "1", "timeoutSeconds": "1"}) as response:
+        assert await Lines(response).next() is None
+    async with http.get(THINGS, params={"watch": "1"}) as response:
+        server.store.storage.close_watches()
+        assert await Lines(response).next() is None
+
+
+async def test_stopping_ends_watches_and_starting_again_keeps_objects(
+    definition: dict[str, Any], tmp_path: Path, thing: Any
+) -> None:
+    database = tmp_path / "api.sqlite"
+    first = SandboxApiServer(database=database)
+    await first.start()
+    first.store.create(first.store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    first.store.create(first.store.resource("example.dev", "v1", "things"), "default", thing())
+    async with aiohttp.ClientSession(first.url) as http, http.get(THINGS, params={"watch": "1"}) as response:
+        lines = Lines(response)
+        assert await lines.told() == ("ADDED", "one")
+        await first.stop()
+        assert await lines.next() is None
+    second = SandboxApiServer(database=database, port=first.port)
+    await second.start()
+    try:
+        async with aiohttp.ClientSession(second.url) as http:
+            assert (await _answer(http.get(f"{THINGS}/one")))[0] == 200
+    finally:
+        await second.stop()
+
+
+async def test_tables_for_people(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
+    store, things = server.store, server.store.resource("example.dev", "v1", "things")
+    store.create(things, "default", thing())
+    status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    store.patch_merge(things, "default", "one", status, Write(), subresource="status")
+    _, table = await _answer(http.get(THINGS, headers={"Accept": TABLE}))
+    assert table["kind"] == "Table"
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Replicas", "Ready", "Age"]
+    assert table["rows"][0]["cells"][:3] == ["one", 3, "True"]
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    async with http.get(THINGS, params={"watch": "1"}, headers={"Accept": TABLE}) as response:
+        lines = Lines(response)
+        first = await lines.next()
+        store.patch_merge(things, "default", "one", {"spec": {"replicas": 5}}, Write())
+        second = await lines.next()
+        assert first is not None
+        assert second is not None
+        assert first["object"]["columnDefinitions"] is not None
+        assert second["object"]["columnDefinitions"] is None
+        assert second["object"]["rows"][0]["cells"][1] == 5
+
+
+async def test_scale_is_a_view_of_the_replicas(http: aiohttp.ClientSession, thing: Any) -> None:
+    await _answer(http.post(THINGS, json=thing()))
+    _, scale = await _answer(http.get(f"{THINGS}/one/scale"))
+    assert (scale["kind"], scale["apiVersion"], scale["spec"]) == ("Scale", "autoscaling/v1", {"replicas": 3})
+    scale["spec"]["replicas"] = 6
+    assert (await _answer(http.put(f"{THINGS}/one/scale", json=scale)))[1]["spec"] == {"replicas": 6}
+    assert (await _answer(http.put(f"{THINGS}/one/scale", json=scale)))[1]["reason"] == "Conflict"
+    patch = {"spec": {"replicas": 99}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    status, body = await _answer(http.patch(f"{THINGS}/one/scale", json=patch, headers=headers))
+    assert (status, body["details"]["causes"][0]["field"]) == (422, "spec.replicas")
+
+
+async def test_logs_come_from_whoever_has_them(server: SandboxApiServer, http: aiohttp.ClientSession) -> None:
+    pods = server.store.resource("", "v1", "pods")
+    containers = [{"name": name, "image": "x"} for name in ("a", "b")]
+    server.store.create(pods, "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+
+    async def log(
+        namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool, /
+    ) -> AsyncIterator[bytes]:
+        yield f"{namespace}/{pod}/{container} {tail_lines} {follow}\n".encode()
+        yield b"the end\n"
+
+    server.log_provider = log
+    url = "/api/v1/namespaces/default/pods/p/log"
+    async with http.get(url, params={"container": "b", "tailLines": "5", "follow": "true"}) as response:
+        assert await response.text() == "default/p/b 5 True\nthe end\n"
+    status, body = await _answer(http.get(url))
+    assert status == 400
+    assert body["message"] == "a container name must be specified for pod p, choose one of: [a b]"
+    assert (await _answer(http.get(url, params={"container": "z"})))[0] == 400
+
+
+async def test_tests_can_make_the_api_fail(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
+    def refuse_writes(request: web.BaseRequest) -> None:
+        if request.method == "POST":
+            raise StatusError(503, "ServiceUnavailable", "not now")
+
+    server.before_request = refuse_writes
+    assert (await _answer(http.post(THINGS, json=thing())))[0] == 503
+    assert (await _answer(http.get(THINGS)))[0] == 200
+
+
+async def test_what_the_api_tells_about_itself(http: aiohttp.ClientSession) -> None:
+    assert (await _answer(http.get("/version")))[1]["minor"] == "35"
+    async with http.get("/readyz") as response:
+        assert await response.text() == "ok"
+    _, groups = await _answer(http.get("/apis"))
+    assert "example.dev" in {group["name"] for group in groups["groups"]}
+    _, resources = await _answer(http.get("/apis/example.dev/v1"))
+    assert [entry["name"] for entry in resources["resources"]] == ["things", "things/status", "things/scale"]
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+    _, aggregated = await _answer(http.get("/apis", headers={"Accept": accept}))
+    assert aggregated["kind"] == "APIGroupDiscoveryList"
+    _, index = await _answer(http.get("/openapi/v3"))
+    _, document = await _answer(http.get(index["paths"]["apis/example.dev/v1"]["serverRelativeURL"]))
+    schema = document["components"]["schemas"]["dev.example.v1.Thing"]
+    assert schema["x-kubernetes-group-version-kind"] == [{"group": "example.dev", "version": "v1", "kind": "Thing"}]
+    parameters = document["paths"]["/apis/example.dev/v1/namespaces/{namespace}/things/{name}"]["patch"]["parameters"]
+    assert "fieldValidation" in {parameter["name"] for parameter in parameters}
