@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_remoting.properties import decode_properties
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -180,7 +182,7 @@ def load_configuration(path: Path, environment: Mapping[str, str]) -> ReplicaCon
 
 def parse_configuration(text: str, environment: Mapping[str, str]) -> ReplicaConfiguration:
     """Read the properties."""
-    properties = parse_properties(text)
+    properties = decode_properties(text.encode())
     values: dict[str, Any] = {}
     unknown: list[str] = []
     for key, raw in properties.items():
@@ -188,7 +190,7 @@ def parse_configuration(text: str, environment: Mapping[str, str]) -> ReplicaCon
         if known is None:
             unknown.append(key)
             continue
-        value = _substitute(key, raw, environment)
+        value = _substitute(key, raw.strip(), environment)
         try:
             values[known.name] = known.metadata["parse"](value)
         except ValueError as error:
@@ -199,17 +201,6 @@ def parse_configuration(text: str, environment: Mapping[str, str]) -> ReplicaCon
     if unknown:
         logger.info("ignored keys of broker.conf: %s", ", ".join(sorted(unknown)))
     return ReplicaConfiguration(**values)
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """``key=value`` lines; '#' and '!' begin comments, blanks around key and value do not count."""
-    properties: dict[str, str] = {}
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped and stripped[0] not in "#!":
-            key, _, value = stripped.partition("=")
-            properties[key.strip()] = value.strip()
-    return properties
 
 
 def _substitute(key: str, value: str, environment: Mapping[str, str]) -> str:

@@ -3,9 +3,9 @@
 No sockets and no clock: sends, acknowledgements and the time come in, released waiters and proposals go out. A reign ends as a
 whole (``end``): whoever still waits is told that nobody knows, never that the message is stored.
 
-*Trust.* A process that was paused cannot know what happened meanwhile. When the gap between two looks at the clock exceeds the
-heartbeat timeout, the controller may have elected somebody else; nothing is acknowledged until a controller has confirmed the
-epoch (design.md §4, rule 7; ``switchover-and-strict.md`` Q2).
+*Trust.* A process that was paused cannot know what happened meanwhile. When the gap between two looks at the clock exceeds
+half the heartbeat timeout, the controller may have elected somebody else; nothing is acknowledged until a controller has
+confirmed the epoch (design.md §4, rule 7; ``switchover-and-strict.md`` Q2).
 """
 
 from __future__ import annotations

@@ -167,7 +167,8 @@ class ReplicasManager:
 
     def _needs_answer(self) -> bool:
         broker = self._broker
-        return broker.role is Role.FENCED or (broker.reign is not None and not broker.reign.trusted)
+        reign = broker.reign
+        return broker.role is Role.FENCED or (reign is not None and (not reign.trusted or reign.sync_state.in_doubt))
 
     async def _wait_for_poll(self, seconds: float) -> None:
         try:
@@ -196,7 +197,8 @@ class ReplicasManager:
         reign = self._broker.reign
         same = (info.master_epoch, info.master_broker_id) == (known.master_epoch, self._broker.broker_id)
         if reign is not None and same:
-            reign.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch)
+            if not reign.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch):
+                reign.sync_state.seen_unchanged(now_seconds=monotonic_seconds())
             if not reign.trusted:
                 logger.warning("epoch %d confirmed after a pause of this process", reign.master_epoch)
                 reign.confirmed()

@@ -116,7 +116,7 @@ class Roles:
             ),
             master_epoch=info.master_epoch,
             sync_flush=broker.configuration.sync_flush,
-            max_pause_seconds=broker.configuration.controller_heartbeat_timeout_seconds,
+            max_pause_seconds=broker.configuration.controller_heartbeat_timeout_seconds / 2,
             now_seconds=monotonic_seconds(),
         )
         broker.role = Role.MASTER

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 NEVER = -1e9
 JOINING_FRESHNESS_SECONDS = 1.0
 REFUSED_AGAIN_SECONDS = 0.5
+LATE_GRANT_SECONDS = 10.0
+"""A request the controller has not carried out after so long it never will: twice what a Java controller waits for its quorum."""
 _MARK_EVERY_SECONDS = 0.05
 
 
@@ -64,12 +66,18 @@ class SyncState:
         self._joining: frozenset[int] = frozenset()
         self._asked: frozenset[int] | None = None
         self._outcome_unknown: frozenset[int] = frozenset()
+        self._unknown_since_seconds = NEVER
         self._refused: tuple[frozenset[int], float] = (frozenset(), NEVER)
 
     @property
     def waited_for(self) -> frozenset[int]:
         """Members, all that may be members already, and all about to be proposed: whose acknowledgement a message needs."""
         return self.members | self._outcome_unknown | self._joining | (self._asked or frozenset())
+
+    @property
+    def in_doubt(self) -> bool:
+        """A proposal was not answered and may have been granted: ask the controller."""
+        return bool(self._outcome_unknown)
 
     @property
     def proposal_under_way(self) -> bool:
@@ -141,7 +149,13 @@ class SyncState:
     def outcome_unknown(self, *, now_seconds: float) -> None:
         """No answer: it may have been granted, and counts as such until a newer set epoch is seen."""
         self._outcome_unknown |= self._asked or frozenset()
+        self._unknown_since_seconds = now_seconds
         self.refused(now_seconds=now_seconds)
+
+    def seen_unchanged(self, *, now_seconds: float) -> None:
+        """The controller still has the set we know: what was not answered long ago was never carried out."""
+        if now_seconds - self._unknown_since_seconds > LATE_GRANT_SECONDS:
+            self._outcome_unknown = frozenset()
 
     def apply(self, members: frozenset[int], set_epoch: int) -> bool:
         """Take the controller's set; False if it is not newer than ours."""

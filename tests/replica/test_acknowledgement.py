@@ -132,6 +132,18 @@ def test_an_unknown_outcome_is_waited_for_until_a_newer_set_is_seen() -> None:
     assert each.waited_for == {1}
 
 
+def test_an_unknown_outcome_is_settled_when_the_controller_still_has_the_old_set_much_later() -> None:
+    each = proposing()
+    each.outcome_unknown(now_seconds=5.0)
+    each.link_closed(each.links[2])
+    each.seen_unchanged(now_seconds=14.9)
+    assert each.in_doubt
+    assert each.waited_for == {1, 2}
+    each.seen_unchanged(now_seconds=15.1)
+    assert not each.in_doubt
+    assert each.waited_for == {1}
+
+
 def test_a_refused_set_is_asked_for_again_after_a_while() -> None:
     each = proposing()
     each.refused(now_seconds=0.0)

@@ -1,0 +1,412 @@
+"""Start-up states, what happens when the controller does not answer, and the RPC surface of one replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.bodies import EpochCacheBody, HARuntimeInfoBody
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
+from rocketmq_remoting.nameserver_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
+from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
+from rocketmq_replica import controller_client
+from rocketmq_replica.durable_files import StoreFileError
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    configuration_text,
+    eventually,
+    fresh_address,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_remoting.command import RemotingCommand
+
+
+async def start_pair(
+    start: Starter, controller: FakeController, **keys: object
+) -> tuple[RunningReplica, RunningReplica]:
+    one = await start("r1", **keys)
+    await eventually(lambda: one.role == "MASTER")
+    two = await start("r2", **keys)
+    await eventually(lambda: controller.members == {1, 2})
+    await eventually(lambda: one.process.broker.reign.sync_state.members == {1, 2})
+    return one, two
+
+
+async def test_an_application_whose_outcome_is_unknown_is_repeated_with_the_same_id_and_code(
+    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
+    controller.silent.add(RequestCode.CONTROLLER_APPLY_BROKER_ID)
+    replica = await start("r1")
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_APPLY_BROKER_ID) >= 2)
+    assert controller.next_id == 2, "granted once, although asked for twice"
+    assert (tmp_path / "r1" / "brokerIdentity-temp").exists()
+    controller.silent.clear()
+    await eventually(lambda: replica.role == "MASTER")
+    assert replica.broker_id == 1
+    assert [path.name for path in (tmp_path / "r1").glob("brokerIdentity*")] == ["brokerIdentity"]
+    assert controller.requests.count(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID) == 1
+
+
+async def test_a_refused_id_is_given_up_for_another_one(start: Starter, controller: FakeController) -> None:
+    controller.refused[RequestCode.CONTROLLER_APPLY_BROKER_ID] = ResponseCode.CONTROLLER_BROKER_ID_INVALID
+    replica = await start("r1")
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID) >= 2)
+    controller.next_id = 5
+    controller.refused.clear()
+    await eventually(lambda: replica.role == "MASTER")
+    assert replica.broker_id == 5
+
+
+async def test_nobody_electable_leaves_the_replica_fenced_until_somebody_is(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    controller.refused[RequestCode.CONTROLLER_ELECT_MASTER] = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    replica = await start("r1")
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_ELECT_MASTER) >= 2)
+    assert replica.role == "FENCED"
+    assert 1 in controller.heartbeats, "it is alive all the same"
+    assert (await client.send(replica.address, b"x")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    controller.refused.clear()
+    await eventually(lambda: replica.role == "MASTER")
+
+
+async def test_a_damaged_identity_stops_the_start(start: Starter, tmp_path: Path) -> None:
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "brokerIdentity").write_text("")
+    replica = await start("r1")
+    with pytest.raises(ExceptionGroup) as caught:
+        await replica.task
+    assert caught.group_contains(StoreFileError, match="do not delete it")
+
+
+async def test_a_store_has_one_owner(start: Starter, controller: FakeController, tmp_path: Path) -> None:
+    """Only other processes are kept out: the lock is Java's, which is per process."""
+    replica = await start("r1")
+    await eventually(lambda: replica.role == "MASTER")
+    config = tmp_path / "second.conf"
+    config.write_text(configuration_text(tmp_path / "r1", controller.address, fresh_address()))
+    code, errors = await run_process(config)
+    assert code == 1
+    assert "another process uses this store" in errors
+
+
+async def run_process(config: Path, stop_when: object = None) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "rocketmq_replica",
+        "--config",
+        str(config),
+        stderr=asyncio.subprocess.PIPE,
+        cwd=Path.cwd(),
+    )
+    if stop_when is not None:
+        await eventually(stop_when, within_seconds=30)
+        process.send_signal(signal.SIGTERM)
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode is not None
+    return process.returncode, errors.decode()
+
+
+async def test_a_process_ends_with_0_on_sigterm_and_keeps_its_log(
+    controller: FakeController, client: Client, tmp_path: Path
+) -> None:
+    config = tmp_path / "broker.conf"
+    address = fresh_address()
+    config.write_text(configuration_text(tmp_path / "store", controller.address, address))
+    sent: list[RemotingCommand] = []
+
+    def one_message_was_stored() -> bool:
+        if controller.master_id is not None and not sent:
+            sent.append(asyncio.ensure_future(client.send(f"{address}:10911", b"kept")))
+        return bool(sent) and sent[0].done()
+
+    code, errors = await run_process(config, one_message_was_stored)
+    assert code == 0, errors
+    assert sent[0].result().code == ResponseCode.SUCCESS
+    assert "stopped, log ends at" in errors
+    assert b"kept" in (tmp_path / "store" / "commitlog" / f"{0:020d}").read_bytes()
+
+
+async def test_a_bad_configuration_ends_the_process_with_a_message(tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerName=a\ncontrollerAddr=nowhere\nstorePathRootDir=/nonexistent\n")
+    code, errors = await run_process(config)
+    assert code == 1
+    assert "controllerAddr=nowhere: expected host:port" in errors
+
+
+async def test_a_lost_answer_to_1001_is_waited_for_until_it_is_known(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upstream #5663: the controller granted the larger set, the master did not hear of it."""
+    monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
+    one = await start("r1", slaveTimeout=400)
+    await eventually(lambda: one.role == "MASTER")
+    controller.silent = {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO}
+    two = await start("r2", slaveTimeout=400)
+    await eventually(lambda: controller.members == {1, 2})
+    assert one.process.broker.reign.sync_state.members == {1}
+    two.process.ha_client.leave()
+    await eventually(lambda: not one.process.ha_server.connections)
+    assert (await client.send(one.address, b"not alone")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    controller.silent.clear()
+    await eventually(lambda: controller.members == {1})
+    await eventually(lambda: one.process.broker.reign.sync_state.waited_for == {1})
+    assert (await client.send(one.address, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
+
+
+async def test_after_a_pause_nothing_is_acknowledged_until_a_controller_confirms(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, _two = await start_pair(start, controller, slaveTimeout=10_000)
+    controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = ResponseCode.SYSTEM_ERROR
+    one.process.broker.reign._last_look_seconds -= 100.0  # as if the process had stood still
+    send = asyncio.create_task(client.send(one.address, b"after the thaw"))
+    await eventually(lambda: one.process.broker.reign.waiting_count == 1)
+    await eventually(lambda: one.process.broker.reign.sync_state.links[2].ack_offset == one.process.store.max_offset)
+    polls = controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > polls + 1)
+    assert not send.done()
+    controller.refused.clear()
+    assert (await send).code == ResponseCode.SUCCESS
+
+
+async def test_a_master_whose_mastership_was_taken_is_fenced_and_asks_for_an_election(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, _two = await start_pair(start, controller)
+    controller.lose_master()
+    controller.refused[RequestCode.CONTROLLER_ELECT_MASTER] = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    one.process.manager.poll_soon()
+    await eventually(lambda: one.role == "FENCED")
+    assert (await client.send(one.address, b"x")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    controller.refused.clear()
+    await eventually(lambda: controller.master_id is not None)
+    await eventually(lambda: one.role in ("MASTER", "SLAVE"))
+
+
+async def test_sync_flush_acknowledges_after_the_disk(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, _two = await start_pair(start, controller, flushDiskType="SYNC_FLUSH")
+    answers = await asyncio.gather(*(client.send(one.address, b"x" * number) for number in range(50)))
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    assert one.process.store.log.flushed_offset == one.process.store.max_offset
+
+
+async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeController, client: Client) -> None:
+    one, two = await start_pair(start, controller)
+    await client.send(one.address, b"x")
+    status = HARuntimeInfoBody.decode((await client.ask(one.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    assert status.master
+    assert status.in_sync_slave_nums == 1
+    (link,) = status.ha_connection_info
+    assert (link.slave_ack_offset, link.diff, link.in_sync) == (one.process.store.max_offset, 0, True)
+    status = HARuntimeInfoBody.decode((await client.ask(two.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    assert not status.master
+    assert status.ha_client_runtime_info.master_addr == one.process.configuration.ha_address
+    epochs = EpochCacheBody.decode((await client.ask(two.address, RequestCode.GET_BROKER_EPOCH_CACHE)).body)
+    assert (epochs.cluster_name, epochs.broker_name, epochs.broker_id) == ("DefaultCluster", "broker-a", 2)
+    assert [(entry.epoch, entry.start_offset, entry.end_offset) for entry in epochs.epoch_list] == [
+        (1, 0, two.process.store.max_offset)
+    ]
+    shown = decode_properties((await client.ask(one.address, RequestCode.GET_BROKER_CONFIG)).body)
+    assert (shown["brokerId"], shown["brokerRole"], shown["minInSyncReplicas"]) == ("0", "SYNC_MASTER", "1")
+    shown = decode_properties((await client.ask(two.address, RequestCode.GET_BROKER_CONFIG)).body)
+    assert (shown["brokerId"], shown["brokerRole"]) == ("2", "SLAVE")
+    table = json.loads((await client.ask(one.address, RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    assert table["brokerActive"] == "true"
+    assert table["commitLogMaxOffset"] == str(one.process.store.max_offset)
+    topics = json.loads((await client.ask(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+    assert {"Topic", "TBW102"} <= set(topics["topicConfigTable"])
+    for code in (
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    ):
+        assert (await client.ask(one.address, code)).code == ResponseCode.SUCCESS
+    answer = await client.ask(one.address, RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_only_live_keys_can_be_changed_and_all_of_them_or_none(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    for body in (b"minInSyncReplicas=2\nlistenPort=1\n", b"minInSyncReplicas=2\ninSyncReplicas=x\n"):
+        answer = await client.ask(one.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert one.process.broker.policy.min_in_sync_replicas == 1
+    assert "inSyncReplicas=x: expected a whole number" in (answer.remark or "")
+
+
+async def test_bad_role_notifications_are_refused(start: Starter, controller: FakeController, client: Client) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    ext_fields = {"masterBrokerId": "1", "masterEpoch": "9", "masterAddress": one.address}
+    answer = await client.ask(one.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=ext_fields)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    answer = await client.ask(one.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
+    assert answer.code == ResponseCode.SUCCESS, "Java ignores one without a master id"
+    assert one.process.broker.master.master_epoch == 1
+
+
+async def test_sends_are_checked(start: Starter, controller: FakeController, client: Client) -> None:
+    one = await start("r1", maxMessageSize=100)
+    await eventually(lambda: one.role == "MASTER")
+    assert (await client.send(one.address, b"x" * 101)).code == ResponseCode.MESSAGE_ILLEGAL
+    assert (await client.send(one.address, b"x", topic="no spaces")).code == ResponseCode.MESSAGE_ILLEGAL
+    assert (await client.send(one.address, b"x", topic="")).code == ResponseCode.MESSAGE_ILLEGAL
+    assert (await client.send(one.address, b"x", queue_id=4)).code == ResponseCode.SYSTEM_ERROR
+    answer = await client.send(one.address, b"x", queue_id=-1)
+    assert answer.code == ResponseCode.SUCCESS
+    assert 0 <= int((answer.ext_fields or {})["queueId"]) < 4
+    assert (await client.pull(one.address, 0, topic="Nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
+    answer = await client.pull(one.address, 99)
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+
+
+async def test_a_batch_is_stored_message_by_message(start: Starter, controller: FakeController, client: Client) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    ext_fields = {"a": "PG", "b": "Topic", "e": "1", "f": "0", "h": "0", "m": "true"}
+    body = encode_batch([BatchedMessage(7, b"one", b"TAGS\x01red\x02"), BatchedMessage(0, b"two", b"TAGS\x01blue")])
+    answer = await client.ask(one.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=ext_fields, body=body)
+    assert answer.code == ResponseCode.SUCCESS
+    assert len((answer.ext_fields or {})["msgId"].split(",")) == 2
+    messages = await client.pull_all(one.address, queue_id=1)
+    assert [(message.body, message.flag, message.properties["TAGS"]) for message in messages] == [
+        (b"one", 7, "red"),
+        (b"two", 0, "blue"),
+    ]
+    ext_fields = {
+        "consumerGroup": "CG",
+        "topic": "Topic",
+        "queueId": "1",
+        "queueOffset": "0",
+        "maxMsgNums": "10",
+        "sysFlag": "4",
+        "subscription": "blue || green",
+    }
+    answer = await client.ask(one.address, RequestCode.PULL_MESSAGE, ext_fields=ext_fields)
+    assert b"two" in (answer.body or b"")
+    assert b"one" not in (answer.body or b"")
+
+
+async def test_consumer_offsets_survive_a_restart(start: Starter, controller: FakeController, client: Client) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0"}
+    answer = await client.ask(
+        one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields | {"commitOffset": "17"}
+    )
+    assert answer.code == ResponseCode.SUCCESS
+    await one.stop()
+    one = await start("r1")
+    await eventually(lambda: one.role != "FENCED")
+    answer = await client.ask(one.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+    assert (answer.ext_fields or {})["offset"] == "17"
+
+
+async def test_906_moves_a_slave_to_another_ha_address(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller)
+    answer = await client.ask(one.address, RequestCode.EXCHANGE_BROKER_HA_INFO)
+    assert (answer.ext_fields or {})["masterHaAddress"] == one.process.configuration.ha_address
+    answer = await client.ask(two.address, RequestCode.EXCHANGE_BROKER_HA_INFO)
+    assert not (answer.ext_fields or {}).get("masterHaAddress"), "a slave is no master"
+    before = two.process.ha_client.connection
+    fields = {"masterHaAddress": "127.0.0.1:1"}
+    assert (await client.ask(two.address, RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=fields)).code == 0
+    await eventually(lambda: two.process.ha_client.connection not in (None, before))
+    assert two.process.ha_client.connected_address == one.process.configuration.ha_address, "the pushed one is dead"
+    await eventually(lambda: controller.members == {1, 2})
+
+
+class FakeNameServer:
+    """Answers 103 with what a real one would tell a slave."""
+
+    def __init__(self) -> None:
+        self.registered: dict[str, RegisterBrokerRequestHeader] = {}
+        self.bodies: dict[str, dict[str, object]] = {}
+        self.unregistered: list[str] = []
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if command.code == RequestCode.UNREGISTER_BROKER:
+            self.unregistered.append((command.ext_fields or {})["brokerAddr"])
+            return command.answer(0)
+        if command.code != RequestCode.REGISTER_BROKER:
+            return not_supported(command)
+        header = RegisterBrokerRequestHeader.decode(command.ext_fields)
+        self.registered[header.broker_addr or ""] = header
+        self.bodies[header.broker_addr or ""] = json.loads(command.body or b"")
+        master = next((each for each in self.registered.values() if each.broker_id == 0), None)
+        fields = RegisterBrokerResponseHeader()
+        if master is not None and header.broker_id != 0:
+            fields = RegisterBrokerResponseHeader(ha_server_addr=master.ha_server_addr, master_addr=master.broker_addr)
+        return command.answer(0, ext_fields=fields.encode())
+
+    def connection_opened(self, connection: RemotingConnection) -> None: ...
+
+    def connection_closed(self, connection: RemotingConnection) -> None: ...
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[tuple[FakeNameServer, str]]:
+    fake = FakeNameServer()
+    server = RemotingServer(fake)
+    await server.start("127.0.0.1", 0)
+    yield fake, f"127.0.0.1:{server.port}"
+    await server.stop(grace_seconds=0.1)
+
+
+async def test_replicas_register_with_the_name_server(
+    start: Starter, controller: FakeController, client: Client, name_server: tuple[FakeNameServer, str]
+) -> None:
+    fake, address = name_server
+    one, two = await start_pair(start, controller, namesrvAddr=address)
+    await eventually(lambda: len(fake.registered) == 2)
+    assert {addr: header.broker_id for addr, header in fake.registered.items()} == {one.address: 0, two.address: 2}
+    wrapper = fake.bodies[one.address]["topicConfigSerializeWrapper"]
+    assert wrapper["dataVersion"]["stateVersion"] == 1
+    assert len(wrapper["topicConfigTable"]) >= 2
+    await client.send(one.address, b"x", topic="Made_by_sending")
+    await eventually(
+        lambda: "Made_by_sending" in fake.bodies[one.address]["topicConfigSerializeWrapper"]["topicConfigTable"]
+    )
+    controller.decide(2)
+    for broker_id in (1, 2):
+        await controller.notify(broker_id)
+    await eventually(lambda: (fake.registered[one.address].broker_id, fake.registered[two.address].broker_id) == (1, 0))
+    assert fake.bodies[two.address]["topicConfigSerializeWrapper"]["dataVersion"]["stateVersion"] == 2
+    await two.stop()
+    assert fake.unregistered == [two.address]
+
+
+def test_the_import_is_light() -> None:
+    """Start-up time is failover time: nothing of the operator's libraries comes along."""
+    code = (
+        "import sys, rocketmq_replica.process;"
+        "print([name for name in ('kopf', 'kubernetes', 'aiohttp', 'typer', 'yaml') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
