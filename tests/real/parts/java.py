@@ -19,6 +19,7 @@ MAIN_CLASSES = {
     "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
 }
 NO_NAME_SERVER = "127.0.0.1:1"
+MQADMIN_ATTEMPTS = 4
 MQADMIN_DEADLINE_SECONDS = 90.0
 
 
@@ -115,22 +116,27 @@ def start_broker(
 
 
 def mqadmin(folder: Path, *arguments: str, name_server_address: str = NO_NAME_SERVER) -> str:
-    """Run the real mqadmin once and hand back what it printed; one that fails or says it failed is an error.
+    """Run the real mqadmin, for a question only, and hand back what it printed; one that says it failed is an error.
 
     Without a NameServer's address mqadmin asks a host on the internet for one: so it always gets one, if need be a dead one.
+    Its deadline of 3 s begins before it has loaded its classes, so on a busy machine it gives up on itself: asked again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     flags = (QUIET, f"-Drocketmq.namesrv.addr={name_server_address}")
-    done = subprocess.run(
-        [*java_command("mqadmin", folder, flags=flags), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=MQADMIN_DEADLINE_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0 or "Exception" in done.stdout + done.stderr:
-        raise RealProcessError(
-            f"mqadmin {' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    command = [*java_command("mqadmin", folder, flags=flags), *arguments]
+    told = ""
+    for _ in range(MQADMIN_ATTEMPTS):
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=MQADMIN_DEADLINE_SECONDS,
+            check=False,
         )
-    return done.stdout
+        told = f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        if done.returncode == 0 and "Exception" not in told:
+            return done.stdout
+        if "RemotingTimeoutException" not in told:
+            break
+    raise RealProcessError(f"mqadmin {' '.join(arguments)}: {told}")

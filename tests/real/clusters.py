@@ -1,0 +1,176 @@
+"""A cluster to run real brokers in: an API server, and the process kubelet with a network namespace per pod.
+
+Two of them, and nothing differs but the API: the sandbox's own, or a real kube-apiserver on etcd with RBAC in force, where the
+operator has the rights that the chart gives it and no others. The operator is a process of its own in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+import yaml
+
+from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.sandbox.kubelet import ImageCatalogue, ProcessKubelet
+from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
+from brokergroup_operator.sandbox.run import sandbox
+from tests.real.parts import helm, install
+from tests.real.parts.kubectl import Kubectl
+from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, start_kube_apiserver
+from tests.real.parts.process import RealProcess, free_port, start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+BRIDGE = "bgtest0"
+SUBNET = ipaddress.IPv4Network("10.89.0.0/24")
+RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+DEADLINE_SECONDS = 120.0
+Found = TypeVar("Found")
+
+
+async def eventually(
+    look: Callable[[], Awaitable[Found | None]],
+    what: Callable[[], Awaitable[str]],
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> Found:
+    """What `look` returns as soon as it is neither None nor False; at the deadline `what` tells what was waited for."""
+    deadline = time.monotonic() + deadline_seconds
+    while not (found := await look()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {deadline_seconds} s: {await what()}")
+        await asyncio.sleep(0.1)
+    return found
+
+
+@dataclass
+class Cluster:
+    """A running API and node; `api` and `kubectl` may do everything, the operator what its kubeconfig allows."""
+
+    folder: Path
+    api: KubernetesApi
+    kubelet: ProcessKubelet
+    node_ip: str
+    admin_kubectl: Kubectl
+    operator_kubeconfig: Path
+    operator_arguments: tuple[str, ...] = ()
+    operator: RealProcess | None = None
+    controller_port: int = 0
+
+    @property
+    def controller_address(self) -> str:
+        """How brokers and mqadmin reach the operator."""
+        return f"{self.node_ip}:{self.controller_port}"
+
+    @property
+    def incident_log(self) -> Path:
+        return self.folder / "incidents.jsonl"
+
+    def start_operator(self) -> RealProcess:
+        """Start the operator, on the same address as before if there was one."""
+        self.controller_port = self.controller_port or free_port(self.node_ip)
+        command = [
+            *(sys.executable, "-m", "brokergroup_operator.cli.main", "operator"),
+            *("--kubeconfig", str(self.operator_kubeconfig), *self.operator_arguments),
+            *("--listen", self.controller_address, "--controller-address", self.controller_address),
+            *("--metrics-listen", f"127.0.0.1:{free_port()}", "--incident-log", str(self.incident_log)),
+        ]
+        self.operator = start("operator", command, log=self.folder / "operator.log")
+        return self.operator
+
+    def kill_operator(self) -> None:
+        """SIGKILL: it gets to finish nothing."""
+        if self.operator is not None:
+            self.operator.kill()
+
+    def pid_of(self, namespace: str, pod: str) -> int:
+        """The broker process of a pod."""
+        pid = self.kubelet.container_pid(namespace, pod, "broker")
+        assert pid is not None, f"no process for pod {namespace}/{pod}"
+        return pid
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl, which has to succeed. In a thread: API and kubelet share the event loop of the test."""
+        return await asyncio.to_thread(self.admin_kubectl.must, *arguments, stdin=stdin)
+
+    async def story(self, namespace: str) -> str:
+        """What a person would look at first."""
+        looks = [["get", "bg,bgs,pods", "-n", namespace, "-o", "wide"], ["get", "bg", "-n", namespace, "-o", "yaml"]]
+        shown = [await asyncio.to_thread(self.admin_kubectl.run, *look) for look in looks]
+        operator = self.operator.tail() if self.operator else "no operator"
+        return "\n".join([*(done.stdout + done.stderr for done in shown), "--- operator", operator])
+
+
+def images() -> ImageCatalogue:
+    return ImageCatalogue.default(rocketmq_homes={install.ROCKETMQ_VERSION: install.rocketmq_home()})
+
+
+@asynccontextmanager
+async def sandbox_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """The sandbox's API."""
+    network = NetworkNamespaces(folder / "next-address", bridge=BRIDGE, subnet=SUBNET)
+    async with (
+        sandbox(data_dir=folder / "node", network=network, images=images()) as running,
+        KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
+    ):
+        kubectl = Kubectl(running.kubeconfig)
+        cluster = Cluster(folder, api, running.kubelet, network.node_ip, kubectl, running.kubeconfig)
+        try:
+            yield cluster
+        finally:
+            cluster.kill_operator()
+
+
+@asynccontextmanager
+async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """A real kube-apiserver, its own: no other test's objects are in it."""
+    server = await asyncio.to_thread(start_kube_apiserver, folder / "api")
+    try:
+        await asyncio.to_thread(install_kinds_and_rights, server.client)
+        async with KubernetesApi.from_kubeconfig(server.kubeconfig) as api:
+            network = NetworkNamespaces(folder / "next-address", bridge=BRIDGE, subnet=SUBNET)
+            kubelet = ProcessKubelet(
+                api, node_name="node-a", data_dir=folder / "node", network=network, images=images()
+            )
+            await kubelet.start()
+            cluster = Cluster(
+                folder,
+                api,
+                kubelet,
+                network.node_ip,
+                server.client,
+                server.kubeconfig_of(OPERATOR),
+                ("--leader-election-namespace", OPERATOR_NAMESPACE, "--identity", "brokergroup-operator-0"),
+            )
+            try:
+                yield cluster
+            finally:
+                cluster.kill_operator()
+                await kubelet.stop()
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def install_kinds_and_rights(kubectl: Kubectl) -> None:
+    """What `helm install` would bring, save the pods: nobody here makes pods of a StatefulSet."""
+    kubectl.must("create", "namespace", OPERATOR_NAMESPACE)
+    objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator"))
+    kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
+    rights = [item for item in objects if item["kind"] in RIGHTS]
+    kubectl.must("apply", "--server-side", "-f", "-", stdin=as_yaml([*kinds, *rights]))
+    kubectl.must("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+def as_yaml(objects: list[dict[str, Any]]) -> str:
+    return yaml.safe_dump_all(objects)
+
+
+CLUSTERS = {"sandbox": sandbox_cluster, "kube-apiserver": real_cluster}
