@@ -15,32 +15,47 @@ import structlog
 
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
-from tests.kubelet.node_under_test import Node
+from tests.kubelet.node_under_test import Node, remove_objects
+from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 asyncio.set_event_loop(None)
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[SandboxApiServer]:
+@pytest.fixture(scope="session")
+def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
+    """A real kube-apiserver without a controller-manager, one for the whole run."""
+    server = start_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sandbox", pytest.param("kube-apiserver", marks=pytest.mark.real("etcd", "kube-apiserver"))])
+async def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Path]:
+    """The same tests at the embedded API and at a real kube-apiserver."""
+    if request.param == "kube-apiserver":
+        yield request.getfixturevalue("kube_apiserver").kubeconfig
+        return
     server = SandboxApiServer()
     await server.start()
-    yield server
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    yield tmp_path / "kubeconfig"
     await server.stop()
 
 
 @pytest.fixture
-async def api(server: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
-    async with KubernetesApi.from_url(server.url) as api:
+async def api(kubeconfig: Path) -> AsyncIterator[KubernetesApi]:
+    async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
         yield api
+        await remove_objects(api)
 
 
 @pytest.fixture
-async def node(api: KubernetesApi, tmp_path: Path) -> AsyncIterator[Node]:
-    node = Node(api, tmp_path / "node")
+async def node(api: KubernetesApi, kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Node]:
+    node = Node(api, kubeconfig, tmp_path / "node")
     with structlog.testing.capture_logs() as logged:
         await node.kubelet.start()
         yield node

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube import KubernetesApi, NotFoundError
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from brokergroup_operator.sandbox.kubelet import Image, ImageCatalogue, LoopbackNetwork, PodNetwork, ProcessKubelet
 from brokergroup_operator.sandbox.kubelet.container import BackOffSettings
 
@@ -24,8 +24,9 @@ JsonObject = dict[str, Any]
 class Node:
     """One kubelet on one API, and the words of the tests."""
 
-    def __init__(self, api: KubernetesApi, data_dir: Path, network: PodNetwork | None = None) -> None:
+    def __init__(self, api: KubernetesApi, kubeconfig: Path, data_dir: Path, network: PodNetwork | None = None) -> None:
         self.api = api
+        self.kubeconfig = kubeconfig
         self.data_dir = data_dir
         self.network = network or LoopbackNetwork(data_dir / "next-address")
         self.kubelet = self.new_kubelet()
@@ -120,6 +121,16 @@ def state_of(pod: JsonObject, container: str = "main") -> JsonObject:
             found: JsonObject = status
             return found
     return {"state": {}, "lastState": {}, "restartCount": 0, "ready": False}
+
+
+async def remove_objects(api: KubernetesApi) -> None:
+    """Empty the namespace: a real API server is shared by all tests."""
+    for resource in (PODS, PERSISTENT_VOLUME_CLAIMS, CONFIG_MAPS, SECRETS):
+        for obj in (await api.list(resource, namespace=NAMESPACE)).items:
+            name = obj["metadata"]["name"]
+            with suppress(NotFoundError):
+                await api.delete(resource, name, namespace=NAMESPACE, grace_period_seconds=0)
+                await api.patch(resource, name, {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
 
 
 def is_running(pod: JsonObject) -> bool:

@@ -69,6 +69,7 @@ async def test_the_fence_kills_at_once_and_reports_terminated_while_the_finalize
     assert state_of(pod)["state"]["terminated"]["signal"] == signal.SIGKILL
     assert is_dead(pid)
     assert not is_ready(pod)
+    assert pod["status"]["phase"] == "Failed"
     await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
     await node.until_gone("a", uid)
 

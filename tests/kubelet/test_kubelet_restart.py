@@ -116,8 +116,9 @@ async def test_a_kubelet_killed_outright_leaves_nothing_behind_after_its_next_st
         "from tests.kubelet.node_under_test import Node\n"
         "from brokergroup_operator.kube import KubernetesApi\n"
         "async def main():\n"
-        "    async with KubernetesApi.from_url(sys.argv[1]) as api:\n"
-        "        node = Node(api, pathlib.Path(sys.argv[2]))\n"
+        "    kubeconfig, data_dir = map(pathlib.Path, sys.argv[1:])\n"
+        "    async with KubernetesApi.from_kubeconfig(kubeconfig) as api:\n"
+        "        node = Node(api, kubeconfig, data_dir)\n"
         "        await node.kubelet.start()\n"
         "        await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
@@ -126,7 +127,10 @@ async def test_a_kubelet_killed_outright_leaves_nothing_behind_after_its_next_st
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "operator")])}
     with (tmp_path / "kubelet.log").open("wb") as log:
         kubelet = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-c", program, node.api.url, str(node.data_dir)], env=environment, stdout=log, stderr=log
+            [sys.executable, "-c", program, str(node.kubeconfig), str(node.data_dir)],
+            env=environment,
+            stdout=log,
+            stderr=log,
         )
     try:
         await node.create(pod_object("a"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube import KubernetesApi
 
-pytestmark = pytest.mark.real("root")
+pytestmark = pytest.mark.real("netns")
 
 SUBNET = ipaddress.IPv4Network("10.88.241.0/28")
 BRIDGE = "bgktest"
@@ -45,8 +45,8 @@ async def network(tmp_path: Path) -> AsyncIterator[NetworkNamespaces]:
 
 
 @pytest.fixture
-async def node(api: KubernetesApi, tmp_path: Path, network: NetworkNamespaces) -> AsyncIterator[Node]:
-    node = Node(api, tmp_path / "node", network)
+async def node(api: KubernetesApi, kubeconfig: Path, tmp_path: Path, network: NetworkNamespaces) -> AsyncIterator[Node]:
+    node = Node(api, kubeconfig, tmp_path / "node", network)
     await node.kubelet.start()
     yield node
     await node.kubelet.stop()

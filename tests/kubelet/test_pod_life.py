@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.kube.resources import NODES, PODS
-from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, is_running, pod_object, state_of
+from brokergroup_operator.kube.settings import settings_from_kubeconfig
+from tests.kubelet.node_under_test import (
+    DEADLINE_SECONDS,
+    NAMESPACE,
+    eventually,
+    is_ready,
+    is_running,
+    pod_object,
+    state_of,
+)
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.kubelet.node_under_test import Node
 
 
@@ -34,10 +46,14 @@ async def test_a_pod_is_bound_started_and_ready(node: Node) -> None:
 
 async def test_the_address_is_in_the_api_before_the_first_container_starts(node: Node) -> None:
     """The container looks at its own pod through the API and finds there what POD_IP tells it."""
+    authorization = settings_from_kubeconfig(node.kubeconfig).authorization()
+    headers = {} if authorization is None else {"Authorization": authorization}
     look = (
-        "import os, urllib.request, json\n"
-        f"url = '{node.api.url}/api/v1/namespaces/{NAMESPACE}/pods/a'\n"
-        "pod = json.load(urllib.request.urlopen(url))\n"
+        "import os, ssl, urllib.request, json\n"
+        f"url, headers = '{node.api.url}/api/v1/namespaces/{NAMESPACE}/pods/a', {headers!r}\n"
+        "request = urllib.request.Request(url, headers=headers)\n"
+        "context = ssl._create_unverified_context() if url.startswith('https') else None\n"
+        "pod = json.load(urllib.request.urlopen(request, context=context))\n"
         "print('same' if pod['status']['podIP'] == os.environ['POD_IP'] else 'other', flush=True)\n"
     )
     container = {
@@ -151,4 +167,16 @@ async def test_conditions_of_others_are_kept(node: Node) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_ready(pod))
-    assert foreign in pod["status"]["conditions"]
+    assert ("example.dev/gate", "True") in [(entry["type"], entry["status"]) for entry in pod["status"]["conditions"]]
+
+
+async def test_a_kubelet_that_cannot_go_on_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has stopped listening must not look alive."""
+
+    def breaks(_: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(node.kubelet._pods, "_on_change", breaks)
+    await node.create(pod_object("a"))
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        assert isinstance(await node.kubelet.failed(), KeyError)

@@ -7,6 +7,7 @@ may begin.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ from .kubelet.network import LoopbackNetwork, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -125,7 +125,17 @@ async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
         crds=crds,
     ) as running:
         log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
-        await stop.wait()
+        await _stopped_or_failed(running.kubelet, stop)
+
+
+async def _stopped_or_failed(kubelet: ProcessKubelet, stop: asyncio.Event) -> None:
+    stopped = asyncio.create_task(stop.wait())
+    failed = asyncio.create_task(kubelet.failed())
+    await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if failed.done():
+        raise failed.result()
+    failed.cancel()
 
 
 def _log_provider(kubelet: ProcessKubelet) -> LogProvider:

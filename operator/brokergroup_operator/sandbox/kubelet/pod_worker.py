@@ -50,6 +50,7 @@ log = structlog.get_logger(__name__)
 FINAL_PHASES = ("Succeeded", "Failed")
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LAST_SECONDS = 2.0
+LAST_WORDS_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +263,24 @@ class PodWorker:
 
     async def _take_leave(self) -> None:
         """Report the containers terminated, then let the object go, then wait until it is gone (finalizers may hold it)."""
+        if self._node_stops_within_seconds is not None:
+            await self._leave_last_words()
+            return
+        if self._final_phase not in FINAL_PHASES:
+            well = all(container.report.ended_well for container in self._main)
+            self._final_phase = "Succeeded" if well else "Failed"
         self.changed()
         for step in (self._poster.flush, self._delete_object):
             if not await self._unless_vanished(step):
                 return
         await self._vanished.wait()
+
+    async def _leave_last_words(self) -> None:
+        """The pod stays in the API, for the next kubelet; how its containers ended is told if the API answers soon."""
+        self.changed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._poster.flush()
 
     async def _unless_vanished(self, step: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         doing = asyncio.create_task(step())

@@ -30,7 +30,7 @@ from .pods_file import write_pods_file
 from .scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Mapping
     from pathlib import Path
 
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
@@ -91,6 +91,7 @@ class ProcessKubelet:
         self._tasks: list[asyncio.Task[None]] = []
         self._lock: IO[str] | None = None
         self._writing_pods_file = False
+        self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     @property
     def node_name(self) -> str:
@@ -107,12 +108,26 @@ class ProcessKubelet:
         async with asyncio.timeout(timeout_seconds):
             await self._registration.register()
         for part in (self._claims.run(), self._pods.run(), self._events.run(), self._registration.run()):
-            self._tasks.append(asyncio.create_task(part))
+            self._run_part(part)
         if self._schedule:
-            self._tasks.append(asyncio.create_task(self._scheduler.run()))
+            self._run_part(self._scheduler.run())
         await self._pods.wait_synced(timeout_seconds)
         await asyncio.to_thread(self._remove_folders_of_vanished_pods)
         self._write_pods_file()
+
+    def _run_part(self, part: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._part_ended)
+        self._tasks.append(task)
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        """No part ends by itself: one that does has met a mistake of ours, and a kubelet without it is deaf or mute."""
+        if not task.cancelled() and not self._failed.done():
+            self._failed.set_result(task.exception() or RuntimeError(f"{task.get_name()} ended"))
+
+    async def failed(self) -> BaseException:
+        """Wait until the kubelet cannot go on; returns what broke it. The caller ends the process, or at least says so."""
+        return await asyncio.shield(self._failed)
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
         """End all pods' processes (SIGTERM, then SIGKILL) and leave the API's objects as they are."""

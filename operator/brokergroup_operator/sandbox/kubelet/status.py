@@ -84,6 +84,11 @@ class ContainerReport:
     started: bool
     container_id: str
 
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended with exit code 0."""
+        return isinstance(self.state, Terminated) and self.state.exit_code == 0
+
     def as_json(self) -> JsonObject:
         """As ``ContainerStatus``."""
         report: JsonObject = {
@@ -105,12 +110,12 @@ def phase_of(init: Sequence[ContainerReport], main: Sequence[ContainerReport], r
     """Pending, Running, Succeeded or Failed."""
     if any(_failed(report) for report in init) and restart_policy == "Never":
         return "Failed"
-    if not all(_ended_well(report) for report in init):
+    if not all(report.ended_well for report in init):
         return "Pending"
     if all(isinstance(report.state, Terminated) for report in main):
         if restart_policy == "Never":
-            return "Succeeded" if all(_ended_well(report) for report in main) else "Failed"
-        if restart_policy == "OnFailure" and all(_ended_well(report) for report in main):
+            return "Succeeded" if all(report.ended_well for report in main) else "Failed"
+        if restart_policy == "OnFailure" and all(report.ended_well for report in main):
             return "Succeeded"
         return "Running"
     never_ran = [r for r in main if isinstance(r.state, Waiting) and not r.last_state]
@@ -126,7 +131,7 @@ def conditions_of(
     now: datetime,
 ) -> list[JsonObject]:
     """Our conditions, each with the time of its last change, after those that others have set (readiness gates)."""
-    initialized = phase == "Succeeded" or all(_ended_well(report) for report in init)
+    initialized = phase == "Succeeded" or all(report.ended_well for report in init)
     unready = [report.name for report in main if not report.ready]
     reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
     message = f"containers with unready status: [{' '.join(unready)}]" if unready else ""
@@ -155,10 +160,6 @@ def _condition(wanted: tuple[str, bool, str, str], before: Mapping[str, Any] | N
         "lastTransitionTime": since,
         **_without_empty({"reason": reason, "message": message}),
     }
-
-
-def _ended_well(report: ContainerReport) -> bool:
-    return isinstance(report.state, Terminated) and report.state.exit_code == 0
 
 
 def _failed(report: ContainerReport) -> bool:
