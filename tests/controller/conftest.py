@@ -21,6 +21,7 @@ QUICK = PlaneSettings(
     listen_port=0,
     tick_seconds=0.01,
     heartbeat_timeout_seconds=0.6,
+    startup_timeout_seconds=3.0,
     broker_rescan_seconds=0.2,
     reconnect_grace_seconds=0.3,
     role_change_deadline_seconds=2.0,

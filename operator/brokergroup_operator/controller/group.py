@@ -12,6 +12,7 @@ with an unknown outcome for no reason.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,10 @@ class Group:
         self._held_back: BrokerGroupRecord | None = None
         self._held_back_until_seconds = 0.0
         self._decisions: set[asyncio.Task[Decision]] = set()
+        self._last_beat_seconds: dict[int, float] = {}
+        self._regular: set[int] = set()
+        # Since when the group has had no master, and no incident covers the time.
+        self.masterless_since_seconds: float | None = None
 
     @property
     def key(self) -> GroupKey:
@@ -148,22 +153,30 @@ class Group:
             self.reported_dead.discard(broker_id)
             self.changed()
 
+    def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
+        """Whether this heartbeat belongs to a regular row of them.
+
+        A Java broker heartbeats once when it registers and then only every 5 s until its start is complete, although it may have
+        been elected meanwhile (``controller-protocol.md`` §7.2): until it has a rhythm, silence means little.
+        """
+        last_seconds = self._last_beat_seconds.get(broker_id)
+        self._last_beat_seconds[broker_id] = now_seconds
+        if last_seconds is not None and now_seconds - last_seconds <= self._settings.regular_heartbeat_seconds:
+            self._regular.add(broker_id)
+        return broker_id in self._regular
+
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured is known of this one."""
+        self._last_beat_seconds.pop(broker_id, None)
+        self._regular.discard(broker_id)
         self.told.pop(broker_id, None)
         self.configuration_checked.discard(broker_id)
         self.reported_dead.discard(broker_id)
 
-    def answered_election(self, caller: int, decision: Decision) -> None:
+    def answered_election(self) -> None:
         """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""
-        record = decision.record
-        if record is None:
-            return
         now_seconds = asyncio.get_running_loop().time()
-        self.told[caller] = record.master_epoch
         self.keeper_quiet_until_seconds = now_seconds + self._settings.link_missing_seconds
-        if caller == record.granted_master_id:
-            self.confirm_master(record.master_epoch)
 
     def process_lost(self, master: int) -> bool:
         """Whether this member is master on paper only: a new process registered under its id."""
@@ -182,12 +195,12 @@ class Group:
     def close_incident(self, *, older_than_seconds: float = 0.0) -> None:
         """End the open incident as it stands, if it is that old."""
         timeline = self._incident
-        if timeline is None:
+        if timeline is None or time.monotonic() - timeline.steps[Step.DETECTED] < older_than_seconds:
             return
-        age_seconds = asyncio.get_running_loop().time() - timeline.steps[Step.DETECTED]
-        if age_seconds >= older_than_seconds:
-            self._incident = None
-            self._observer.incident_closed(timeline)
+        self._incident = None
+        if timeline.outcome is Outcome.RUNNING:
+            timeline.outcome = Outcome.INCOMPLETE
+        self._observer.incident_closed(timeline)
 
     def _note_in_sync(self) -> None:
         """Stamp the open incident when a write can be acknowledged again."""
@@ -195,14 +208,21 @@ class Group:
         if timeline is None or record is None or Step.ROLE_CHANGED not in timeline.steps:
             return
         if len(record.sync_state_set) >= self.binding.settings.min_in_sync_replicas:
-            timeline.reach(Step.IN_SYNC, asyncio.get_running_loop().time())
+            timeline.reach(Step.IN_SYNC, time.monotonic())
             self.close_incident()
 
     def confirm_master(self, epoch: int) -> None:
         """The master told that it is master of this epoch."""
-        if epoch > self.confirmed_epoch:
-            self.confirmed_epoch = epoch
-            self.changed()
+        if epoch <= self.confirmed_epoch:
+            return
+        self.confirmed_epoch = epoch
+        timeline = self._incident
+        if timeline is not None and timeline.outcome is Outcome.RUNNING and timeline.epoch_after == epoch:
+            timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+            timeline.outcome = Outcome.COMPLETED
+            self._observer.master_changed(timeline)
+            self._note_in_sync()
+        self.changed()
 
     @property
     def writable(self) -> bool:
@@ -265,7 +285,7 @@ class Group:
                 raise PremiseGoneError(f"record of {self.key} has moved on")
             decision = step(self.record, request, self.live(), self.binding.settings)
             if timeline is not None:
-                timeline.reach(Step.DECIDED, clock())
+                timeline.reach(Step.DECIDED, time.monotonic())
             # A refusal from the copy may be old news: it counts only when the record was read for it.
             final = read_again if not decision.changed else await self._committed(decision, deadline_seconds - clock())
             read_again = True
@@ -274,7 +294,7 @@ class Group:
             if isinstance(request, ElectMaster):
                 self._observer.election_decided(self.key, decision)
             if timeline is not None and decision.changed:
-                timeline.reach(Step.COMMITTED, clock())
+                timeline.reach(Step.COMMITTED, time.monotonic())
             return decision
 
     async def _committed(self, decision: Decision, left_seconds: float) -> bool:
@@ -291,6 +311,7 @@ class Group:
         self._stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
         self._copy_is_good = True
         if self._stored != before:
+            self._note_in_sync()
             self.changed()
 
     async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
@@ -305,9 +326,16 @@ class Group:
         after = self._stored.record if self._stored is not None else None
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
         if after is not None:
+            self._note_master(before.record if before is not None else None, after)
             self._observer.record_changed(self.key, before.record if before is not None else None, after, decision.why)
         self._note_in_sync()
         self.changed()
+
+    def _note_master(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord) -> None:
+        if after.granted_master_id is not None:
+            self.masterless_since_seconds = None
+        elif before is not None and before.granted_master_id is not None:
+            self.masterless_since_seconds = time.monotonic()
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off half-way."""

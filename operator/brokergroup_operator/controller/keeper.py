@@ -50,6 +50,9 @@ class _Care:
     patience_seconds: dict[int, float] = field(default_factory=dict)
     # When a leftover of a switchover was first seen at a broker.
     leftover_since_seconds: dict[int, float] = field(default_factory=dict)
+    # Members that could not be asked: not before this time, and how long to wait after the next failure.
+    retry_seconds: dict[int, float] = field(default_factory=dict)
+    retry_patience_seconds: dict[int, float] = field(default_factory=dict)
     epoch: int = 0
     unsettled_since_seconds: float = 0.0
 
@@ -113,21 +116,41 @@ class Keeper:
     async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
         if care.epoch != record.master_epoch:
             care.epoch = record.master_epoch
+            care.retry_seconds.clear()
+            care.retry_patience_seconds.clear()
             care.tell_again_seconds.clear()
             care.patience_seconds.clear()
             care.unsettled_since_seconds = 0.0
-        await self._check_configuration(group, record, care)
-        await self._tell_the_untold(group, record)
+        now_seconds = asyncio.get_running_loop().time()
+        members = [
+            broker_id
+            for broker_id in live_members(group, record)
+            if care.retry_seconds.get(broker_id, 0.0) <= now_seconds
+        ]
+        await self._check_configuration(group, record, members, care)
+        await self._tell_the_untold(group, record, members)
+        self._note_failures(group, record, members, care)
         if not is_outdated(group, record):
             await self._check_links(group, record, care)
 
     # ---- who has not been told
 
-    async def _tell_the_untold(self, group: Group, record: BrokerGroupRecord) -> None:
+    def _note_failures(self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care) -> None:
+        """Ask a member that could not be reached less and less often: it may be starting, with its port still closed."""
+        for broker_id in members:
+            if group.told.get(broker_id) == record.master_epoch:
+                care.retry_seconds.pop(broker_id, None)
+                care.retry_patience_seconds.pop(broker_id, None)
+                continue
+            patience_seconds = care.retry_patience_seconds.get(broker_id, self._settings.keeper_poll_seconds)
+            care.retry_seconds[broker_id] = asyncio.get_running_loop().time() + patience_seconds
+            care.retry_patience_seconds[broker_id] = min(
+                2 * patience_seconds, self._settings.keeper_longest_retry_seconds
+            )
+
+    async def _tell_the_untold(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> None:
         """1008 to everybody who has not answered it: a master that should be none first, then the others and the new one."""
-        untold = [
-            broker_id for broker_id in live_members(group, record) if group.told.get(broker_id) != record.master_epoch
-        ]
+        untold = [broker_id for broker_id in members if group.told.get(broker_id) != record.master_epoch]
         if not untold:
             return
         statuses = await self._ha_statuses(record, untold)
@@ -215,9 +238,11 @@ class Keeper:
 
     # ---- what a dead switchover left behind
 
-    async def _check_configuration(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
+    async def _check_configuration(
+        self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care
+    ) -> None:
         """26 once for each broker process; a leftover is repaired when it has stood for longer than any switchover lasts."""
-        for broker_id in live_members(group, record):
+        for broker_id in members:
             address = record.address_of(broker_id)
             if broker_id in group.configuration_checked or address is None:
                 continue

@@ -75,7 +75,7 @@ class ControllerPlane:
             threshold_seconds=self._settings.pause_threshold_seconds,
             distrust_seconds=self._settings.heartbeat_timeout_seconds,
         )
-        self._table = HeartbeatTable(LivenessSettings(timeout_seconds=self._settings.heartbeat_timeout_seconds))
+        self._table = HeartbeatTable(LivenessSettings(timeout_seconds=self._settings.startup_timeout_seconds))
         self._groups = Groups(
             store=store,
             directory=directory,

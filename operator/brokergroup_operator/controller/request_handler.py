@@ -144,7 +144,10 @@ class RequestHandler:
         peer = self._directory.known_peer(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
         if group is not None and not _is_foreign(peer, group):
+            now_seconds = asyncio.get_running_loop().time()
             wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
+            if not group.beats_regularly(header.broker_id, now_seconds):
+                wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
             heartbeat = Heartbeat(
                 identity=group.identity(header.broker_id),
                 address=header.broker_addr or "",
@@ -154,7 +157,7 @@ class RequestHandler:
                 heartbeat_timeout_seconds=wished_seconds,
                 election_priority=header.election_priority,
             )
-            came_back = self._table.heartbeat(asyncio.get_running_loop().time(), heartbeat, connection.id)
+            came_back = self._table.heartbeat(now_seconds, heartbeat, connection.id)
             group.heard(header.broker_id, header.epoch, came_back=came_back)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
@@ -216,7 +219,7 @@ class RequestHandler:
             self._table.sign_of_life(asyncio.get_running_loop().time(), group.identity(caller), connection.id)
         decision = await self._elect_safely(group, wanted)
         if decision.code in wire.SUCCEEDED_ELECTIONS and caller is not None and not wanted.designate_elect:
-            group.answered_election(caller, decision)
+            group.answered_election()
         return wire.encode_decision(request, decision)
 
     async def _elect_safely(self, group: Group, wanted: ElectMaster) -> Decision:
@@ -232,7 +235,7 @@ class RequestHandler:
             trial = step(record, wanted, group.live(), group.binding.settings)
             if trial.code == ControllerCode.SUCCESS:
                 return await self._switchover.decide(group, from_broker_id=master, election=wanted)
-        return await group.decide(wanted)
+        return await self._failover.decide_for_caller(group, wanted)
 
     async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1012, 1013: which id, and may I have it; a pod finds the id that was reserved for it."""

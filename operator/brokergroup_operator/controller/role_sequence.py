@@ -11,6 +11,7 @@ it takes. Only what makes the new master master is waited for.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -45,17 +46,16 @@ class RoleSequence:
         timeline: FailoverTimeline | None = None,
     ) -> bool:
         """Take the old master off the NameServers, then tell everybody alive; returns whether the new master is master now."""
-        clock = asyncio.get_running_loop().time
         await self.unregister(group, record, gone_addresses)
         slaves = self.spawn_slaves(group, record)
         if slaves:
             await asyncio.wait(slaves, timeout=slaves_first_seconds)
         if timeline is not None:
-            timeline.reach(Step.NOTIFIED, clock())
+            timeline.reach(Step.NOTIFIED, time.monotonic())
         changed = await self.tell_master(group, record)
         group.hold_back(None)
         if changed and timeline is not None:
-            timeline.reach(Step.ROLE_CHANGED, clock())
+            timeline.reach(Step.ROLE_CHANGED, time.monotonic())
         self.spawn(self._push_when_told(group, record, slaves), name=f"rmq:push {group.key}")
         return changed
 

@@ -124,7 +124,7 @@ class Switchover:
         address = record.address_of(old)
         if old is None or address is None:
             raise SwitchoverRefusedError(f"group {group.key}: nobody knows where broker {old} is")
-        timeline.reach(Step.DETECTED, asyncio.get_running_loop().time())
+        timeline.reach(Step.DETECTED, time.monotonic())
         group.in_progress = timeline
         self._observer.master_lost(timeline)
         group.configuration_checked.discard(old)
@@ -187,15 +187,14 @@ class Switchover:
         self, group: Group, record: BrokerGroupRecord, old: int, old_address: str, timeline: FailoverTimeline
     ) -> bool:
         """Steps 4 to 6; returns whether the new master is master now."""
-        clock = asyncio.get_running_loop().time
         await self._sequence.tell(group, record, old)
         await self._sequence.unregister(group, record, (old_address,))
         group.hold_back(None)
         others = self._sequence.spawn_slaves(group, record, but=old)
-        timeline.reach(Step.NOTIFIED, clock())
+        timeline.reach(Step.NOTIFIED, time.monotonic())
         changed = await self._sequence.tell_master(group, record)
         if changed:
-            timeline.reach(Step.ROLE_CHANGED, clock())
+            timeline.reach(Step.ROLE_CHANGED, time.monotonic())
         if others:
             await asyncio.wait(others, timeout=self._settings.slaves_first_unfenced_seconds)
         await self._sequence.push_to_slaves(group, record)
