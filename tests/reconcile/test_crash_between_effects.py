@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, NAMESPACES, PODS
+from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile.world import World, applier_for
 
@@ -64,7 +65,7 @@ class Theatre:
 
     def __init__(self, server: SandboxApiServer, api: KubernetesApi) -> None:
         self._server, self._api = server, api
-        self._applier = applier_for(server)
+        self._applier = applier_for(ClusterAccess(url=server.url))
         self._runs = 0
 
     async def told(
@@ -73,7 +74,8 @@ class Theatre:
         self._runs += 1
         namespace = f"run-{self._runs}"
         await self._api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        world = World(self._server, self._api, self._applier, GroupKey(namespace, "orders"))
+        world = World(self._api, self._applier, GroupKey(namespace, "orders"))
+        self._server.before_request = world.observe
         world.planned_kill = kill_at
         await story(world)
         assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"

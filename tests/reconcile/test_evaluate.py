@@ -296,8 +296,20 @@ def deleting(**spec: Any) -> Observed:
     return b.changed(seen, group_object=going)
 
 
-def test_deletion_stops_the_pods_first() -> None:
-    assert told(run(deleting())) == ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
+def test_deletion_stops_the_slaves_first_and_then_the_master() -> None:
+    seen = deleting()
+    assert told(run(seen)) == ["delete Pod orders-2", "delete Pod orders-3"]
+
+    pods = copy.deepcopy(dict(seen.pods))
+    for name in ("orders-2", "orders-3"):
+        pods[name]["metadata"]["deletionTimestamp"] = b.NOW
+    assert told(run(b.changed(seen, pods=pods))) == []
+    assert told(run(b.changed(seen, pods=b.without(pods, "orders-2", "orders-3")))) == ["delete Pod orders-1"]
+
+
+def test_deletion_without_a_master_stops_all_pods() -> None:
+    seen = b.changed(deleting(), record=b.record(master=None))
+    assert told(run(seen)) == ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
 
 
 def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:

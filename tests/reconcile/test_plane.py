@@ -1,8 +1,14 @@
-"""The whole reconcile plane, with kopf and the official client, against the embedded API (and by hand a kube-apiserver)."""
+"""The whole reconcile plane, with kopf and the official client, against the embedded API and against a kube-apiserver.
+
+There is no kubelet and no controller plane: the tests say what those would. Nothing differs between the two servers but the
+address.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +21,7 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
+    NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SERVICES,
@@ -23,32 +30,51 @@ from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
+from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.reconcile.world import World, applier_for, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-    from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
 
-KEY = GroupKey("default", "orders")
+CRDS = Path(__file__).parents[2] / "crds"
+REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
+
+
+@pytest.fixture(scope="module")
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
+    server = start_kube_apiserver(tmp_path_factory.mktemp("reconcile"))
+    server.must("apply", "--server-side", "-f", str(CRDS))
+    server.must("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sandbox", REAL])
+def access(request: pytest.FixtureRequest) -> ClusterAccess:
+    if request.param == "real":
+        return ClusterAccess(kubeconfig=request.getfixturevalue("real_server").kubeconfig)
+    return ClusterAccess(url=request.getfixturevalue("sandbox").url)
 
 
 @pytest.fixture
-async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[World]:
-    applier = applier_for(sandbox)
-    yield World(sandbox, api, applier, KEY)
+async def world(access: ClusterAccess) -> AsyncIterator[World]:
+    applier = applier_for(access)
+    async with access.own_client() as api:
+        namespace = f"t-{uuid.uuid4().hex[:8]}"
+        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        yield World(api, applier, GroupKey(namespace, "orders"))
     applier.close()
 
 
 @pytest.fixture
-async def start_plane(world: World) -> AsyncIterator[Callable[..., Any]]:
+async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Callable[..., Any]]:
     planes: list[ReconcilePlane] = []
 
     async def start(**settings: Any) -> ReconcilePlane:
-        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": KEY.namespace} | settings
-        access = ClusterAccess(url=world.server.url)
+        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": world.key.namespace} | settings
         plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values))
         planes.append(plane)
         await plane.start()
@@ -60,13 +86,13 @@ async def start_plane(world: World) -> AsyncIterator[Callable[..., Any]]:
 
 
 async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
-    listed = await world.api.list(resource, namespace=KEY.namespace)
+    listed = await world.api.list(resource, namespace=world.key.namespace)
     return {item["metadata"]["name"]: item for item in listed.items}
 
 
 async def all_ready(world: World) -> bool:
     await world.run_kubelet()
-    group = await world.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
     return any(
         item["type"] == "Ready" and item["status"] == "True" for item in group.get("status", {}).get("conditions", [])
     )
@@ -79,7 +105,7 @@ async def make_ready(world: World) -> None:
         return len(await named(world, PODS)) == 3
 
     await until("three pods", three_pods)
-    await world.view.elect(KEY, 1)
+    await world.view.elect(world.key, 1)
     await until("Ready", lambda: all_ready(world))
 
 
@@ -91,13 +117,13 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
 
     pods, claims = await named(world, PODS), await named(world, PERSISTENT_VOLUME_CLAIMS)
     assert sorted(pods) == sorted(claims) == ["orders-1", "orders-2", "orders-3"]
-    group = await world.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     assert group["status"]["master"]["pod"] == "orders-1"
     reasons = {event["reason"] for event in (await named(world, EVENTS)).values()}
     assert {"BrokerIdAssigned", "PodCreating"} <= reasons
 
-    await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
+    await world.api.delete(PODS, "orders-2", namespace=world.key.namespace)
     await world.stop_pod("orders-2")
 
     async def comes_back() -> Any:
@@ -109,7 +135,7 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
     assert (await named(world, PERSISTENT_VOLUME_CLAIMS))["orders-2"]["metadata"]["uid"] == (
         claims["orders-2"]["metadata"]["uid"]
     )
-    state = await world.api.get(BROKER_GROUP_STATES, KEY.name, namespace=KEY.namespace)
+    state = await world.api.get(BROKER_GROUP_STATES, world.key.name, namespace=world.key.namespace)
     assert state["record"]["nextBrokerId"] == 4
     await until("Ready again", lambda: all_ready(world))
 
@@ -119,7 +145,7 @@ async def test_roles_move_with_the_record_and_the_master_service_selects_by_them
 ) -> None:
     await start_plane()
     await make_ready(world)
-    await world.view.elect(KEY, 3)
+    await world.view.elect(world.key, 3)
 
     async def roles() -> bool:
         pods = await named(world, PODS)
@@ -138,10 +164,10 @@ async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World, start_plane:
     await start_plane()
     await make_ready(world)
     fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}
-    before = await world.api.patch(PODS, "orders-1", fence, namespace=KEY.namespace)
-    await world.api.delete(PODS, "orders-1", namespace=KEY.namespace, grace_period_seconds=0)
+    before = await world.api.patch(PODS, "orders-1", fence, namespace=world.key.namespace)
+    await world.api.delete(PODS, "orders-1", namespace=world.key.namespace, grace_period_seconds=0)
 
-    fenced = await world.api.get(PODS, "orders-1", namespace=KEY.namespace)
+    fenced = await world.api.get(PODS, "orders-1", namespace=world.key.namespace)
     assert fenced["metadata"]["finalizers"] == [names.FINALIZER_FENCE], "its container still runs"
     await world.stop_pod("orders-1")
 
@@ -155,12 +181,12 @@ async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World, start_plane:
 async def test_deletion_leaves_data_and_record_by_default(world: World, start_plane: Callable[..., Any]) -> None:
     await start_plane()
     await make_ready(world)
-    await world.api.delete(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
 
     async def gone() -> bool:
         await world.run_kubelet()
         try:
-            await world.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+            await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
         except NotFoundError:
             return True
         return False
@@ -178,23 +204,26 @@ async def test_a_group_made_again_finds_its_ids_and_disks(world: World, start_pl
     await start_plane()
     await make_ready(world)
     claims = await named(world, PERSISTENT_VOLUME_CLAIMS)
-    await world.api.delete(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
 
     async def gone() -> bool:
         await world.run_kubelet()
-        return KEY.name not in await named(world, BROKER_GROUPS)
+        return world.key.name not in await named(world, BROKER_GROUPS)
 
     await until("the group is gone", gone)
     await world.create_group()
     await until("Ready", lambda: all_ready(world))
 
-    state = await world.api.get(BROKER_GROUP_STATES, KEY.name, namespace=KEY.namespace)
+    state = await world.api.get(BROKER_GROUP_STATES, world.key.name, namespace=world.key.namespace)
     assert (state["record"]["nextBrokerId"], state["record"]["masterEpoch"]) == (4, 1)
     uids = {name: claim["metadata"]["uid"] for name, claim in (await named(world, PERSISTENT_VOLUME_CLAIMS)).items()}
     assert uids == {name: claim["metadata"]["uid"] for name, claim in claims.items()}
 
 
-async def test_nothing_is_written_about_a_group_at_rest(world: World, start_plane: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_nothing_is_written_about_a_group_at_rest(
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
+) -> None:
     """Resyncs come and go; a group that is as it should be is left alone."""
     await start_plane(resync_seconds=0.05)
     await make_ready(world)
@@ -205,7 +234,7 @@ async def test_nothing_is_written_about_a_group_at_rest(world: World, start_plan
         (reads if request.method == "GET" else writes).append(f"{request.method} {request.path}")
 
     await asyncio.sleep(0.3)
-    world.server.before_request = count
+    sandbox.before_request = count
 
     async def several_passes() -> bool:
         return sum(path.endswith("/persistentvolumeclaims") for path in reads) >= 5
@@ -232,6 +261,7 @@ async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_p
     assert leftovers == []
 
 
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 async def test_a_plane_started_before_the_kinds_waits_for_them(world: World, start_plane: Callable[..., Any]) -> None:
     definitions = (await world.api.list(CUSTOM_RESOURCE_DEFINITIONS)).items
     for item in definitions:
@@ -249,7 +279,7 @@ async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(
 ) -> None:
     def election(identity: str) -> LeaderElectionSettings:
         return LeaderElectionSettings(
-            namespace=KEY.namespace,
+            namespace=world.key.namespace,
             identity=identity,
             lease_duration_seconds=30,
             renew_deadline_seconds=20,

@@ -10,7 +10,6 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import kinds
-from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.apply import PlanApplier
 from brokergroup_operator.reconcile.events import EventPoster
 from brokergroup_operator.reconcile.fetch import GroupFetcher
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.records.store import GroupKey
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
@@ -53,8 +52,7 @@ async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any
         await asyncio.sleep(0.02)
 
 
-def applier_for(server: SandboxApiServer) -> ServerSideApplier:
-    access = ClusterAccess(url=server.url)
+def applier_for(access: ClusterAccess) -> ServerSideApplier:
     return ServerSideApplier(access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
 
 
@@ -65,8 +63,7 @@ class KilledError(Exception):
 class World:
     """Passes without queue and kopf, so that every run of a story makes the same writes in the same order."""
 
-    def __init__(self, server: SandboxApiServer, api: KubernetesApi, applier: ServerSideApplier, key: GroupKey) -> None:
-        self.server = server
+    def __init__(self, api: KubernetesApi, applier: ServerSideApplier, key: GroupKey) -> None:
         self.key = key
         self.applier = applier
         self.api = api
@@ -76,9 +73,8 @@ class World:
         self.was_killed = False
         self._kill_at: int | None = None
         self._pass: asyncio.Task[float | None] | None = None
-        server.before_request = self._observe
 
-    def _observe(self, request: web.BaseRequest) -> None:
+    def observe(self, request: web.BaseRequest) -> None:
         if self._pass is None or request.method not in WRITES or request.path.endswith("/events"):
             return
         if self._kill_at is not None and len(self.writes) >= self._kill_at:

@@ -65,7 +65,13 @@ class PlanApplier:
             except (ApiUnavailableError, OutcomeUnknownError):
                 raise
             except ApiError as error:
-                log.warning("reconcile.refused", group=str(key), action=type(action).__name__, error=str(error))
+                log.warning(
+                    "reconcile.refused",
+                    group=str(key),
+                    action=type(action).__name__,
+                    target=action.target,
+                    error=str(error),
+                )
                 refused = refused or error
                 if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
                     # Nothing may be created for a group that we do not hold, nor written to one we have let go.
@@ -153,7 +159,10 @@ class PlanApplier:
             log.debug("reconcile.group_gone", group=str(key))
 
     async def _tell(self, key: GroupKey, action: plans.Action, seen: Observed) -> None:
-        log.info("reconcile.done", group=str(key), action=type(action).__name__, reason=action.reason)
+        level = log.debug if isinstance(action, plans.WriteStatus) else log.info
+        level(
+            "reconcile.done", group=str(key), action=type(action).__name__, target=action.target, reason=action.reason
+        )
         note = action.note
         if isinstance(action, plans.ReserveBrokerId) and note is None:
             note = plans.Note(

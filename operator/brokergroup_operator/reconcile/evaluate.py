@@ -101,12 +101,11 @@ def _shared_children(seen: Observed, settings: ReconcileSettings) -> Iterator[Ac
 
 def _apply(resource: Resource, existing: Mapping[str, JsonObject], wanted: JsonObject) -> Iterator[Action]:
     desired = with_revision(wanted)
-    name = str(desired["metadata"]["name"])
-    actual = existing.get(name)
+    actual = existing.get(str(desired["metadata"]["name"]))
     if actual is not None and observed.being_deleted(actual):
         return
     if why := drifted(actual, desired):
-        yield ApplyObject(reason=f"{resource.kind} {name}: {why}", resource=resource, object=desired)
+        yield ApplyObject(reason=why, resource=resource, object=desired)
 
 
 def _reservations(members: Membership) -> Iterator[Action]:
@@ -136,7 +135,7 @@ def _member(seen: Observed, member: Member, settings: ReconcileSettings) -> Iter
             related=member.pod,
         )
         wanted = build_pod(seen.group, member, settings)
-        yield ApplyObject(reason=f"Pod {member.pod}: missing", resource=PODS, object=wanted, note=note)
+        yield ApplyObject(reason="missing", resource=PODS, object=wanted, note=note)
     elif not observed.being_deleted(pod) and observed.pod_phase(pod) in {"Failed", "Succeeded"}:
         yield DeleteObject(
             reason=f"it is {observed.pod_phase(pod)} and will not run again",

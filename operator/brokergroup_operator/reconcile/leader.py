@@ -58,6 +58,10 @@ class _Lock(LeaseLock):
             released = LeaderElectionRecord("", record.lease_duration, now, now)  # type: ignore[no-untyped-call]
             self.update(self.name, self.namespace, released)  # type: ignore[no-untyped-call]
 
+    def close(self) -> None:
+        """Close the connections."""
+        self.api_instance.api_client.close()
+
 
 class LeaderElector:
     """Calls `on_started` and `on_stopped` in the event loop, as leadership comes and goes, until `stop`."""
@@ -109,6 +113,7 @@ class LeaderElector:
                 self._stopped.wait(self._settings.retry_period_seconds)
         with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
             lock.release()
+        lock.close()
 
     def _tell(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         # The loop may be gone when the process ends while the elector sleeps.

@@ -31,6 +31,11 @@ class Action:
     reason: str
     note: Note | None = None
 
+    @property
+    def target(self) -> str:
+        """What it acts on, for a log line."""
+        return ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReserveBrokerId(Action):
@@ -39,6 +44,11 @@ class ReserveBrokerId(Action):
     pod_name: str
     broker_id: int
 
+    @property
+    def target(self) -> str:
+        """The pod and its id."""
+        return f"{self.pod_name} id {self.broker_id}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyObject(Action):
@@ -46,6 +56,11 @@ class ApplyObject(Action):
 
     resource: Resource
     object: JsonObject
+
+    @property
+    def target(self) -> str:
+        """Kind and name."""
+        return f"{self.resource.kind} {self.object['metadata']['name']}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +71,11 @@ class SetRole(Action):
     uid: str
     role: str
 
+    @property
+    def target(self) -> str:
+        """The pod."""
+        return f"{self.pod} {self.role}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteObject(Action):
@@ -64,6 +84,11 @@ class DeleteObject(Action):
     resource: Resource
     name: str
     uid: str
+
+    @property
+    def target(self) -> str:
+        """Kind and name."""
+        return f"{self.resource.kind} {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +99,11 @@ class SetFinalizers(Action):
     name: str
     resource_version: str
     finalizers: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        """Kind and name."""
+        return f"{self.resource.kind} {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)

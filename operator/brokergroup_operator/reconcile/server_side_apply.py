@@ -76,6 +76,8 @@ class ServerSideApplier:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._client is not None:
+            self._client.client.close()
 
 
 def _described(resource: Resource, obj: JsonObject) -> str:
