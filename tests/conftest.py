@@ -7,6 +7,7 @@ a file that gets `{"passed": n, "failed": n, "left_out": [{"what", "why"}]}`, wh
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
@@ -90,6 +91,10 @@ def why_skipped(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # looptime asks for the event loop of every test, also of one that needs none: asked first, asyncio makes a loop
+    # that nobody closes, and the warning about it fails whatever test runs when it is collected. Said once that there
+    # is none, it makes none.
+    asyncio.set_event_loop(None)
     target = os.environ.get("BROKERGROUP_TEST_REPORT")
     if target and not hasattr(config, "workerinput"):  # with xdist, the one that hands out the tests counts
         config.pluginmanager.register(Counter(Path(target)), "brokergroup-counter")
