@@ -135,7 +135,8 @@ class Broker:
         self.on_appended()
         if self.configuration.sync_flush:
             self.on_flush_wanted()
-        self.settle()
+        if self.reign.settles_alone:
+            self.settle()
         self._schedule_expiry()
         return future
 
@@ -151,7 +152,8 @@ class Broker:
             self.on_confirmed()
         if was_trusted and not self.reign.trusted:
             self.on_distrust()
-        self.on_proposal_possible()
+        if not self.reign.sync_state.complete:
+            self.on_proposal_possible()
 
     def end_reign(self) -> None:
         """Stop being master as far as writes are concerned: nothing is stored or acknowledged from here on."""

@@ -14,6 +14,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from rocketmq_remoting.message_record import Host
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
@@ -205,7 +207,7 @@ def main(config_path: Path) -> int:
     )
     try:
         configuration = load_configuration(config_path, os.environ)
-        asyncio.run(_run_until_signal(configuration))
+        uvloop.run(_run_until_signal(configuration))
     except (ConfigurationError, StoreFileError) as error:
         logger.critical("%s", error)
         return 1

@@ -65,6 +65,11 @@ class Reign(Generic[Waiter]):
         """Sends stored and not answered yet."""
         return len(self._waiting)
 
+    @property
+    def settles_alone(self) -> bool:
+        """A message can be acknowledged as soon as it is stored: no slave is waited for."""
+        return self.sync_state.alone or not self._policy.all_ack_in_sync_state_set
+
     def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
         """Store a message, or refuse it before anything is written."""
         if not self._policy.accepts(self.sync_state):

@@ -82,7 +82,9 @@ class SendRequests:
         future = self._broker.acknowledgement(stored[-1].end_offset)
         if future.done():
             return _answer(request, future.result(), ext_fields)
-        return _wait(request, future, ext_fields)
+        answer: asyncio.Future[RemotingCommand] = future.get_loop().create_future()
+        future.add_done_callback(lambda done: _resolve(answer, _answer(request, done.result(), ext_fields)))
+        return answer
 
     def _store(self, request: RemotingCommand, connection: RemotingConnection) -> tuple[list[Stored], int, str]:
         if self._broker.role is Role.SLAVE:
@@ -194,7 +196,6 @@ def _answer(request: RemotingCommand, outcome: Outcome, ext_fields: dict[str, st
     return request.answer(code, remark=remark, ext_fields=None if outcome is Outcome.MASTER_NO_MORE else ext_fields)
 
 
-async def _wait(
-    request: RemotingCommand, future: asyncio.Future[Outcome], ext_fields: dict[str, str]
-) -> RemotingCommand:
-    return _answer(request, await future, ext_fields)
+def _resolve(answer: asyncio.Future[RemotingCommand], command: RemotingCommand) -> None:
+    if not answer.done():
+        answer.set_result(command)

@@ -80,6 +80,16 @@ class SyncState:
         return bool(self._outcome_unknown)
 
     @property
+    def alone(self) -> bool:
+        """Nobody else's acknowledgement is needed."""
+        return self.waited_for <= {self.own_id}
+
+    @property
+    def complete(self) -> bool:
+        """Exactly the members are linked: no reason to look for a change at every acknowledgement."""
+        return len(self.links) + 1 == len(self.members) and self.links.keys() <= self.members
+
+    @property
     def proposal_under_way(self) -> bool:
         """True while the controller has not answered."""
         return self._asked is not None
