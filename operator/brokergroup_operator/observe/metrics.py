@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -131,6 +131,7 @@ class Metrics:
     """One registry: ``observer`` feeds it, ``attach`` adds the groups of a plane, ``start`` serves it as ``/metrics``."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, which nothing reads
         self.registry = CollectorRegistry()
         self.observer = MetricsObserver(self.registry)
         self.port = 0

@@ -1,0 +1,79 @@
+"""The controller plane without Kubernetes: a drop-in for RocketMQ's own controller, for trying out and for differential tests.
+
+Every brokerName is a group of its own, records live in a folder or in memory, and there is nothing to fence with: a silent master
+is replaced all the same, and the incident says that its death was not confirmed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.incidents import IncidentLog
+from brokergroup_operator.observe.metrics import Metrics
+from brokergroup_operator.observe.observer import Observer, ObserverGroup
+from brokergroup_operator.records.file import FileRecordStore
+from brokergroup_operator.records.memory import MemoryRecordStore
+from controller_core.settings import ControllerSettings
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from brokergroup_operator.records.store import RecordStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandaloneSettings:
+    """What a standalone controller is told. ``store`` is ``memory`` or ``file:<folder>``."""
+
+    plane: PlaneSettings = field(default_factory=PlaneSettings)
+    store: str = "memory"
+    name_servers: tuple[str, ...] = ()
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    heartbeat_timeout_seconds: float | None = None
+    metrics_listen: tuple[str, int] | None = None
+    incident_log: Path | None = None
+
+
+def open_store(text: str) -> RecordStore:
+    """The store that ``memory`` or ``file:<folder>`` names. ``RecordStoreError`` when another process holds the folder."""
+    kind, _, folder = text.partition(":")
+    if kind == "memory" and not folder:
+        return MemoryRecordStore()
+    if kind == "file" and folder:
+        return FileRecordStore(Path(folder))
+    raise ValueError(f"store is {text!r}, expected memory or file:<folder>")
+
+
+async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> None:
+    """Serve until ``stop`` is set. OSError when an address cannot be bound."""
+    async with contextlib.AsyncExitStack() as stack:
+        store = open_store(settings.store)
+        stack.push_async_callback(store.close)
+        metrics = Metrics()
+        observers: list[Observer] = [metrics.observer]
+        if settings.incident_log is not None:
+            incidents = IncidentLog(settings.incident_log)
+            incidents.start()
+            stack.push_async_callback(incidents.stop)
+            observers.append(incidents)
+        directory = FixedDirectory(
+            settings=settings.controller,
+            name_servers=settings.name_servers,
+            heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
+        )
+        plane = ControllerPlane(
+            store=store, directory=directory, settings=settings.plane, observer=ObserverGroup(observers)
+        )
+        metrics.attach(plane)
+        stack.push_async_callback(plane.stop)
+        if settings.metrics_listen is not None:
+            stack.push_async_callback(metrics.stop)
+            await metrics.start(*settings.metrics_listen)
+        await plane.start()
+        await stop.wait()

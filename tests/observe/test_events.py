@@ -1,0 +1,113 @@
+"""Events: which reasons a life produces, and that a slow or absent API costs Events and nothing else."""
+
+import asyncio
+from typing import Any
+
+from brokergroup_operator.kube.errors import ApiUnavailableError
+from brokergroup_operator.observe.events import EventObserver, GroupEvent, KubernetesEventSink, event_object
+from brokergroup_operator.observe.timeline import Kind, Outcome
+from brokergroup_operator.records.store import GroupKey
+from controller_core.model import BrokerGroupRecord
+from tests.observe.test_metrics import KEY, timeline
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.events: list[GroupEvent] = []
+
+    def post(self, event: GroupEvent) -> None:
+        self.events.append(event)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.events]
+
+
+def record(epoch: int, master: int | None, members: set[int]) -> BrokerGroupRecord:
+    return BrokerGroupRecord(
+        "c", "orders", master_broker_id=master, master_epoch=epoch, sync_state_set=frozenset(members)
+    )
+
+
+def test_a_failover_in_events() -> None:
+    sink = Sink()
+    observer = EventObserver(sink)
+    made = timeline(evidence=["connection refused"])
+    observer.master_lost(made)
+    observer.record_changed(KEY, record(4, 1, {1, 2}), record(5, 2, {2}), "2 is the best")
+    observer.master_changed(made)
+    observer.record_changed(KEY, record(5, 2, {2}), record(5, 2, {2, 3}), "")
+    observer.record_changed(KEY, record(5, 2, {2, 3}), record(5, 2, {2}), "")
+    assert sink.reasons == [
+        "MasterLost",
+        "FailoverStarted",
+        "MasterElected",
+        "FailoverCompleted",
+        "SyncStateSetExpanded",
+        "SyncStateSetShrunk",
+    ]
+    completed = sink.events[3].message
+    assert completed == "from broker 1 to 2, epoch 5, 200 ms"
+    assert [event.reason for event in sink.events if event.warning] == ["MasterLost", "SyncStateSetShrunk"]
+
+
+def test_what_went_wrong_has_a_reason_of_its_own() -> None:
+    sink = Sink()
+    observer = EventObserver(sink)
+    observer.master_changed(timeline(outcome=Outcome.NO_ELIGIBLE_REPLICA))
+    observer.master_changed(timeline(unfenced=True))
+    observer.master_changed(timeline(outcome=Outcome.CANCELLED))
+    assert sink.reasons == ["NoEligibleReplica", "Unfenced", "FailoverCompleted", "FailoverCancelled"]
+
+
+def test_a_switchover_in_events() -> None:
+    sink = Sink()
+    observer = EventObserver(sink)
+    made = timeline(kind=Kind.SWITCHOVER)
+    observer.master_lost(made)
+    observer.master_changed(made)
+    assert sink.reasons == ["SwitchoverStarted", "SwitchoverCompleted"]
+
+
+def test_a_group_that_has_no_master_yet_elects_nobody_in_events() -> None:
+    sink = Sink()
+    EventObserver(sink).record_changed(KEY, None, record(0, None, set()), "1 was next")
+    assert sink.reasons == []
+
+
+class FlakyApi:
+    """Loses the first call, then remembers what was created."""
+
+    def __init__(self) -> None:
+        self.created: list[dict[str, Any]] = []
+        self.calls = 0
+
+    async def get(self, resource: object, name: str, **_: object) -> dict[str, Any]:
+        self.calls += 1
+        if self.calls == 1:
+            raise ApiUnavailableError("away")
+        return {"metadata": {"name": name, "uid": "u1", "resourceVersion": "7"}}
+
+    async def create(self, resource: object, obj: dict[str, Any], **_: object) -> dict[str, Any]:
+        self.created.append(obj)
+        return obj
+
+
+async def test_an_api_that_is_away_costs_one_event(monkeypatch: Any) -> None:
+    api = FlakyApi()
+    sink = KubernetesEventSink(api)  # type: ignore[arg-type]
+    sink.start()
+    for reason in ("MasterLost", "FailoverStarted", "FailoverCompleted"):
+        sink.post(GroupEvent(KEY, reason, "m"))
+    await asyncio.sleep(0)
+    await sink.stop()
+    assert [event["reason"] for event in api.created] == ["FailoverStarted", "FailoverCompleted"]
+
+
+def test_an_event_is_about_its_group() -> None:
+    made = event_object(GroupEvent(GroupKey("ns", "g"), "R", "m", warning=True), {"metadata": {"uid": "u1"}})
+    assert made["metadata"]["namespace"] == "ns"
+    assert made["metadata"]["name"].startswith("g.")
+    assert made["involvedObject"]["kind"] == "BrokerGroup"
+    assert made["involvedObject"]["uid"] == "u1"
+    assert made["type"] == "Warning"
