@@ -74,7 +74,7 @@ def test_a_conflict_with_an_updater_names_its_version(store: ObjectStore, things
         _apply(store, things, thing(replicas=4, config={"a": "2"}), "bob")
     assert caught.value.message == (
         'Apply failed with 2 conflicts: conflicts with "kubectl-edit" using example.dev/v1:\n'
-        "- .spec.config.a\n- .spec.replicas"
+        "- .spec.replicas\n- .spec.config.a"
     )
 
 

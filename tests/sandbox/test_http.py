@@ -64,7 +64,8 @@ async def test_statuses_are_shaped_as_clients_expect(http: aiohttp.ClientSession
         "details": {"name": "nobody", "group": "example.dev", "kind": "things"},
         "code": 404,
     }
-    assert (await _answer(http.get("/apis/nowhere.dev/v1/things")))[1]["reason"] == "NotFound"
+    async with http.get("/apis/nowhere.dev/v1/things") as response:
+        assert (response.status, await response.text()) == (404, "404 page not found\n")
     assert (await _answer(http.post(f"{THINGS}/one", json=thing())))[0] == 405
     assert (await _answer(http.post(THINGS, data=b"{nonsense")))[1]["reason"] == "BadRequest"
     assert (await _answer(http.get(THINGS, params={"limit": "x"})))[1]["message"] == (

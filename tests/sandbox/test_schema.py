@@ -24,7 +24,7 @@ def _complaints(store: ObjectStore, things: ResourceType, body: dict[str, Any]) 
 
 
 NOT_CHECKED = (
-    '<nil>: Invalid value: "null": some validation rules were not checked because the object was invalid;'
+    "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid;"
     " correct the existing errors to complete validation"
 )
 
@@ -44,6 +44,7 @@ NOT_CHECKED = (
             {"replicas": "three"},
             [
                 'spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string"',
+                ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: three is of the type string, expected int64",
                 NOT_CHECKED,
             ],
         ),
@@ -63,10 +64,10 @@ NOT_CHECKED = (
         ),
         (
             {"parts": [{"id": 1}, {"id": 1}]},
-            ['spec.parts[1]: Duplicate value: {"id":1}', NOT_CHECKED],
+            ['spec.parts[1]: Duplicate value: {"id":1}'],
         ),
         ({"parts": [{"code": "x"}]}, ["spec.parts[0].id: Required value", NOT_CHECKED]),
-        ({"mode": "Big", "replicas": 2}, ['spec.replicas: Invalid value: "object": Big needs 3 replicas']),
+        ({"mode": "Big", "replicas": 2}, ["spec.replicas: Invalid value: Big needs 3 replicas"]),
     ],
 )
 def test_complaints_name_the_field_and_the_value(
@@ -121,12 +122,12 @@ def test_transition_rules_compare_with_the_old_object(store: ObjectStore, things
         store.patch_merge(things, "default", "one", {"spec": spec}, Write())
 
     patch({"epoch": 6})
-    with pytest.raises(StatusError, match=r"spec.epoch: Invalid value: \"integer\": failed rule: self >= oldSelf"):
+    with pytest.raises(StatusError, match=r"spec.epoch: Invalid value: 4: failed rule: self >= oldSelf"):
         patch({"epoch": 4})
     with pytest.raises(StatusError, match="mode is immutable"):
         patch({"mode": "Big"})
     patch({"parts": [{"id": 2, "code": "b"}, {"id": 1, "code": "a"}, {"id": 3, "code": "c"}]})
-    with pytest.raises(StatusError, match=r"spec.parts\[1\]: Invalid value: \"object\": code never changes"):
+    with pytest.raises(StatusError, match=r"spec.parts\[1\]: Invalid value: code never changes"):
         patch({"parts": [{"id": 1, "code": "a"}, {"id": 2, "code": "changed"}]})
 
 
@@ -176,9 +177,7 @@ def test_rules(rule: str, value: Any, holds: bool) -> None:
     node = SchemaNode({"type": "object", "properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
     errors: list[Any] = []
     node.judge(value, None, "spec", errors)
-    assert [str(error) for error in errors] == (
-        [] if holds else [f'spec: Invalid value: "object": failed rule: {rule}']
-    )
+    assert [str(error) for error in errors] == ([] if holds else [f"spec: Invalid value: failed rule: {rule}"])
 
 
 def test_a_rule_that_cannot_run_is_a_complaint_too() -> None:
@@ -186,7 +185,7 @@ def test_a_rule_that_cannot_run_is_a_complaint_too() -> None:
     node = SchemaNode({"type": "object", "x-kubernetes-validations": [rule]})
     errors: list[Any] = []
     node.judge({}, None, "spec", errors)
-    assert str(errors[0]) == 'spec: Invalid value: "object": no such key: missing evaluating rule: self.missing > 1'
+    assert str(errors[0]) == "spec: Invalid value: no such key: missing evaluating rule: self.missing > 1"
 
 
 def test_optional_old_self_is_judged_at_creation_too() -> None:
@@ -198,7 +197,7 @@ def test_optional_old_self_is_judged_at_creation_too() -> None:
     node = SchemaNode({"type": "object", "x-kubernetes-validations": [rule]})
     errors: list[Any] = []
     node.judge({"a": 1}, None, "spec", errors)
-    assert [str(error) for error in errors] == ['spec: Invalid value: "object": a is 1']
+    assert [str(error) for error in errors] == ["spec: Invalid value: a is 1"]
     errors.clear()
     node.judge({"a": 1}, {"a": 0}, "spec", errors)
     assert errors == []

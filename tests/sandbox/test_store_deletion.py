@@ -37,7 +37,7 @@ def running_pod(store: ObjectStore, pods: ResourceType) -> dict[str, Any]:
 def test_preconditions_must_hold(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     made = store.create(things, "default", thing()).obj["metadata"]
     for options in (Deletion(uid="other"), Deletion(resource_version="1")):
-        with pytest.raises(StatusError, match="Precondition failed") as caught:
+        with pytest.raises(StatusError, match=r"in the precondition .* does not match") as caught:
             store.delete(things, "default", "one", options)
         assert caught.value.code == 409
     store.delete(things, "default", "one", Deletion(uid=made["uid"], resource_version=made["resourceVersion"]))

@@ -61,10 +61,14 @@ THING_DEFINITION: dict[str, Any] = {
                                         "type": "array",
                                         "x-kubernetes-list-type": "map",
                                         "x-kubernetes-list-map-keys": ["id"],
+                                        "maxItems": 8,
                                         "items": {
                                             "type": "object",
                                             "required": ["id"],
-                                            "properties": {"id": {"type": "integer"}, "code": {"type": "string"}},
+                                            "properties": {
+                                                "id": {"type": "integer"},
+                                                "code": {"type": "string", "maxLength": 32},
+                                            },
                                             "x-kubernetes-validations": [
                                                 {
                                                     "rule": "oldSelf.code == '' || self.code == oldSelf.code",

@@ -66,6 +66,8 @@ class BuiltinBehaviour(Behaviour):
 class PodBehaviour(BuiltinBehaviour):
     """Pods: the only kind that is deleted gracefully, because a kubelet has to stop processes first."""
 
+    marks_deletion = True
+
     def __init__(self) -> None:
         super().__init__(
             "V1Pod",
@@ -91,6 +93,9 @@ class PodBehaviour(BuiltinBehaviour):
         quality = field_at(old, "status.qosClass")
         if quality and isinstance(new.get("status"), dict):
             new["status"].setdefault("qosClass", quality)
+
+    def admit(self, obj: JsonObject, old: JsonObject | None) -> None:  # noqa: ARG002  pods are admitted alike each time
+        builtin_defaults.admit_pod(obj)
 
     def grace_period_seconds(self, obj: JsonObject, asked: int | None) -> int:
         if not field_at(obj, "spec.nodeName") or field_at(obj, "status.phase") in ("Succeeded", "Failed"):
@@ -123,18 +128,30 @@ class ServiceBehaviour(BuiltinBehaviour):
     """Services get an address of the cluster and keep it."""
 
     def prepare_create(self, obj: JsonObject) -> None:
-        self.set_defaults(obj)
-        builtin_defaults.give_cluster_address(obj)
         obj["status"] = {"loadBalancer": {}}
+
+    def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
+        if old is None:
+            builtin_defaults.give_cluster_address(obj)
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         """Whoever leaves the address out means the one there is."""
         spec, before = new.get("spec") or {}, old.get("spec") or {}
         if spec.get("type") == "ExternalName":
             return
+        if spec.get("clusterIP") and spec.get("clusterIP") != before.get("clusterIP"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
         for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if not spec.get(key) and key in before:
                 spec[key] = before[key]
+
+
+class DisruptionBudgetBehaviour(BuiltinBehaviour):
+    """PodDisruptionBudgets allow nothing until somebody has counted pods."""
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        counts = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+        obj["status"] = dict.fromkeys(counts, 0)
 
 
 class NamespaceBehaviour(BuiltinBehaviour):

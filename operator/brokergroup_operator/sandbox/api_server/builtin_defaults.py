@@ -24,10 +24,15 @@ def _fill(target: JsonObject, defaults: JsonObject) -> None:
 
 def default_pod(pod: JsonObject) -> None:
     """Pods."""
+    if pod.get("spec") is not None:
+        default_pod_spec(pod["spec"])
+
+
+def admit_pod(pod: JsonObject) -> None:
+    """What the admission plugins Priority and DefaultTolerationSeconds add."""
     spec = pod.get("spec")
     if spec is None:
         return
-    default_pod_spec(spec)
     _fill(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
@@ -140,6 +145,14 @@ def default_network_policy(policy: JsonObject) -> None:
     spec = policy.setdefault("spec", {})
     if "policyTypes" not in spec:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
+        for port in rule.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+
+
+def default_event(event: JsonObject) -> None:
+    """Events, in either of their two versions."""
+    event.setdefault("deprecatedSource" if event.get("apiVersion") == "events.k8s.io/v1" else "source", {})
 
 
 def quality_of_service(spec: JsonObject) -> str:

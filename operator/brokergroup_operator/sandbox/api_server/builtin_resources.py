@@ -56,7 +56,7 @@ EVENTS = _core(
     short_names=("ev",),
     selectable_fields=frozenset(_references("involvedObject") | {"reason", "reportingComponent", "source", "type"}),
     columns=columns.EVENTS,
-    behaviour=behaviours.BuiltinBehaviour("CoreV1Event", rules=rules.event_errors),
+    behaviour=behaviours.BuiltinBehaviour("CoreV1Event", defaults=defaults.default_event, rules=rules.event_errors),
 )
 EVENTS_IN_THEIR_GROUP = ResourceType(
     "events.k8s.io",
@@ -66,7 +66,7 @@ EVENTS_IN_THEIR_GROUP = ResourceType(
     short_names=("ev",),
     selectable_fields=frozenset(_references("regarding") | {"reason", "reportingController", "type"}),
     columns=columns.EVENTS_IN_THEIR_GROUP,
-    behaviour=behaviours.BuiltinBehaviour("EventsV1Event"),
+    behaviour=behaviours.BuiltinBehaviour("EventsV1Event", defaults=defaults.default_event),
     storage_key=EVENTS.storage_key,
     from_stored=to_events_group,
     to_stored=to_core,
@@ -190,14 +190,17 @@ def _other_groups() -> list[ResourceType]:
             with_rules=rules.lease_errors,
             with_unconditional_update=False,
         ),
-        _grouped(
+        ResourceType(
             "policy",
+            "v1",
             "poddisruptionbudgets",
             "PodDisruptionBudget",
-            "pdb",
+            short_names=("pdb",),
+            has_status=True,
             columns=columns.DISRUPTION_BUDGETS,
-            with_rules=rules.disruption_budget_errors,
-            **counted,
+            behaviour=behaviours.DisruptionBudgetBehaviour(
+                "V1PodDisruptionBudget", rules=rules.disruption_budget_errors, counts_generation=True
+            ),
         ),
         _grouped(
             "networking.k8s.io",

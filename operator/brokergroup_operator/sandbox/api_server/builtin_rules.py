@@ -32,6 +32,10 @@ _POD_UPDATE = (
 _CLAIM_UPDATE = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
+_CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or"
+    " 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
 
 
@@ -135,9 +139,11 @@ def service_errors(service: JsonObject, old: JsonObject | None) -> list[FieldErr
     if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
         errors.append(required("spec.ports"))
     for index, port in enumerate(ports):
-        errors += _port_errors(f"spec.ports[{index}].port", port.get("port"))
         if len(ports) > 1 and not port.get("name"):
             errors.append(required(f"spec.ports[{index}].name"))
+        errors += _port_errors(f"spec.ports[{index}].port", port.get("port"))
+        if type(port.get("targetPort")) is int:
+            errors += _port_errors(f"spec.ports[{index}].targetPort", port["targetPort"])
     errors += _unique_names([port for port in ports if port.get("name")], "spec.ports")
     kinds = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
     if spec.get("type") not in kinds:
@@ -173,7 +179,7 @@ def claim_errors(claim: JsonObject, old: JsonObject | None) -> list[FieldError]:
 def config_map_errors(config_map: JsonObject, old: JsonObject | None) -> list[FieldError]:
     """ConfigMaps and Secrets."""
     errors = [
-        invalid(f"{field}[{key}]", key, "a valid config key must consist of alphanumeric characters, '-', '_' or '.'")
+        invalid(f"{field}[{key}]", key, _CONFIG_KEY_RULE)
         for field in ("data", "binaryData")
         for key in config_map.get(field) or {}
         if not re.fullmatch(r"[-._a-zA-Z0-9]+", key)

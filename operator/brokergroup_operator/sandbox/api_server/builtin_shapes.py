@@ -70,3 +70,21 @@ def is_atomic_map(place: Place) -> bool:
     if not place:
         return False
     return place[-1] in _ATOMIC_MAPS or place == ("spec", "selector")
+
+
+#: Structs and lists that Go writes even when empty.
+_ALWAYS_THERE = frozenset(
+    (
+        ("metadata",),
+        ("spec",),
+        ("status",),
+        ("spec", "containers"),
+        ("spec", "resources"),
+        ("source",),
+        ("deprecatedSource",),
+    )
+)
+
+
+def is_always_there(place: Place) -> bool:
+    return place in _ALWAYS_THERE

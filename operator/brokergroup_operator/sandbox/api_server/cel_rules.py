@@ -12,6 +12,7 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -147,11 +148,11 @@ class Rule:
             holds = self.program.execute(cel.Context(variables=variables, functions=self.functions))
         except _EVALUATION_ERRORS as error:
             told = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
-            return FieldError(path, "Invalid value", f'"{_type_name(value)}": {told} evaluating rule: {self._shown()}')
+            return FieldError(path, "Invalid value", f"{_shown_value(value)}{told} evaluating rule: {self._shown()}")
         if holds is True:
             return None
         message = self._told(variables)
-        detail = f'"{_type_name(value)}": {message}' if self.kind == "Invalid value" else message
+        detail = _shown_value(value) + message if self.kind == "Invalid value" else message
         return FieldError(path + self.field_path, self.kind, detail)
 
     def _shown(self) -> str:
@@ -179,13 +180,6 @@ def _compiled(source: str) -> cel.Program:
     return program
 
 
-def _type_name(value: Any) -> str:
-    if isinstance(value, dict):
-        return "object"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    return "number" if isinstance(value, float) else "string"
+def _shown_value(value: Any) -> str:
+    """A value as complaints show it; objects and lists are left out."""
+    return "" if isinstance(value, dict | list) else f"{json.dumps(value)}: "

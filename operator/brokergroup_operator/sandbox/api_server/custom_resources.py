@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.sandbox.api_server.errors import FieldError, invalid
+from brokergroup_operator.sandbox.api_server.json_values import field_at
 from brokergroup_operator.sandbox.api_server.resource_types import Behaviour, ResourceType, ScalePaths
 from brokergroup_operator.sandbox.api_server.structural_schema import NOT_CHECKED, SchemaNode, is_blocking
 from brokergroup_operator.sandbox.api_server.tables import custom_columns
 
 if TYPE_CHECKING:
-    from brokergroup_operator.sandbox.api_server.errors import FieldError
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 
@@ -25,9 +26,21 @@ class CustomBehaviour(Behaviour):
     counts_generation = True
     unconditional_update = False
 
-    def __init__(self, schema: SchemaNode, *, has_status: bool) -> None:
+    def __init__(self, schema: SchemaNode, *, has_status: bool, scale: ScalePaths | None) -> None:
         self._schema = schema
         self._has_status = has_status
+        self._scale = scale
+
+    def _scale_errors(self, obj: JsonObject) -> list[FieldError]:
+        """The replicas must be readable as such, whatever the schema says of them."""
+        replicas = field_at(obj, self._scale.spec_replicas) if self._scale is not None else None
+        if self._scale is None or replicas is None:
+            return []
+        path = f".{self._scale.spec_replicas}"
+        if type(replicas) is not int:
+            kind = {str: "string", float: "float64", bool: "bool"}.get(type(replicas), "map[string]interface {}")
+            return [invalid(path, 0, f"{path} accessor error: {replicas} is of the type {kind}, expected int64")]
+        return [invalid(path, replicas, "should be a non-negative integer")] if replicas < 0 else []
 
     def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
         unknown: list[str] = []
@@ -52,6 +65,7 @@ class CustomBehaviour(Behaviour):
             self._schema.validate(self._content(new), self._content(old or {}), "", errors)
         else:
             self._schema.validate(self._content(new), self._content(old) if old else None, "", errors)
+        errors += self._scale_errors(new)
         if not self._schema.has_rules:
             return errors
         if is_blocking(errors):
@@ -75,6 +89,9 @@ class CustomBehaviour(Behaviour):
         node = self._schema.at(path)
         return node is not None and node.map_type == "atomic"
 
+    def is_always_there(self, path: tuple[str, ...]) -> bool:
+        return path in ((), ("metadata",))
+
     @staticmethod
     def _content(obj: JsonObject) -> JsonObject:
         return {name: value for name, value in obj.items() if name not in _UNTOUCHED}
@@ -95,6 +112,7 @@ def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
 def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
     names = spec["names"]
     subresources = version.get("subresources") or {}
+    scale = _scale_paths(subresources.get("scale"))
     return ResourceType(
         spec["group"],
         version["name"],
@@ -105,12 +123,12 @@ def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         has_status="status" in subresources,
-        scale=_scale_paths(subresources.get("scale")),
+        scale=scale,
         selectable_fields=frozenset(
             entry["jsonPath"].removeprefix(".") for entry in version.get("selectableFields") or ()
         ),
         columns=custom_columns(version),
-        behaviour=CustomBehaviour(_schema_of(version), has_status="status" in subresources),
+        behaviour=CustomBehaviour(_schema_of(version), has_status="status" in subresources, scale=scale),
         custom=True,
         open_api_schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         served=version.get("served", True),

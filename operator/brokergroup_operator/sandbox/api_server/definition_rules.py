@@ -49,7 +49,7 @@ def definition_errors(definition: JsonObject, old: JsonObject | None) -> list[Fi
     elif sum(bool(version.get("storage")) for version in versions) != 1:
         errors.append(invalid("spec.versions", versions, "must have exactly one version marked as storage version"))
     for index, version in enumerate(versions):
-        errors.extend(_version_errors(version, f"spec.versions[{index}]"))
+        errors.extend(_version_errors(version, f"spec.versions[{index}]", alone=len(versions) == 1))
     return errors
 
 
@@ -67,14 +67,15 @@ def _name_errors(definition: JsonObject, spec: JsonObject, names: JsonObject) ->
     return errors
 
 
-def _version_errors(version: JsonObject, path: str) -> list[FieldError]:
+def _version_errors(version: JsonObject, path: str, *, alone: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", version.get("name", "")):
         errors.append(invalid(f"{path}.name", version.get("name", ""), "a DNS-1035 label is expected"))
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
         return [*errors, required(f"{path}.schema.openAPIV3Schema", "schemas are required")]
-    root = f"{path}.schema.openAPIV3Schema"
+    # A schema that all versions share is complained of where apiextensions keeps it internally.
+    root = "spec.validation.openAPIV3Schema" if alone else f"{path}.schema.openAPIV3Schema"
     if schema.get("type") != "object":
         errors.append(invalid(f"{root}.type", schema.get("type", ""), "must be object at the root"))
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):

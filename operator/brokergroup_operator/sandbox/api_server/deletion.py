@@ -19,15 +19,22 @@ FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
 
 
-def check_preconditions(what: GroupResource, name: str, metadata: JsonObject, options: Deletion) -> None:
+def check_preconditions(resource: ResourceType, name: str, metadata: JsonObject, options: Deletion) -> None:
     """409 unless the object is the one the caller means."""
-    for field, shown, wanted in (
-        ("uid", "UID", options.uid),
-        ("resourceVersion", "ResourceVersion", options.resource_version),
-    ):
-        if wanted is not None and metadata[field] != wanted:
-            why = f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {metadata[field]}"
-            raise conflict(what, name, why)
+    what = GroupResource(resource.group, resource.kind)
+    if options.uid is not None and metadata["uid"] != options.uid:
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
+            " The object might have been deleted and then recreated"
+        )
+        raise conflict(what, name, why)
+    version = metadata["resourceVersion"]
+    if options.resource_version is not None and version != options.resource_version:
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion"
+            f" in record ({version}). The object might have been modified"
+        )
+        raise conflict(what, name, why)
 
 
 def is_complete(resource: ResourceType, obj: JsonObject) -> bool:

@@ -136,8 +136,12 @@ def not_found(what: GroupResource, name: str) -> StatusError:
     return StatusError(404, "NotFound", f'{what} "{name}" not found', what.details(name))
 
 
-def no_such_path() -> StatusError:
-    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
+class NoSuchPathError(Exception):
+    """A path that is not served: kube-apiserver's mux answers it in plain text, without a Status."""
+
+
+def no_such_path() -> NoSuchPathError:
+    return NoSuchPathError("404 page not found")
 
 
 def already_exists(what: GroupResource, name: str) -> StatusError:

@@ -6,7 +6,7 @@ change fields of others by force, and takes back what the manager applied before
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.sandbox.api_server import field_sets, field_walk
@@ -103,11 +103,15 @@ def _entry_of(entries: list[_Entry], author: Author, operation: str) -> _Entry:
     return created
 
 
-def track_update(shape: Shape, new: JsonObject, old: JsonObject | None, author: Author) -> None:
+def track_update(
+    shape: Shape, new: JsonObject, old: JsonObject | None, author: Author, *, ignores_status: bool = False
+) -> None:
     """Writes into `new` who owns what after an ordinary create, update or patch."""
     live = old["metadata"].get("managedFields") if old is not None else None
     comparison = field_walk.Comparison(shape).compare(_content(old or {}), _content(new))
     changed, removed = comparison.set - _UNOWNED, comparison.removed - _UNOWNED
+    if ignores_status and not author.subresource:
+        changed = {path for path in changed if path[0] != "f:status"}
     if not changed and not removed:
         _put(new, live or [])
         return
@@ -177,7 +181,12 @@ def track_apply(
     own = _entry_of(entries, author, "Apply")
     comparison = field_walk.Comparison(shape).compare(_content(old or {}), _content(new))
     contested = comparison.set & applied.fields
-    conflicts = [(entry, path) for entry in entries if entry is not own for path in sorted(entry.fields & contested)]
+    conflicts = [
+        (entry, path)
+        for entry in entries
+        if entry is not own
+        for path in field_sets.in_set_order(entry.fields & contested)
+    ]
     if conflicts and not force:
         raise _conflict_error(conflicts)
     for entry in entries:
@@ -208,7 +217,3 @@ def _conflict_error(conflicts: list[tuple[_Entry, field_sets.Path]]) -> StatusEr
             lines.extend(f"- {field_sets.shown(path)}" for entry, path in conflicts if entry.shown() == shown)
         message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
     return StatusError(409, "Conflict", message, {"causes": causes})
-
-
-def as_author(author: Author, subresource: str) -> Author:
-    return replace(author, subresource=subresource)

@@ -65,6 +65,18 @@ def _collect(node: JsonObject, path: Path, paths: FieldSet) -> None:
             paths.add((*path, key))
 
 
+def in_set_order(paths: FieldSet) -> list[Path]:
+    """As structured-merge-diff walks a set: at each level first what ends there, then what goes deeper."""
+    ends = sorted(path for path in paths if len(path) == 1)
+    heads = sorted({path[0] for path in paths if len(path) > 1})
+    deeper = [
+        (head, *rest)
+        for head in heads
+        for rest in in_set_order({path[1:] for path in paths if len(path) > 1 and path[0] == head})
+    ]
+    return ends + deeper
+
+
 def shown(path: Path) -> str:
     """A path as conflict messages print it: `.spec.containers[name="a"].image`."""
     return "".join(_part_shown(part) for part in path)

@@ -26,6 +26,8 @@ class Shape(Protocol):
 
     def is_atomic_map(self, path: Place) -> bool: ...
 
+    def is_always_there(self, path: Place) -> bool: ...
+
 
 def _item_parts(shape: Shape, place: Place, items: list[Any]) -> dict[str, Any] | None:
     """The items of a keyed list or a set by their path part; None if the list is atomic (or an item has no key)."""
@@ -77,7 +79,8 @@ def _add_fields(shape: Shape, value: Any, place: Place, path: Path, found: Field
 
 def _everything_below(shape: Shape, value: Any, place: Place, path: Path, found: FieldSet) -> None:
     """Like `_add_fields`, with the inner paths too: what came or went as a whole."""
-    found.add(path)
+    if not shape.is_always_there(place):
+        found.add(path)
     if _is_open_map(shape, place, value):
         for name, item in value.items():
             _everything_below(shape, item, (*place, name), (*path, field_sets.field(name)), found)

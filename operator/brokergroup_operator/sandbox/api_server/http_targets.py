@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from brokergroup_operator.sandbox.api_server.errors import bad_request, no_such_path
+from brokergroup_operator.sandbox.api_server.errors import bad_request, no_such_path, not_found
 from brokergroup_operator.sandbox.api_server.requests import Deletion, FieldValidation, Propagation, Selection, Write
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def find_target(registry: ResourceRegistry, path: str) -> Target:
     if name and resource.namespaced and not namespace:
         raise no_such_path()
     if subresource and subresource not in resource.subresources:
-        raise no_such_path()
+        raise not_found(resource.group_resource, name) if resource.custom else no_such_path()
     return Target(resource, namespace, name, subresource)
 
 

@@ -87,8 +87,13 @@ def list_metadata(page: Page) -> JsonObject:
 
 def list_body(resource: ResourceType, page: Page) -> bytes:
     """A list whose items are the JSON that is kept with each version."""
-    head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_metadata(page)}
-    items = b",".join([version.encoded for version in page.items])
+    head: JsonObject = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_metadata(page)}
+    if resource.custom:
+        head["metadata"].setdefault("continue", "")
+    if resource.custom:
+        items = b",".join([version.encoded for version in page.items])
+    else:
+        items = b",".join([version.encoded_as_item for version in page.items])
     return encode_json(head)[:-1] + b',"items":[' + items + b"]}"
 
 

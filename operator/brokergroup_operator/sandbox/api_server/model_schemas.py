@@ -94,7 +94,7 @@ class _Walk:
             self._expect(value, (dict,), "map", path, model)
             if name in _QUANTITY_MAPS:
                 return {key: _quantity_text(item) for key, item in value.items()}
-            return {key: self._value(item, field, f"{path}.{key}", model) for key, item in value.items()}
+            return {key: self._value(item, field, path, model) for key, item in value.items()}
         return self._value(value, field, path, model)
 
     def _value(self, value: Any, field: ModelField, path: str, model: str) -> Any:

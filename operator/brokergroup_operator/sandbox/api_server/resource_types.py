@@ -53,6 +53,8 @@ class Behaviour:
     counts_generation = False
     #: Whether a PUT may leave metadata.resourceVersion out (most built-in kinds) or not (custom ones, Leases).
     unconditional_update = True
+    #: Whether deletion marks even an object that goes at once (pods).
+    marks_deletion = False
     #: Which rule names follow: `subdomain`, `label`, `dns1035` or `path`.
     name_rule = "subdomain"
     #: Whether deletion answers with the object (pods, claims, services) or with a Status.
@@ -64,6 +66,9 @@ class Behaviour:
 
     def set_defaults(self, obj: JsonObject) -> None:
         """Fills in what the author left out; runs on every write and on every read of stored objects of custom kinds."""
+
+    def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
+        """What admission adds after the author's fields have been noted; nobody owns it."""
 
     def prepare_create(self, obj: JsonObject) -> None:
         """Sets what only the server may set on a new object."""
@@ -109,6 +114,10 @@ class Behaviour:
     def is_atomic_map(self, path: tuple[str, ...]) -> bool:
         """Whether the map at this path is owned and replaced as a whole."""
         return builtin_shapes.is_atomic_map(path)
+
+    def is_always_there(self, path: tuple[str, ...]) -> bool:
+        """Whether the map or list at this path exists in every object, so that nobody owns its existence."""
+        return builtin_shapes.is_always_there(path)
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def selector_predicate(label_selector: str, field_selector: str, selectable: fro
     fields = parse_fields(field_selector)
     for path, _, _ in fields:
         if path not in selectable:
-            raise bad_request(f'"{path}" is not a known field selector: only {_listed(selectable)}')
+            raise bad_request(f"field label not supported: {path}")
     if not requirements and not fields:
         return None
 
@@ -128,7 +128,3 @@ def selector_predicate(label_selector: str, field_selector: str, selectable: fro
         )
 
     return matches
-
-
-def _listed(selectable: frozenset[str]) -> str:
-    return ", ".join(f'"{path}"' for path in sorted(selectable))

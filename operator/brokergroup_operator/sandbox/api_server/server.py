@@ -16,7 +16,7 @@ from aiohttp import web
 
 from brokergroup_operator.sandbox.api_server import http_subresources, http_targets, http_verbs
 from brokergroup_operator.sandbox.api_server.database import Database
-from brokergroup_operator.sandbox.api_server.errors import StatusError, method_not_allowed
+from brokergroup_operator.sandbox.api_server.errors import NoSuchPathError, StatusError, method_not_allowed
 from brokergroup_operator.sandbox.api_server.fixed_documents import FixedDocuments
 from brokergroup_operator.sandbox.api_server.http_watch import WatchStream, WatchWish
 from brokergroup_operator.sandbox.api_server.store import ObjectStore
@@ -132,6 +132,8 @@ class SandboxApiServer:
             return await self._answer_target(request, http_targets.find_target(self.store.registry, request.path))
         except StatusError as error:
             return http_verbs.error_response(error)
+        except NoSuchPathError as error:
+            return web.Response(text=f"{error}\n", status=404)
 
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
         store = self.store

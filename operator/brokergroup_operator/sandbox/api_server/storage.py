@@ -31,18 +31,27 @@ encode_json = msgspec.json.Encoder().encode
 class Version:
     """One committed state of one object. Nobody changes `obj`; its JSON is made once, for all readers and watchers."""
 
-    __slots__ = ("_encoded", "obj", "resource_version")
+    __slots__ = ("_encoded", "_encoded_as_item", "obj", "resource_version")
 
     def __init__(self, obj: JsonObject, resource_version: int) -> None:
         self.obj = obj
         self.resource_version = resource_version
         self._encoded: bytes | None = None
+        self._encoded_as_item: bytes | None = None
 
     @property
     def encoded(self) -> bytes:
         if self._encoded is None:
             self._encoded = encode_json(self.obj)
         return self._encoded
+
+    @property
+    def encoded_as_item(self) -> bytes:
+        """As it stands in a list of a built-in kind, which names its kind only once."""
+        if self._encoded_as_item is None:
+            bare = {key: value for key, value in self.obj.items() if key not in ("apiVersion", "kind")}
+            self._encoded_as_item = encode_json(bare)
+        return self._encoded_as_item
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,19 +162,21 @@ class ObjectStore:
             self._check_namespace(resource, namespace, new.get("name", ""))
         metadata.prepare_create(new, uid=self._new_uid(), now_seconds=self.clock(), random_source=self._random)
         name = str(new.get("name", ""))
-        if self.storage.get(resource.storage_key, (namespace, name)) is not None:
-            raise already_exists(resource.group_resource, name)
         if resource.behaviour.counts_generation:
             new["generation"] = 1
         resource.behaviour.prepare_create(obj)
         resource.behaviour.set_defaults(obj)
         self._judge(resource, obj, None, "")
+        if self.storage.get(resource.storage_key, (namespace, name)) is not None:
+            raise already_exists(resource.group_resource, name)
         write.created = True
         if write.applied is None:
-            track_update(resource.behaviour, obj, None, self._author(resource, write, ""))
+            author = self._author(resource, write, "")
+            track_update(resource.behaviour, obj, None, author, ignores_status=resource.has_status)
         else:
             author = self._author(resource, write, "")
             track_apply(resource.behaviour, obj, None, write.applied, author, force=write.force)
+        resource.behaviour.admit(obj, None)
         return self._commit(resource, (namespace, name), obj, write)
 
     def update(
@@ -190,7 +192,7 @@ class ObjectStore:
         write = write or Write()
         if not resource.behaviour.unconditional_update and not (body.get("metadata") or {}).get("resourceVersion"):
             complaint = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid_object(resource.group, resource.kind, name, [complaint])
+            raise invalid_object(resource.group, resource.plural, name, [complaint])
         return self._change(resource, (namespace, name), lambda _: clone(body), write, subresource)
 
     def patch_json(
@@ -268,6 +270,7 @@ class ObjectStore:
         new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
         metadata.prepare_update(new["metadata"], old["metadata"])
         resource.behaviour.set_defaults(new)
+        resource.behaviour.admit(new, old)
         if subresource == "status":
             resource.behaviour.prepare_status_update(new, old)
         else:
@@ -276,7 +279,7 @@ class ObjectStore:
         metadata.tidy(new["metadata"])
         author = self._author(resource, write, subresource)
         if write.applied is None:
-            track_update(resource.behaviour, new, old, author)
+            track_update(resource.behaviour, new, old, author, ignores_status=resource.has_status)
         else:
             track_apply(resource.behaviour, new, old, write.applied, author, force=write.force)
         return self._commit_change(resource, key, new, current, write)
@@ -285,10 +288,7 @@ class ObjectStore:
         self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write
     ) -> Version:
         """Commits an object that the server itself has changed where clients may not (a pod's node)."""
-        current = self.get(resource, *key)
-        if resource.behaviour.counts_generation and _content(obj, resource) != _content(current.obj, resource):
-            obj["metadata"]["generation"] = current.obj["metadata"].get("generation", 0) + 1
-        return self._commit_change(resource, key, obj, current, write)
+        return self._commit_change(resource, key, obj, self.get(resource, *key), write)
 
     def _prepare_main_update(self, resource: ResourceType, new: JsonObject, old: JsonObject) -> None:
         if resource.has_status:
@@ -345,15 +345,24 @@ class ObjectStore:
     ) -> tuple[Version, bool]:
         """The object as it is after the request, and whether it is gone (False: finalizers or a grace period hold it)."""
         current = self.get(resource, namespace, name)
-        deletion.check_preconditions(resource.group_resource, name, current.obj["metadata"], options)
+        deletion.check_preconditions(resource, name, current.obj["metadata"], options)
         marked = deletion.begin(resource, current.obj, options, self.clock())
         if marked is not None and deletion.is_complete(resource, marked):
             if options.dry_run:
                 return Version(marked, current.resource_version), True
-            return self.remove_now(resource, (namespace, name)), True
+            gone = self.remove_now(resource, (namespace, name))
+            if resource.behaviour.marks_deletion:
+                gone = Version(self._as_answered(marked, gone), gone.resource_version)
+            return gone, True
         if marked is None or marked == current.obj:
             return current, False
         return self._commit(resource, (namespace, name), marked, Write(dry_run=options.dry_run)), False
+
+    @staticmethod
+    def _as_answered(marked: JsonObject, gone: Version) -> JsonObject:
+        """Who deletes sees the object marked, under the revision of its end."""
+        version = gone.obj["metadata"]["resourceVersion"]
+        return {**marked, "metadata": {**marked["metadata"], "resourceVersion": version}}
 
     def delete_collection(
         self, resource: ResourceType, selection: Selection, options: Deletion = PLAIN_DELETION

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 _NOTHING: Any = object()
-_BLOCKING = frozenset(
-    ("Unsupported value", "Required value", "Too long", "Duplicate value", "Type invalid", "Too many")
-)
+_BLOCKING = frozenset(("Unsupported value", "Required value", "Too long", "Type invalid", "Too many"))
 NOT_CHECKED = FieldError(
     "<nil>",
     "Invalid value",
-    '"null": some validation rules were not checked because the object was invalid; correct the existing errors to complete'
+    "null: some validation rules were not checked because the object was invalid; correct the existing errors to complete"
     " validation",
 )
 
