@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -256,6 +257,31 @@ def test_a_lost_volume_gets_a_new_id_not_an_empty_disk_under_the_old_one() -> No
     assert plan.actions[0].note.reason == "VolumeLost"
 
 
+def test_a_pod_that_lost_its_disk_keeps_its_name_under_a_new_id() -> None:
+    """It asked for an id again and, being registered before, got the next one (rule 4)."""
+    before = b.record()
+    fourth = Replica(
+        broker_id=4, register_check_code="code-4", address="10.1.0.1:10911", reserved_for="orders-1", registered=True
+    )
+    after = dataclasses.replace(
+        before,
+        next_broker_id=5,
+        replicas={**before.replicas, 4: fourth},
+        master_broker_id=2,
+        sync_state_set=frozenset({2, 3, 4}),
+    )
+    seen = b.changed(b.settled(), record=after, snapshot=b.snapshot(after, live=(2, 3, 4)))
+    [_, relabelled] = [action for action in run(seen).actions if isinstance(action, plans.SetRole)]
+
+    assert (relabelled.pod, relabelled.broker_id, relabelled.role) == ("orders-1", 4, "slave")
+    assert [(item["brokerId"], item["pod"], item["state"]) for item in status_of(seen)["members"]] == [
+        (2, "orders-2", "InSync"),
+        (3, "orders-3", "InSync"),
+        (4, "orders-1", "InSync"),
+    ]
+    assert condition(seen, "Ready") == ("True", "AllMembersInSync")
+
+
 def test_a_missing_claim_of_an_id_that_never_registered_is_created() -> None:
     seen = b.changed(b.settled(), record=b.reserved(1, 2, 3), claims={}, pods={}, snapshot=None)
 
@@ -404,7 +430,7 @@ CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
     (
         "only the master is in sync, Strict",
         b.changed(b.settled(), record=b.record(in_sync=(1,))),
-        ("False", "MembersOutOfSync"),
+        ("False", "NotEnoughInSyncReplicas"),
         ("False", "NotEnoughInSyncReplicas"),
     ),
     (
@@ -416,7 +442,7 @@ CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
     (
         "the master has not confirmed its role",
         b.changed(b.settled(), snapshot=b.snapshot(b.record(), writable=False)),
-        ("True", "AllMembersInSync"),
+        ("False", "MasterNotReady"),
         ("False", "MasterNotReady"),
     ),
     (

@@ -102,7 +102,8 @@ class PlanApplier:
                 raise TypeError(f"{type(action).__name__} is no action this applier knows")
 
     async def _set_role(self, key: GroupKey, action: plans.SetRole) -> None:
-        patch = {"metadata": {"uid": action.uid, "labels": {names.LABEL_ROLE: action.role}}}
+        labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
+        patch = {"metadata": {"uid": action.uid, "labels": labels}}
         try:
             await self._api.patch(
                 PODS,

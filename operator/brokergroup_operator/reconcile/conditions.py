@@ -37,7 +37,7 @@ def _no(reason: Reason, message: str) -> Verdict:
 
 
 def ready(seen: Observed, members: Membership) -> Verdict:
-    """Everything is as the spec wants it."""
+    """Everything is as the spec wants it, and writes are served."""
     pending = [item.pod for item in members.members if not observed.pod_is_ready(seen.pods.get(item.pod))]
     in_set = seen.record.sync_state_set if seen.record else frozenset()
     outside = [item.pod for item in members.members if item.broker_id not in in_set]
@@ -48,8 +48,9 @@ def ready(seen: Observed, members: Membership) -> Verdict:
     if members.to_reserve or pending:
         waiting = ", ".join(pending) or f"{len(members.to_reserve)} members without a broker id"
         return _no(Reason.MEMBERS_PENDING, f"Waiting for {waiting}")
-    if seen.record is None or seen.record.granted_master_id is None:
-        return _no(Reason.NO_MASTER, "No broker is master")
+    writes = available(seen, members)
+    if writes.status is not ConditionStatus.TRUE:
+        return writes
     if outside:
         return _no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
     return _yes(Reason.ALL_MEMBERS_IN_SYNC, f"{len(members.members)} members in sync")

@@ -14,6 +14,7 @@ from brokergroup_operator.api.brokergroup import RetentionPolicy
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity, observed
 from brokergroup_operator.reconcile.kinds import BROKER_GROUP_STATES, BROKER_GROUPS, POD_DISRUPTION_BUDGETS
+from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.plan import Action, DeleteObject, SetFinalizers
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def evaluate_deletion(seen: Observed) -> list[Action]:
 def _pods_to_stop(seen: Observed) -> Mapping[str, JsonObject]:
     """Slaves before the master: nobody need be elected on the way, and the last log to stop is the longest."""
     master = seen.record.granted_master_id if seen.record else None
-    of_master = names.pod_name(identity.name_of(seen.group), master) if master is not None else ""
+    of_master = next((item.pod for item in membership(seen).members if item.broker_id == master), "")
     slaves = {name: pod for name, pod in seen.pods.items() if name != of_master}
     return slaves or seen.pods
 

@@ -152,5 +152,12 @@ def _roles(seen: Observed, members: Membership) -> Iterator[Action]:
         if pod is None or observed.being_deleted(pod):
             continue
         role = names.ROLE_MASTER if member.broker_id == master else names.ROLE_SLAVE
-        if observed.labels_of(pod).get(names.LABEL_ROLE) != role:
-            yield SetRole(reason=f"the record says {role}", pod=member.pod, uid=observed.uid(pod), role=role)
+        wanted = {names.LABEL_ROLE: role, names.LABEL_BROKER_ID: str(member.broker_id)}
+        if not observed.labels_of(pod).items() >= wanted.items():
+            yield SetRole(
+                reason="the record says so",
+                pod=member.pod,
+                uid=observed.uid(pod),
+                role=role,
+                broker_id=member.broker_id,
+            )

@@ -1,8 +1,9 @@
 """Which broker ids a group's pods carry, read from the record: the record is the truth, pods and claims follow it.
 
 An id belongs to a pod because it was reserved for that pod's name, `<group>-<brokerId>`, before the pod was created; so a
-restart between reservation and creation finds the reservation and hands out no second id. Other replicas (brokers from
-elsewhere that registered under our brokerName) are not ours to create or delete.
+restart between reservation and creation finds the reservation and hands out no second id. A pod whose disk was wiped comes
+back for a new id (rule 4) and keeps its name: the highest id reserved for it is the one it carries. Other replicas (brokers
+from elsewhere that registered under our brokerName) are not ours to create or delete.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from brokergroup_operator.reconcile.identity import Member
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
+    from controller_core.model import Replica
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +34,12 @@ def membership(observed: Observed) -> Membership:
     group = identity.name_of(observed.group)
     ours: list[Member] = []
     lost: list[Member] = []
-    for broker_id, replica in (observed.record.replicas if observed.record else {}).items():
-        if replica.reserved_for != names.pod_name(group, broker_id):
-            continue
-        member = Member(broker_id=broker_id, pod=replica.reserved_for)
+    for pod, replica in _latest_by_pod(observed, group).items():
+        member = Member(broker_id=replica.broker_id, pod=pod)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
-        gone = replica.registered and member.pod not in observed.claims and member.pod not in observed.pods
+        gone = replica.registered and pod not in observed.claims and pod not in observed.pods
         (lost if gone else ours).append(member)
+    ours.sort(key=lambda member: member.broker_id)
     wanted = observed.group.spec.replicas
     return Membership(
         members=tuple(ours),
@@ -46,6 +47,15 @@ def membership(observed: Observed) -> Membership:
         surplus=tuple(ours[wanted:]),
         to_reserve=_ids_to_reserve(observed, group, wanted - len(ours)),
     )
+
+
+def _latest_by_pod(observed: Observed, group: str) -> dict[str, Replica]:
+    replicas = observed.record.replicas if observed.record else {}
+    return {
+        replica.reserved_for: replica
+        for _, replica in sorted(replicas.items())
+        if names.broker_id_of_pod_name(group, replica.reserved_for) is not None
+    }
 
 
 def _ids_to_reserve(observed: Observed, group: str, count: int) -> tuple[Member, ...]:

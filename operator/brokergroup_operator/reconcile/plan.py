@@ -65,11 +65,12 @@ class ApplyObject(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class SetRole(Action):
-    """Put the role label on the pod with this uid."""
+    """Put the labels of role and broker id on the pod with this uid."""
 
     pod: str
     uid: str
     role: str
+    broker_id: int
 
     @property
     def target(self) -> str:
