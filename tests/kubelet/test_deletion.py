@@ -114,6 +114,21 @@ async def test_children_of_a_container_go_with_it(node: Node) -> None:
     await node.until_gone("a", created["metadata"]["uid"])
 
 
+async def test_a_grandchild_in_a_session_of_its_own_is_dead_when_the_container_is_said_to_be(node: Node) -> None:
+    """No process group holds it; the fence's word must be true of it as well."""
+    await node.create(pod_object("a", "setsid sleep 1000 & echo child $!; exec sleep 1000"))
+    output = await node.until_output("a", "child ")
+    await node.until("a", is_ready)
+    child = int(output.split()[1])
+    assert not is_dead(child)
+    await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
+    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    pod = await node.until("a", lambda pod: "terminated" in state_of(pod)["state"])
+    assert is_dead(child)
+    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
+    await node.until_gone("a", pod["metadata"]["uid"])
+
+
 async def test_pre_stop_runs_before_sigterm(node: Node) -> None:
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "touch /data/warned"]}}}

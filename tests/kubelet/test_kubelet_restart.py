@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.resources import NODES, PODS
-from brokergroup_operator.sandbox.kubelet.leftovers import MARK, kill_leftovers
+from brokergroup_operator.sandbox.kubelet.leftovers import KUBELET_MARK, kill_leftovers
 from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
 from brokergroup_operator.sandbox.kubelet.process_kubelet import DataFolderInUseError
 from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
@@ -71,10 +71,13 @@ async def test_leftovers_are_found_by_their_mark_and_killed_and_no_others(tmp_pa
     """Also a grandchild in a session of its own, which no list of process groups would show."""
     script = "setsid sleep 1000 & echo $!; exec sleep 1000"
     marked = subprocess.Popen(  # noqa: ASYNC220
-        ["sh", "-c", script], env={**os.environ, MARK: str(tmp_path)}, stdout=subprocess.PIPE, start_new_session=True
+        ["sh", "-c", script],
+        env={**os.environ, KUBELET_MARK: str(tmp_path)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     other = subprocess.Popen(  # noqa: ASYNC220
-        ["sleep", "1000"], env={**os.environ, MARK: str(tmp_path / "other")}, start_new_session=True
+        ["sleep", "1000"], env={**os.environ, KUBELET_MARK: str(tmp_path / "other")}, start_new_session=True
     )
     try:
         assert marked.stdout is not None

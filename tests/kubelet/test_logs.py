@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tests.kubelet.node_under_test import Node
 
 
-async def read(node: Node, tail_lines: int | None = None, *, follow: bool = False) -> str:
-    chunks = [chunk async for chunk in node.kubelet.log_provider(NAMESPACE, "a", "main", tail_lines, follow)]
+async def read(node: Node, tail_lines: int | None = None) -> str:
+    chunks = [chunk async for chunk in node.kubelet.log_provider(NAMESPACE, "a", "main", tail_lines, follow=False)]
     return b"".join(chunks).decode()
 
 
@@ -29,9 +29,17 @@ async def test_whole_and_last_lines(node: Node) -> None:
 
 
 async def test_following_ends_with_the_container(node: Node) -> None:
-    await node.create(pod_object("a", "echo first; sleep 0.5; echo last; exit 0", restartPolicy="Never"))
+    script = "echo first; while [ ! -e /data/go ]; do sleep 0.02; done; echo last"
+    volumes = [{"name": "v", "hostPath": {"path": str(node.data_dir)}}]
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    await node.create(pod_object("a", script, container=mounts, volumes=volumes, restartPolicy="Never"))
     await node.until("a", is_running)
-    assert await read(node, follow=True) == "first\nlast\n"
+    await node.until_output("a", "first")
+    chunks = []
+    async for chunk in node.kubelet.log_provider(NAMESPACE, "a", "main", None, follow=True):
+        chunks.append(chunk)
+        (node.data_dir / "go").touch()
+    assert b"".join(chunks) == b"first\nlast\n"
 
 
 async def test_both_outputs_are_kept(node: Node) -> None:

@@ -7,6 +7,7 @@ to start up to a bound and falls back once the container ran long enough, and wh
 from __future__ import annotations
 
 import asyncio
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import structlog
 from brokergroup_operator.kube.errors import ApiError
 
 from .images import UnknownImageError
+from .leftovers import CONTAINER_MARK
 from .probes import ProbeTarget, run_probe
 from .process import ContainerProcess, Exit, ProcessSpec, start_error_exit
 from .sources import NotReadyYetError
@@ -298,9 +300,15 @@ class Container:
 async def run_beside(spec: ProcessSpec, arguments: list[str], *, timeout_seconds: float | None = None) -> bool:
     """Run a command in a container's surroundings (probe, preStop); whether it ended with 0 in time."""
     prefix = list(spec.arguments)[: spec.prefix_length]
-    log_file = spec.log_file.with_name("exec.log")
+    mark = f"{spec.environment[CONTAINER_MARK]}/{uuid.uuid4()}"
+    beside = replace(
+        spec,
+        arguments=[*prefix, *arguments],
+        environment={**spec.environment, CONTAINER_MARK: mark},
+        log_file=spec.log_file.with_name("exec.log"),
+    )
     try:
-        process = ContainerProcess.start(replace(spec, arguments=[*prefix, *arguments], log_file=log_file))
+        process = ContainerProcess.start(beside)
     except OSError:
         return False
     try:

@@ -1,9 +1,13 @@
-"""No process outlives its kubelet unnoticed: every one carries a mark in its environment, and a starting kubelet looks.
+"""Nothing outlives its container or its kubelet unnoticed: every process carries marks in its environment.
 
-The mark is the kubelet's data folder. Reading it from ``/proc`` instead of from a list of ours means that nothing is missed
-if the kubelet dies between starting a process and writing it down, nor a grandchild that went into a session of its own.
-Leftovers are killed, not adopted: to the API this is a node that rebooted, and the pods start again on new addresses with
-the restart counted, which is what happens to them on a real node.
+One mark is the kubelet's data folder, the other the start of a container. Reading them from ``/proc`` instead of from a list
+of ours means that nothing is missed: neither if the kubelet dies between starting a process and writing it down, nor a
+grandchild in a session of its own, which a process group does not hold. Containers have a process namespace for that;
+we have none, and *terminated* must mean that nothing runs any more (design.md §4 rule 7: it is the fence's word). Only a
+process that empties its environment escapes.
+
+Leftovers of a dead kubelet are killed, not adopted: to the API this is a node that rebooted, and the pods start again
+on new addresses with the restart counted, which is what happens to them on a real node.
 """
 
 from __future__ import annotations
@@ -12,16 +16,31 @@ import os
 import select
 import signal
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-MARK = "BROKERGROUP_KUBELET_DATA"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KUBELET_MARK = "BROKERGROUP_KUBELET_DATA"
+CONTAINER_MARK = "BROKERGROUP_CONTAINER_START"
 
 
 def kill_leftovers(data_folder: Path, *, deadline_seconds: float = 5.0) -> list[int]:
-    """Kill every process marked with this data folder and wait until they are gone; returns their pids."""
-    found = [leftover for entry in Path("/proc").iterdir() if (leftover := _open_marked(entry, data_folder))]
+    """Kill every process of an earlier kubelet with this data folder and wait until they are gone; returns their pids."""
+    return _kill_marked((f"{KUBELET_MARK}={data_folder}\0",), deadline_seconds)
+
+
+def kill_strays(container_start: str, *, deadline_seconds: float = 5.0) -> list[int]:
+    """Kill what one start of a container left behind, and what was run beside it; wait until it is gone."""
+    whole = f"{CONTAINER_MARK}={container_start}"
+    return _kill_marked((f"{whole}\0", f"{whole}/"), deadline_seconds)
+
+
+def _kill_marked(marks: tuple[str, ...], deadline_seconds: float) -> list[int]:
+    wanted = [b"\0" + mark.encode() for mark in marks]
+    found = [(pid, pidfd) for pid in _marked_pids(wanted) if (pidfd := _open_marked(pid, wanted)) is not None]
     try:
-        for pidfd in [pidfd for _, pidfd in found]:
+        for _, pidfd in found:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         _wait_ended([pidfd for _, pidfd in found], deadline_seconds)
@@ -31,21 +50,28 @@ def kill_leftovers(data_folder: Path, *, deadline_seconds: float = 5.0) -> list[
     return [pid for pid, _ in found]
 
 
-def _open_marked(entry: Path, data_folder: Path) -> tuple[int, int] | None:
-    if not entry.name.isdigit() or int(entry.name) == os.getpid():
-        return None
-    pid = int(entry.name)
+def _marked_pids(wanted: list[bytes]) -> list[int]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 (a hundred paths less)
+    return [pid for pid in pids if pid != os.getpid() and _is_marked(pid, wanted)]
+
+
+def _is_marked(pid: int, wanted: list[bytes]) -> bool:
     try:
-        # First the pidfd, then the question: what it names cannot change in between.
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+            content = b"\0" + file.read()
+    except OSError:
+        return False
+    return any(mark in content for mark in wanted)
+
+
+def _open_marked(pid: int, wanted: list[bytes]) -> int | None:
+    """First the pidfd, then the question again: what the pidfd names cannot change in between."""
+    try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-    try:
-        environment = (entry / "environ").read_bytes().split(b"\0")
-    except OSError:
-        environment = []
-    if f"{MARK}={data_folder}".encode() in environment:
-        return pid, pidfd
+    if _is_marked(pid, wanted):
+        return pidfd
     os.close(pidfd)
     return None
 
@@ -58,7 +84,7 @@ def _wait_ended(pidfds: list[int], deadline_seconds: float) -> None:
     while waiting:
         ended = poller.poll(deadline_seconds * 1000)
         if not ended:
-            raise TimeoutError(f"{len(waiting)} processes of an earlier kubelet survived SIGKILL")
+            raise TimeoutError(f"{len(waiting)} processes survive SIGKILL")
         for pidfd, _ in ended:
             poller.unregister(pidfd)
             waiting.discard(pidfd)

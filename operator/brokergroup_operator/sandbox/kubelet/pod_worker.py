@@ -12,7 +12,6 @@ import asyncio
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +22,13 @@ from brokergroup_operator.kube.resources import PODS
 
 from .container import BackOffSettings, Container, run_beside
 from .environment import PodFacts, resolve_arguments, resolve_environment, surroundings
-from .leftovers import MARK
+from .leftovers import CONTAINER_MARK, KUBELET_MARK
 from .network import PodAddress, PodNetworkError
 from .paths import mount_rewriter
+from .pod_status import PodStatusBuilder
 from .probes import ProbeTarget
 from .process import ProcessSpec
 from .sources import NotReadyYetError, Sources
-from .status import conditions_of, phase_of, timestamp
 from .status_poster import StatusPoster
 from .volumes import Volumes, mounts_of
 
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FINAL_PHASES = ("Succeeded", "Failed")
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LAST_SECONDS = 2.0
 LAST_WORDS_SECONDS = 1.0
@@ -81,9 +79,7 @@ class PodWorker:
         self._grace_changed = asyncio.Event()
         self._node_stops_within_seconds: float | None = None
         self._volumes: dict[str, Path] = {}
-        self._conditions: list[JsonObject] = list((pod.get("status") or {}).get("conditions") or [])
-        self._start_time = (pod.get("status") or {}).get("startTime") or timestamp(datetime.now(UTC))
-        self._final_phase = (pod.get("status") or {}).get("phase")
+        self._status_builder = PodStatusBuilder(pod, node_ip=node.network.node_ip)
         self._sources = Sources(node.api, pod["metadata"]["namespace"])
         self._init = self._containers("initContainers", "initContainerStatuses")
         self._main = self._containers("containers", "containerStatuses")
@@ -177,9 +173,7 @@ class PodWorker:
             await self._clean_up()
 
     async def _live(self) -> None:
-        if self._final_phase in FINAL_PHASES:
-            return
-        if not await self._set_up():
+        if self._status_builder.is_over or not await self._set_up():
             return
         for container in self._init:
             exit_ = await container.run()
@@ -266,9 +260,7 @@ class PodWorker:
         if self._node_stops_within_seconds is not None:
             await self._leave_last_words()
             return
-        if self._final_phase not in FINAL_PHASES:
-            well = all(container.report.ended_well for container in self._main)
-            self._final_phase = "Succeeded" if well else "Failed"
+        self._status_builder.end([container.report for container in self._main])
         self.changed()
         for step in (self._poster.flush, self._delete_object):
             if not await self._unless_vanished(step):
@@ -343,7 +335,8 @@ class PodWorker:
         arguments = [rewrite(word) for word in resolve_arguments(container, image, variables)]
         environment = surroundings(image, scratch, self.pod["metadata"]["name"])
         environment.update({key: rewrite(value) for key, value in variables.items()})
-        environment[MARK] = str(folders.root)
+        environment[KUBELET_MARK] = str(folders.root)
+        environment[CONTAINER_MARK] = f"{self.pod['metadata']['uid']}/{name}/{restart_count}"
         prefix = self.address.command_prefix
         return ProcessSpec(
             arguments=[*prefix, *arguments],
@@ -383,36 +376,12 @@ class PodWorker:
         return PodFacts(pod_ip=self.address.ip, host_ip=self._node.network.node_ip, node_name=self._node.node_name)
 
     def _status(self) -> JsonObject:
-        init = [container.report for container in self._init]
-        main = [container.report for container in self._main]
-        phase = phase_of(init, main, self.restart_policy)
-        if self._final_phase in FINAL_PHASES:
-            phase = str(self._final_phase)
-        elif phase in FINAL_PHASES:
-            self._final_phase = phase
-        known = (self.pod.get("status") or {}).get("conditions") or []
-        ours = {condition["type"] for condition in self._conditions}
-        self._conditions = conditions_of(
-            init,
-            main,
-            phase=phase,
-            known=[*self._conditions, *(c for c in known if c["type"] not in ours)],
-            now=datetime.now(UTC),
+        return self._status_builder.build(
+            self.pod,
+            init=[container.report for container in self._init],
+            main=[container.report for container in self._main],
+            pod_ip=None if self.address is None else self.address.ip,
         )
-        node_ip = self._node.network.node_ip
-        status: JsonObject = {
-            "phase": phase,
-            "conditions": self._conditions,
-            "hostIP": node_ip,
-            "hostIPs": [{"ip": node_ip}],
-            "startTime": self._start_time,
-            "initContainerStatuses": [report.as_json() for report in init],
-            "containerStatuses": [report.as_json() for report in main],
-        }
-        if self.address is not None:
-            status["podIP"] = self.address.ip
-            status["podIPs"] = [{"ip": self.address.ip}]
-        return status
 
 
 def _working_folder(container: JsonObject, rewrite: Callable[[str], str], scratch: Path) -> Path:

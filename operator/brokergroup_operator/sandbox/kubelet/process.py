@@ -15,14 +15,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import structlog
+
+from .leftovers import CONTAINER_MARK, kill_strays
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
+log = structlog.get_logger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to start: arguments, the whole environment, working folder, and the file for both outputs."""
+    """What to start: arguments, the whole environment (with its marks), working folder, and the file for both outputs."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -49,8 +56,11 @@ def start_error_exit() -> Exit:
 class ContainerProcess:
     """A running process. ``start`` raises OSError if the program cannot be started."""
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], mark: str) -> None:
         self._child = child
+        self._mark = mark
+        self._reaped = False
+        self._burial: asyncio.Task[None] | None = None
         self._pidfd = os.pidfd_open(child.pid)
         self.pid = child.pid
         self.start_ticks = process_start_ticks(child.pid)
@@ -73,29 +83,24 @@ class ContainerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return cls(child)
-
-    @property
-    def running(self) -> bool:
-        """Whether it has not been reaped yet."""
-        return not self._exit.done()
+        return cls(child, spec.environment[CONTAINER_MARK])
 
     def on_exit(self, callback: Callable[[Exit], None]) -> None:
         """Called before any ``wait`` that begins later returns."""
         self._exit.add_done_callback(lambda exit_: callback(exit_.result()))
 
     async def wait(self) -> Exit:
-        """Wait until it ended and everything in its group was killed."""
+        """Wait until it ended and nothing that it started runs any more."""
         return await asyncio.shield(self._exit)
 
     def terminate(self) -> None:
         """SIGTERM to the main process only, as Kubernetes does to process 1 of the container."""
-        if self.running:
+        if not self._reaped:
             signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL to the whole group; frozen (SIGSTOP) processes die of it too."""
-        if self.running:
+        if not self._reaped:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             self._kill_group()
 
@@ -104,8 +109,23 @@ class ContainerProcess:
         self._kill_group()
         return_code = self._child.wait()  # a readable pidfd is an ended process: this does not wait
         os.close(self._pidfd)
+        self._reaped = True
         killed_by = max(0, -return_code)
-        self._exit.set_result(Exit(128 + killed_by if killed_by else return_code, killed_by, datetime.now(UTC)))
+        exit_ = Exit(128 + killed_by if killed_by else return_code, killed_by, datetime.now(UTC))
+        self._burial = self._loop.create_task(self._bury(exit_))
+
+    async def _bury(self, exit_: Exit) -> None:
+        """The end is told only when nothing of it is left."""
+        while True:
+            try:
+                strays = await asyncio.to_thread(kill_strays, self._mark)
+            except TimeoutError as error:
+                log.warning("a container has ended but not all of it", pid=self.pid, error=str(error))
+            else:
+                break
+        if strays:
+            log.info("killed what a container left behind", pid=self.pid, strays=strays)
+        self._exit.set_result(exit_)
 
     def _kill_group(self) -> None:
         # Setting up the session is the child's first deed, done before Popen returns: the group's number is the pid.
