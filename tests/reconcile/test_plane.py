@@ -30,6 +30,7 @@ from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.sandbox.api_server.errors import StatusError
 from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.reconcile.world import World, applier_for, until
 
@@ -241,6 +242,42 @@ async def test_nothing_is_written_about_a_group_at_rest(
 
     await until("five passes", several_passes)
     assert writes == []
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_without_any_watch_the_resync_does_the_work(
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
+) -> None:
+    """Events may all be lost: what counts is what is."""
+
+    def no_watch(request: Any) -> None:
+        if "watch" in request.query:
+            raise StatusError(503, "ServiceUnavailable", "no watch today")
+
+    sandbox.before_request = no_watch
+    await start_plane(resync_seconds=0.1)
+    await make_ready(world)
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_the_plane_outlives_the_api_server(
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
+) -> None:
+    await start_plane(backoff_maximum_seconds=0.5)
+    await make_ready(world)
+    await sandbox.stop()
+    world.view.changed(world.key)
+    await asyncio.sleep(0.5)
+    await sandbox.start()
+    before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
+    await world.api.delete(PODS, "orders-3", namespace=world.key.namespace)
+    await world.stop_pod("orders-3")
+
+    async def replaced() -> bool:
+        pod = (await named(world, PODS)).get("orders-3")
+        return pod is not None and pod["metadata"]["uid"] != before
+
+    await until("a new orders-3", replaced)
 
 
 async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_plane: Callable[..., Any]) -> None:

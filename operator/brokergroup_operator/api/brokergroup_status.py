@@ -152,4 +152,16 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
             description="True while the promise is withdrawn: a failover could not confirm that the old master is dead."
         ),
     ] = None
-    conditions: Annotated[list[Condition], Meta(max_length=16, extra_json_schema=bounds.map_list("type"))] | None = None
+    conditions: (
+        Annotated[
+            list[Condition],
+            Meta(
+                max_length=16,
+                description="Ready: every member is in sync and writes are served. Available: writes are served."
+                " Progressing: members are being made or repaired. Unfenced, only while true: a failover could not"
+                " confirm that the old master is dead.",
+                extra_json_schema=bounds.map_list("type"),
+            ),
+        ]
+        | None
+    ) = None
