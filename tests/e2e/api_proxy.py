@@ -1,0 +1,157 @@
+"""An HTTP proxy between one operator and the API, where a test kills that operator at an exact write.
+
+This is how a crash "between commit and notify" is made from outside: the write that commits is recognised by its method, path
+and body; the operator dies before it reaches the API (`BEFORE`), after the API has done it but before the answer is on its
+way back (`DONE_UNANSWERED`), or when the answer has been handed over (`ANSWERED`). No line of the product knows of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+READING = {"GET", "HEAD", "OPTIONS"}
+# What belongs to one connection and not to the message.
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server", "upgrade"}
+
+
+class Moment(StrEnum):
+    """When to strike, seen from the write."""
+
+    BEFORE = "before it reaches the API"
+    DONE_UNANSWERED = "done, and its answer lost"
+    ANSWERED = "answered"
+
+
+@dataclass(frozen=True)
+class Write:
+    """One request that changes something."""
+
+    method: str
+    path: str
+    body: Any
+
+    @property
+    def kind(self) -> str:
+        """The plural in its path, with the subresource: `pods`, `brokergroups/status`."""
+        parts = self.path.strip("/").split("/")
+        after_namespace = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[-1:]
+        return "/".join(after_namespace[:1] + after_namespace[2:])
+
+    @property
+    def name(self) -> str:
+        """The object's name, from the path or from the body of a creation."""
+        parts = self.path.strip("/").split("/")
+        after_namespace = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[-1:]
+        if len(after_namespace) > 1:
+            return after_namespace[1]
+        return str(self.body.get("metadata", {}).get("name", "")) if isinstance(self.body, dict) else ""
+
+
+@dataclass
+class Trap:
+    """Set for one write; `sprung` when it came and the strike was made."""
+
+    match: Callable[[Write], bool]
+    moment: Moment
+    strike: Callable[[], Awaitable[None]]
+    sprung: asyncio.Event = field(default_factory=asyncio.Event)
+    write: Write | None = None
+
+
+class ApiProxy:
+    """Passes everything on; at most one trap is set at a time."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream.rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
+        self._trap: Trap | None = None
+        self.writes: list[Write] = []
+        self.url = ""
+
+    def set_trap(self, match: Callable[[Write], bool], moment: Moment, strike: Callable[[], Awaitable[None]]) -> Trap:
+        """Strike at the next write that matches."""
+        self._trap = Trap(match, moment, strike)
+        return self._trap
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[ApiProxy]:
+        """Serve for the length of a block."""
+        application = web.Application(client_max_size=64 * 1024 * 1024)
+        application.router.add_route("*", "/{path:.*}", self._pass_on)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1.0)
+        async with aiohttp.ClientSession(auto_decompress=False) as self._session:
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            try:
+                yield self
+            finally:
+                await runner.cleanup()
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        trap = self._caught(request, body)
+        if trap is not None and trap.moment is Moment.BEFORE:
+            return await _spring(trap)
+        assert self._session is not None
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        async with self._session.request(
+            request.method,
+            self._upstream + request.raw_path,
+            data=body or None,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as answer:
+            if trap is not None and trap.moment is Moment.DONE_UNANSWERED:
+                await answer.read()
+                return await _spring(trap)
+            response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer))
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            await response.write_eof()
+        if trap is not None:
+            await _spring(trap)
+        return response
+
+    def _caught(self, request: web.Request, body: bytes) -> Trap | None:
+        if request.method in READING:
+            return None
+        write = Write(request.method, request.path, _parsed(body))
+        self.writes.append(write)
+        trap = self._trap
+        if trap is None or not trap.match(write):
+            return None
+        self._trap = None
+        trap.write = write
+        return trap
+
+
+async def _spring(trap: Trap) -> web.Response:
+    await trap.strike()
+    trap.sprung.set()
+    # Nobody is there to read it.
+    return web.Response(status=503)
+
+
+def _end_to_end(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body) if body else None
+    except ValueError:
+        return None

@@ -1,0 +1,116 @@
+"""Every version of a group's record, as a watch from outside saw it, held against the laws that no fault may break.
+
+The laws are design.md §4's: an epoch never falls, one epoch has one master, a master comes from the SyncStateSet, broker ids
+are handed out upwards and never twice, a replica's check code never changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube import Reflector
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from brokergroup_operator.kube import KubernetesApi
+    from brokergroup_operator.kube.client import JsonObject, WatchEvent
+
+
+@dataclass
+class RecordHistory:
+    """The versions in order."""
+
+    versions: list[JsonObject] = field(default_factory=list)
+
+    @property
+    def epochs(self) -> list[int]:
+        """Each epoch once, in order of appearance."""
+        return [epoch for epoch, _ in itertools.groupby(int(record.get("masterEpoch", 0)) for record in self.versions)]
+
+    def violations(self) -> list[str]:
+        """Every step that broke a law, in words; empty is right."""
+        broken = [
+            f"{law}: {before} -> {after}"
+            for before, after in itertools.pairwise(self.versions)
+            for law in _broken_by(before, after)
+        ]
+        return broken + [
+            f"epoch {epoch} has two masters: {sorted(masters)}"
+            for epoch, masters in self.masters_of_epochs().items()
+            if len(masters) > 1
+        ]
+
+    def masters_of_epochs(self) -> dict[int, set[int]]:
+        """Who was master in each epoch."""
+        masters: dict[int, set[int]] = {}
+        for record in self.versions:
+            if record.get("masterBrokerId") is not None:
+                masters.setdefault(int(record["masterEpoch"]), set()).add(int(record["masterBrokerId"]))
+        return masters
+
+
+def _broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
+    for member in ("masterEpoch", "syncStateSetEpoch", "nextBrokerId"):
+        if after.get(member, 0) < before.get(member, 0):
+            yield f"{member} fell"
+    if after.get("masterEpoch", 0) > before.get("masterEpoch", 0) + 1:
+        yield "masterEpoch rose by more than one in one step"
+    new_epoch = after.get("masterEpoch", 0) > before.get("masterEpoch", 0)
+    master = after.get("masterBrokerId")
+    # An epoch may also begin without a master: its predecessor is lost and nobody in the set can lead.
+    if (
+        new_epoch
+        and master is not None
+        and before.get("masterEpoch", 0) > 0
+        and master not in before.get("syncStateSet", [])
+    ):
+        yield "a master from outside the SyncStateSet"
+    if not new_epoch and before.get("masterBrokerId") not in (None, master):
+        yield "another master in the same epoch"
+    if before.get("masterEpoch", 0) and not after.get("syncStateSet"):
+        yield "the SyncStateSet was emptied"
+    yield from _ids_broken_by(before, after)
+
+
+def _ids_broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
+    known = _by_id(before)
+    for broker_id, replica in _by_id(after).items():
+        old = known.get(broker_id)
+        if old is None and broker_id < before.get("nextBrokerId", 1):
+            yield f"broker id {broker_id} was handed out again"
+        if old is not None and old.get("registerCheckCode") not in ("", None, replica.get("registerCheckCode")):
+            yield f"the check code of {broker_id} changed"
+        if old is not None and old.get("reservedFor", "") != replica.get("reservedFor", ""):
+            yield f"broker id {broker_id} went to another pod"
+        if broker_id >= after.get("nextBrokerId", 1):
+            yield f"broker id {broker_id} is not below nextBrokerId"
+
+
+def _by_id(record: JsonObject) -> dict[int, dict[str, Any]]:
+    return {int(replica["brokerId"]): replica for replica in record.get("replicas", [])}
+
+
+@asynccontextmanager
+async def record_history(api: KubernetesApi, namespace: str, name: str) -> AsyncIterator[RecordHistory]:
+    """Write down every version of a record for the length of a block."""
+    history = RecordHistory()
+
+    def note(event: WatchEvent) -> None:
+        record = event.object.get("record")
+        if event.object["metadata"]["name"] == name and event.type != "DELETED" and record:
+            history.versions.append(record)
+
+    reflector = Reflector(api, BROKER_GROUP_STATES, namespace=namespace, on_change=note)
+    watching = asyncio.create_task(reflector.run())
+    try:
+        await reflector.wait_synced(10.0)
+        yield history
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

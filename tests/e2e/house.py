@@ -1,0 +1,312 @@
+"""The whole system as a user has it: a sandbox process, operator processes, groups of Python replicas, a producer under load.
+
+Everything is looked at and struck from outside: through the API, the brokers' own ports, and signals. The operator and the
+sandbox have no hand to help a test with, and need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
+
+from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses, free_port
+from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
+from brokergroup_operator.kube import ApiError, KubernetesApi
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from tests.e2e.history import RecordHistory, record_history
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from pathlib import Path
+
+NAMESPACE = "default"
+TOPIC = "e2e"
+QUEUES = 4
+# One wait. A loaded machine with two cores starts three replicas in 5 to 15 s.
+DEADLINE_SECONDS = 60.0
+POLL_SECONDS = 0.02
+BROKER_PORT = 10911
+
+Found = TypeVar("Found")
+
+
+class NotInTimeError(AssertionError):
+    """What a test waited for did not come; says what was there instead."""
+
+
+async def eventually(
+    look: Callable[[], Found | None], what: Callable[[], str], *, deadline_seconds: float = DEADLINE_SECONDS
+) -> Found:
+    """The first answer of `look` that is neither None nor False nor empty."""
+    deadline = time.monotonic() + deadline_seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"not within {deadline_seconds:.0f} s: {what()}")
+        await asyncio.sleep(POLL_SECONDS)
+    return found
+
+
+@dataclass
+class House:
+    """A running sandbox, and the operators that a test starts and kills."""
+
+    folder: Path
+    processes: DemoProcesses
+    api: KubernetesApi
+    kubeconfig: Path
+    ports: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def node_folder(self) -> Path:
+        return self.folder / "sandbox"
+
+    def controller_address(self, name: str) -> str:
+        """Where the operator of that name listens, now and after every restart."""
+        if name not in self.ports:
+            self.ports[name] = free_port()
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def incidents(self, operator: str = "operator") -> list[dict[str, Any]]:
+        """What that operator wrote into its incident log."""
+        log = self.folder / f"{operator}-incidents.jsonl"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    async def start_operator(
+        self, name: str = "operator", *, kubeconfig: Path | None = None, all_names: Iterable[str] = ()
+    ) -> ChildProcess:
+        """Start an operator; `all_names` are the operators whose addresses brokers are told."""
+        addresses: list[str] = []
+        for each in all_names or (name,):
+            addresses += ["--controller-address", self.controller_address(each)]
+        own = self.controller_address(name)
+        return await self.processes.start(
+            name, "operator",
+            "--kubeconfig", str(kubeconfig or self.kubeconfig), "--namespace", NAMESPACE,
+            "--listen", own, "--advertise", own, *addresses,
+            "--incident-log", str(self.folder / f"{name}-incidents.jsonl"),
+        )  # fmt: skip
+
+    async def kill_operator(self, child: ChildProcess) -> None:
+        """SIGKILL: it finishes nothing."""
+        if child.process.returncode is None:
+            child.process.kill()
+        await child.process.wait()
+        if child in self.processes.children:
+            self.processes.children.remove(child)
+
+    async def create_group(self, name: str, **spec: Any) -> None:
+        """Create a BrokerGroup of Python replicas."""
+        manifest = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"implementation": "replica", **spec}}
+        await self.api.create(BROKER_GROUPS, manifest)
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a BrokerGroup; what it leaves behind stays."""
+        await self.api.delete(BROKER_GROUPS, name, namespace=NAMESPACE)
+
+    def pid_of(self, pod: str) -> int | None:
+        """The broker process of a pod, as the process kubelet wrote it down; None while there is none alive."""
+        try:
+            entries = json.loads((self.node_folder / "pods.json").read_text())["pods"]
+        except (FileNotFoundError, ValueError):
+            return None
+        for entry in entries:
+            if (entry["namespace"], entry["name"]) == (NAMESPACE, pod):
+                pids = [item["pid"] for item in entry["containers"] if item["name"] == "broker"]
+                return next((pid for pid in pids if pid is not None and _runs(pid)), None)
+        return None
+
+    def tails(self) -> str:
+        """What the operators said last."""
+        logs = sorted((self.folder / "logs").glob("operator*.log"))
+        return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-12:]) for log in logs)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def open_house(folder: Path) -> AsyncIterator[House]:
+    """A sandbox process with nothing in it; at the end everything that was started is stopped."""
+    processes = DemoProcesses(folder / "logs")
+    kubeconfig = folder / "kubeconfig"
+    try:
+        sandbox = await processes.start(
+            "sandbox", "sandbox", "--data-dir", str(folder / "sandbox"), "--kubeconfig", str(kubeconfig)
+        )
+
+        def ready() -> bool:
+            sandbox.check()
+            return kubeconfig.exists()
+
+        await eventually(ready, lambda: f"{kubeconfig} does not exist")
+        async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
+            yield House(folder, processes, api, kubeconfig)
+    finally:
+        await processes.stop()
+
+
+@dataclass
+class WholeGroup:
+    """One group, watched at every turn of its record, with what its clients were promised."""
+
+    house: House
+    seen: WatchedGroup
+    history: RecordHistory
+    replicas: int
+    # One ledger for the life of the group: what was acknowledged before the first fault must be there after the last one.
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def name(self) -> str:
+        return self.seen.name
+
+    def pod_names(self) -> list[str]:
+        return [replica["reservedFor"] for replica in self.seen.record.get("replicas", [])]
+
+    def pids(self) -> dict[int, int | None]:
+        """Broker id -> process."""
+        ids = [replica["brokerId"] for replica in self.seen.record.get("replicas", [])]
+        return {broker_id: self.house.pid_of(f"{self.name}-{broker_id}") for broker_id in ids}
+
+    def story(self) -> str:
+        """What a person would look at first."""
+        conditions = {
+            item["type"]: f"{item['status']} {item['reason']}" for item in self.seen.status.get("conditions", [])
+        }
+        return (
+            f"record {self.seen.record}\nconditions {conditions}\nmembers {self.seen.status.get('members')}\n"
+            f"pids {self.pids()}, acknowledged {len(self.ledger.acknowledgements)}\n{self.house.tails()}"
+        )
+
+    def is_settled(self) -> bool:
+        """Ready, a master, everybody in the SyncStateSet and running, status and record of one mind."""
+        seen = self.seen
+        return (
+            seen.is_ready()
+            and seen.master_id is not None
+            and len(seen.sync_state_set) == self.replicas
+            and seen.status.get("masterEpoch") == seen.master_epoch
+            and seen.status.get("readyReplicas") == self.replicas
+            and all(member.state == "InSync" for member in seen.members())
+            and all(self.pids().values())
+        )
+
+    async def until(
+        self, condition: Callable[[], Any], what: str, *, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> Any:
+        """Wait for something about this group."""
+        return await eventually(condition, lambda: f"{what}\n{self.story()}", deadline_seconds=deadline_seconds)
+
+    async def until_settled(self) -> None:
+        await self.until(self.is_settled, "the group is Ready with everybody in sync")
+
+    async def until_acknowledged(self, count: int = 30) -> None:
+        """Wait until `count` more messages are acknowledged."""
+        target = len(self.ledger.acknowledgements) + count
+        await self.until(lambda: len(self.ledger.acknowledgements) >= target, f"{count} more acknowledgements")
+
+    @asynccontextmanager
+    async def under_load(self) -> AsyncIterator[None]:
+        """Send all the time, with the fault in the middle of it."""
+        stop = asyncio.Event()
+        keys = DemoProducer(
+            route=self.seen.master_address, broker_name=self.name, topic=TOPIC, pause_seconds=0.02, ledger=self.ledger
+        )
+        keys._keys = _keys_after(self.ledger)
+        sending = asyncio.create_task(keys.run(stop))
+        try:
+            await self.until_acknowledged()
+            yield
+        finally:
+            stop.set()
+            await sending
+
+    async def verify(self) -> None:
+        """What must hold in the end, whatever happened: nothing lost, one master, one pod an id, the record's laws kept."""
+        await self.until_settled()
+        broken = self.history.violations()
+        assert not broken, "\n".join(broken)
+        assert await self.masters() == [self.seen.master_id], self.story()
+        pods = (await self.house.api.list(PODS, namespace=NAMESPACE)).items
+        own = sorted(pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"].startswith(f"{self.name}-"))
+        assert own == sorted(self.pod_names()), f"{own}\n{self.story()}"
+        assert not any("finalizers" in pod["metadata"] for pod in pods if pod["metadata"]["name"] in own)
+        lost = self.ledger.missing_from(await self.keys_in_log())
+        assert not lost, f"acknowledged and lost: {lost}\n{self.story()}"
+
+    async def keys_in_log(self) -> set[str]:
+        """What the master's log holds, read as a consumer reads it."""
+        address = self.seen.master_address()
+        assert address is not None
+        return await read_keys(address, TOPIC, QUEUES)
+
+    async def masters(self) -> list[int]:
+        """The members that believe to be master, each asked itself (907)."""
+        client = RemotingClient()
+        found: list[int] = []
+        try:
+            for replica in self.seen.record["replicas"]:
+                try:
+                    answer = await client.invoke(
+                        replica["address"], request(RequestCode.GET_BROKER_HA_STATUS), timeout_seconds=5.0
+                    )
+                except RemotingError:
+                    continue
+                if HARuntimeInfoBody.decode(answer.body).master:
+                    found.append(replica["brokerId"])
+        finally:
+            await client.close()
+        return found
+
+
+def _keys_after(ledger: Ledger) -> Any:
+    import itertools
+
+    return itertools.count(1 + len(ledger.acknowledgements) + ledger.failures)
+
+
+@asynccontextmanager
+async def whole_group(house: House, name: str, *, replicas: int) -> AsyncIterator[WholeGroup]:
+    """Watch a group that exists, or will."""
+    async with watch_group(house.api, NAMESPACE, name) as seen, record_history(house.api, NAMESPACE, name) as history:
+        yield WholeGroup(house, seen, history, replicas)
+
+
+def kubeconfig_for(url: str, path: Path) -> Path:
+    """A kubeconfig that leads to a server without authentication."""
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return path
+
+
+__all__ = ["NAMESPACE", "ApiError", "House", "WholeGroup", "eventually", "kubeconfig_for", "open_house", "whole_group"]

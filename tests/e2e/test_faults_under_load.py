@@ -1,0 +1,146 @@
+"""Faults in the middle of sending: whoever dies, freezes or comes back, what was acknowledged is in the last master's log.
+
+The tests share one group and one ledger: a message acknowledged before the first fault is looked for after every one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.demo.faults import hold
+
+if TYPE_CHECKING:
+    from tests.e2e.house import WholeGroup
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+def incident(group: WholeGroup, *, epoch_before: int) -> dict[str, object] | None:
+    found = [item for item in group.house.incidents() if item["epochBefore"] == epoch_before]
+    return found[0] if found else None
+
+
+async def test_the_master_is_killed(group: WholeGroup) -> None:
+    await group.until_settled()
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    assert master is not None
+    async with group.under_load():
+        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+        await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
+        await group.until_acknowledged()
+    await group.verify()
+    assert group.seen.master_epoch == epoch + 1
+    assert group.seen.master_id != master
+    told = await group.until(lambda: incident(group, epoch_before=epoch), "the failover in the incident log")
+    assert (told["from"], told["to"], told["outcome"]) == (master, group.seen.master_id, "completed")
+
+
+async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
+    await group.until_settled()
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    assert master is not None
+    async with group.under_load():
+        with hold(group.pids()[master] or 0) as frozen:
+            frozen.freeze()
+            await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
+            assert not frozen.thaw(), "the frozen master was not dead when another was elected"
+        await group.until_acknowledged()
+    await group.verify()
+    told = await group.until(lambda: incident(group, epoch_before=epoch), "the failover in the incident log")
+    assert (told["trigger"], told["unfenced"]) == ("silence", False)
+    assert "Unfenced" not in {item["type"] for item in group.seen.status["conditions"] if item["status"] == "True"}
+
+
+async def test_both_slaves_are_killed(group: WholeGroup) -> None:
+    """Strict needs two disks: until a slave is back nothing may be acknowledged, and the master stays master."""
+    await group.until_settled()
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    before = group.pids()
+    async with group.under_load():
+        for broker_id, pid in before.items():
+            if broker_id != master:
+                os.kill(pid or 0, signal.SIGKILL)
+        await group.until(
+            lambda: all(pid and pid != before[each] for each, pid in group.pids().items() if each != master),
+            "both slaves run again",
+        )
+        await group.until_acknowledged()
+    await group.verify()
+    assert (group.seen.master_id, group.seen.master_epoch) == (master, epoch)
+
+
+async def test_all_three_are_killed(group: WholeGroup) -> None:
+    """Only a member of the last SyncStateSet may lead; `history` refuses any other."""
+    await group.until_settled()
+    epoch, members = group.seen.master_epoch, group.seen.sync_state_set
+    before = group.pids()
+    async with group.under_load():
+        for pid in before.values():
+            os.kill(pid or 0, signal.SIGKILL)
+        await group.until(
+            lambda: group.seen.master_epoch > epoch and group.seen.master_id is not None,
+            "a master in a new epoch, for its process is another one",
+        )
+        assert group.seen.master_id in members
+        await group.until_acknowledged()
+    await group.verify()
+    assert all(pid != before[each] for each, pid in group.pids().items())
+
+
+async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
+    """It is left behind, the set shrinks to what is there, sending goes on; thawed, it catches up."""
+    await group.until_settled()
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    slave, pid = next((each, pid) for each, pid in group.pids().items() if each != master)
+    async with group.under_load():
+        with hold(pid or 0) as frozen:
+            frozen.freeze()
+            await group.until(
+                lambda: slave not in group.seen.sync_state_set, "the frozen slave leaves the SyncStateSet"
+            )
+            await group.until_acknowledged()
+            assert frozen.thaw()
+        await group.until(lambda: slave in group.seen.sync_state_set, "the thawed slave is back")
+    await group.verify()
+    assert (group.seen.master_id, group.seen.master_epoch) == (master, epoch)
+
+
+async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -> None:
+    """The member outside the set is alive and may even answer first: it must not lead."""
+    await group.until_settled()
+    master = group.seen.master_id
+    assert master is not None
+    outsider, follower = [each for each in group.pids() if each != master]
+    async with group.under_load():
+        with hold(group.pids()[outsider] or 0) as frozen:
+            frozen.freeze()
+            await group.until(lambda: outsider not in group.seen.sync_state_set, "the frozen slave leaves")
+            epoch = group.seen.master_epoch
+            os.kill(group.pids()[master] or 0, signal.SIGKILL)
+            assert frozen.thaw()
+        await group.until(lambda: group.seen.master_epoch > epoch, "another master")
+        assert group.history.masters_of_epochs()[epoch + 1] == {follower}
+        await group.until_acknowledged()
+    await group.verify()
+
+
+async def test_the_operator_is_away_while_the_master_dies(group: WholeGroup) -> None:
+    """Nobody to ask: the brokers wait. A cold start then elects on the record, and once."""
+    await group.until_settled()
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    assert master is not None
+    [operator] = [child for child in group.house.processes.children if child.name == "operator"]
+    async with group.under_load():
+        await group.house.kill_operator(operator)
+        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+        await asyncio.sleep(0)
+        await group.house.start_operator()
+        await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
+        await group.until_acknowledged()
+    await group.verify()
+    assert group.seen.master_epoch == epoch + 1

@@ -1,0 +1,222 @@
+"""The operator is killed at an exact write, started again, and in the end nothing is different (issue 3, "Shown by").
+
+Its API traffic runs through a proxy of the test's (`api_proxy.py`), which sends SIGKILL at the moment asked for. Each case
+then demands the same: the group Ready, one master, the epoch as if nobody had died, every acknowledged message there, no broker
+id more than there are pods, no pod twice, no finalizer left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from brokergroup_operator.api import names
+from brokergroup_operator.demo.faults import hold
+from brokergroup_operator.kube.resources import PODS
+from tests.e2e.api_proxy import ApiProxy, Moment, Trap, Write
+from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, whole_group
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from brokergroup_operator.demo.processes import ChildProcess
+    from tests.e2e.house import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+@dataclass
+class Mortal:
+    """An operator behind a proxy, to be killed at a write."""
+
+    house: House
+    proxy: ApiProxy
+    child: ChildProcess | None = None
+
+    async def start(self) -> None:
+        path = kubeconfig_for(self.proxy.url, self.house.folder / "kubeconfig-of-the-proxy")
+        self.child = await self.house.start_operator(kubeconfig=path)
+
+    async def kill(self) -> None:
+        assert self.child is not None
+        await self.house.kill_operator(self.child)
+
+    def dies_at(self, match: Callable[[Write], bool], moment: Moment) -> Trap:
+        return self.proxy.set_trap(match, moment, self.kill)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mortal(house: House) -> AsyncIterator[Mortal]:
+    """An operator that runs, in the house of this module."""
+    async with ApiProxy(house.api.url).running() as proxy:
+        mortal = Mortal(house, proxy)
+        await mortal.start()
+        yield mortal
+        await mortal.kill()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def orders(house: House, mortal: Mortal) -> AsyncIterator[WholeGroup]:
+    """A settled group."""
+    async with whole_group(house, "orders", replicas=3) as watched:
+        await house.create_group("orders")
+        await watched.until_settled()
+        yield watched
+
+
+async def sprung(trap: Trap, group: WholeGroup) -> None:
+    await group.until(trap.sprung.is_set, "the write at which the operator dies")
+
+
+# ---- while a master is replaced
+
+
+def commits_epoch(epoch: int) -> Callable[[Write], bool]:
+    """The PUT of a record in this epoch."""
+
+    def match(write: Write) -> bool:
+        is_commit = (write.method, write.kind) == ("PUT", "brokergroupstates")
+        return is_commit and write.body["record"]["masterEpoch"] == epoch
+
+    return match
+
+
+@pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.name.lower())
+async def test_at_the_commit_of_an_election(orders: WholeGroup, mortal: Mortal, moment: Moment) -> None:
+    """ANSWERED is "between commit and notify": the record has a master who does not know it."""
+    await orders.until_settled()
+    epoch, master = orders.seen.master_epoch, orders.seen.master_id
+    assert master is not None
+    async with orders.under_load():
+        trap = mortal.dies_at(commits_epoch(epoch + 1), moment)
+        os.kill(orders.pids()[master] or 0, signal.SIGKILL)
+        await sprung(trap, orders)
+        await mortal.start()
+        await orders.until(lambda: orders.seen.master_epoch > epoch, "a new epoch")
+        await orders.until_acknowledged()
+    await orders.verify()
+    # One loss, one epoch: what was committed before the death is told, not decided once more.
+    assert orders.seen.master_epoch == epoch + 1
+    assert orders.seen.record["nextBrokerId"] == 4
+
+
+def fences(write: Write) -> bool:
+    if (write.method, write.kind) != ("PATCH", "pods") or not isinstance(write.body, dict):
+        return False
+    return names.FINALIZER_FENCE in write.body.get("metadata", {}).get("finalizers", [])
+
+
+def deletes_a_pod(write: Write) -> bool:
+    return (write.method, write.kind) == ("DELETE", "pods")
+
+
+@pytest.mark.parametrize(
+    ("match", "moment"),
+    [(fences, Moment.ANSWERED), (deletes_a_pod, Moment.BEFORE), (deletes_a_pod, Moment.DONE_UNANSWERED)],
+    ids=["finalizer placed", "before the kill", "killed, unheard"],
+)
+async def test_while_a_frozen_master_is_fenced(
+    orders: WholeGroup, mortal: Mortal, match: Callable[[Write], bool], moment: Moment
+) -> None:
+    """The fence is half placed. No finalizer may stay, and the frozen one must not wake beside another master."""
+    await orders.until_settled()
+    epoch, master = orders.seen.master_epoch, orders.seen.master_id
+    assert master is not None
+    async with orders.under_load():
+        with hold(orders.pids()[master] or 0) as frozen:
+            trap = mortal.dies_at(match, moment)
+            frozen.freeze()
+            await sprung(trap, orders)
+            await mortal.start()
+            await orders.until(lambda: orders.seen.master_epoch > epoch, "a new epoch")
+            assert not frozen.thaw(), "the frozen master was alive when another was elected"
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert orders.seen.master_epoch == epoch + 1
+    assert orders.seen.record["nextBrokerId"] == 4
+
+
+# ---- while a pod is replaced
+
+
+def creates_pod(name: str) -> Callable[[Write], bool]:
+    return lambda write: write.method in {"POST", "PATCH"} and write.kind == "pods" and write.name == name
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.DONE_UNANSWERED], ids=lambda moment: moment.name.lower())
+async def test_while_a_pod_comes_back(orders: WholeGroup, mortal: Mortal, moment: Moment) -> None:
+    await orders.until_settled()
+    pod = f"orders-{next(each for each in orders.pids() if each != orders.seen.master_id)}"
+    uid = (await orders.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"]
+    epoch = orders.seen.master_epoch
+    async with orders.under_load():
+
+        def is_new(write: Write) -> bool:
+            # An apply of the whole pod, not the role label that goes onto the one there is.
+            return creates_pod(pod)(write) and "containers" in (write.body or {}).get("spec", {})
+
+        trap = mortal.dies_at(is_new, moment)
+        await orders.house.api.delete(PODS, pod, namespace=NAMESPACE, grace_period_seconds=0)
+        await sprung(trap, orders)
+        await mortal.start()
+        await orders.until_settled()
+    await orders.verify()
+    assert (await orders.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"] != uid
+    assert (orders.seen.master_epoch, orders.seen.record["nextBrokerId"]) == (epoch, 4)
+
+
+# ---- while a group is made: each case makes its own, of two, so as not to wait for three
+
+
+def record_of(name: str, holds: Callable[[dict[str, Any]], bool]) -> Callable[[Write], bool]:
+    def match(write: Write) -> bool:
+        written = write.kind == "brokergroupstates" and write.method in {"POST", "PUT"} and write.name == name
+        return written and holds(write.body["record"])
+
+    return match
+
+
+def replica_of(record: dict[str, Any], broker_id: int) -> dict[str, Any]:
+    return next((item for item in record["replicas"] if item["brokerId"] == broker_id), {})
+
+
+BIRTHS: dict[str, tuple[Callable[[str], Callable[[Write], bool]], Moment]] = {
+    # Between the id's reservation and the pod's creation.
+    "id-reserved": (lambda name: record_of(name, lambda record: record["nextBrokerId"] == 2), Moment.ANSWERED),
+    "id-reserved-unheard": (
+        lambda name: record_of(name, lambda record: record["nextBrokerId"] == 2),
+        Moment.DONE_UNANSWERED,
+    ),
+    # Between the pod's creation and its entry in the record.
+    "pod-created": (lambda name: creates_pod(f"{name}-1"), Moment.DONE_UNANSWERED),
+    "id-claimed-unheard": (
+        lambda name: record_of(name, lambda record: bool(replica_of(record, 1).get("registerCheckCode"))),
+        Moment.DONE_UNANSWERED,
+    ),
+    "first-master-unheard": (
+        lambda name: record_of(name, lambda record: record["masterEpoch"] == 1),
+        Moment.DONE_UNANSWERED,
+    ),
+}
+
+
+@pytest.mark.parametrize("birth", list(BIRTHS))
+async def test_while_a_group_is_made(house: House, mortal: Mortal, birth: str) -> None:
+    name = f"g-{birth}"
+    matching, moment = BIRTHS[birth]
+    async with whole_group(house, name, replicas=2) as group:
+        trap = mortal.dies_at(matching(name), moment)
+        await house.create_group(name, replicas=2)
+        await sprung(trap, group)
+        await mortal.start()
+        async with group.under_load():
+            await group.until_settled()
+        await group.verify()
+        assert group.seen.record["nextBrokerId"] == 3
+        assert group.seen.master_epoch == 1
+        await house.delete_group(name)
