@@ -160,8 +160,10 @@ async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
     group.planes = [plane.address]
     first, _, _ = await group.three()
     for _ in range(3):
+        first.silent = True
         await first.drop_connections()
         await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the closed connection to be noticed")
+        first.silent = False
         await eventually(lambda: 1 in plane.snapshot(KEY).live, what="the master to be heard again")
     await eventually(lambda: plane.snapshot(KEY).writable)
     assert notes.lost == []
@@ -177,7 +179,24 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: Sta
     await first.drop_connections()
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].trigger is Trigger.CONNECTION_CLOSED
+    assert notes.closed[0].detection_seconds > 0.3  # something listens there: it got more than the grace
     assert fencer.fenced == [1]
+
+
+async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """F14: the way from the master to us is cut, the data path is healthy; nobody is killed for it."""
+    notes, fencer = Notes(), KillingFencer(group)
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.asked.clear()
+    first.silent = True
+    await eventually(lambda: first.asked.count(907) >= 3, what="three silences that were asked about")
+    assert notes.lost == []
+    assert 1 in plane.snapshot(KEY).live
+    assert plane.snapshot(KEY).record.master_epoch == 1
 
 
 async def test_a_terminated_container_is_certainty(start_plane: StartPlane, group: FakeGroup) -> None:

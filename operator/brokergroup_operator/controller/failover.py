@@ -1,25 +1,17 @@
-"""From the loss of a master to the next one: suspect, corroborate, fence if need be, decide, commit, tell.
+"""From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
-A loss is suspected because the master's connection closed, because it is silent, or because it was not heard after our own start.
-How sure we are decides what happens before the election:
+``master_watch.py`` says whether the master is dead, and how sure that is. A master that is dead for certain is replaced at
+once. One that is only silent is fenced first; if its death is not confirmed by the fence's deadline the failover goes on and
+says so (``unfenced``). One that is heard again before it was fenced cancels the whole thing.
 
-* dead for certain (connection refused, container reported terminated, or a new process registered in its place): elect at once;
-* its connection closed and nothing else: it gets 400 ms to come back, then it counts as silent;
-* silent: it is fenced first. If its death is not confirmed by the fence's deadline the failover goes on and says so (``unfenced``).
-  While nobody could take its place it is left alone: a broker that is slow to start is alone in the SyncStateSet, and killing
-  it would only make the group wait for another start. After ``no_successor_patience_seconds`` it is taken for stuck.
-
-A master that is heard again before it was fenced cancels the whole thing. There is one such task for each group, and none of
-it is needed after a crash: the record says who is master, the heartbeats say who is alive, and the tick asks again.
+There is one such task for each group, and none of it is needed after a crash: the record says who is master, the heartbeats
+say who is alive, and the tick asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import structlog
@@ -34,10 +26,9 @@ from controller_core.step import step
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from brokergroup_operator.controller.directory import GroupDirectory
     from brokergroup_operator.controller.fencing import Fencer
     from brokergroup_operator.controller.group import Group, Premise
-    from brokergroup_operator.controller.pause_guard import PauseGuard
+    from brokergroup_operator.controller.master_watch import MasterWatch, Suspicion
     from brokergroup_operator.controller.role_sequence import RoleSequence
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
@@ -47,27 +38,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.01
 RETRY_SECONDS = 0.05
-BETWEEN_PROBES_SECONDS = 0.05
 
 log = structlog.get_logger(__name__)
-
-
-class Suspicion(StrEnum):
-    """Why a master is believed lost, before anything was verified."""
-
-    CLOSED = "its connection closed"
-    SILENT = "it is silent"
-    UNHEARD = "it was never heard since this controller started"
-    REPORTED = "its container was reported terminated"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What corroboration found. ``certain`` means that the process is known to be dead."""
-
-    trigger: Trigger
-    evidence: tuple[str, ...]
-    certain: bool
 
 
 class Failover:
@@ -77,18 +49,16 @@ class Failover:
         self,
         *,
         table: HeartbeatTable,
-        directory: GroupDirectory,
+        watch: MasterWatch,
         fencer: Fencer,
         sequence: RoleSequence,
-        guard: PauseGuard,
         settings: PlaneSettings,
         observer: Observer,
     ) -> None:
         self._table = table
-        self._directory = directory
+        self._watch = watch
         self._fencer = fencer
         self._sequence = sequence
-        self._guard = guard
         self._settings = settings
         self._observer = observer
 
@@ -98,18 +68,26 @@ class Failover:
         if record is None or group.master_change is not None:
             return
         if record.granted_master_id is None:
-            if self._is_warm(group, record) and self._someone_can_lead(group, record):
+            if self._watch.is_warm(group, record) and self._someone_can_lead(group, record):
                 self._start(group, self._elect_for_masterless(group))
             return
-        suspicion = self._suspect(group, record, record.granted_master_id)
+        suspicion = self._watch.suspect(group, record, record.granted_master_id)
         if suspicion is not None:
             self._start(group, self._replace(group, record.granted_master_id, suspicion))
 
     async def settle(self, group: Group, timeout_seconds: float) -> None:
-        """Wait until the change of master under way (begun now if there is need) has come to an end, or the time is up."""
-        self.look_at(group)
-        if group.master_change is not None:
-            await asyncio.wait([group.master_change], timeout=timeout_seconds)
+        """Wait until it is clear who is master: one that lives, or none; at most this long. Begins a failover if there is need."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + timeout_seconds
+        while (left_seconds := deadline_seconds - clock()) > 0:
+            record = group.record
+            if record is None or record.granted_master_id is None or group.is_live(record.granted_master_id):
+                return
+            self.look_at(group)
+            if group.master_change is not None:
+                await asyncio.wait([group.master_change], timeout=left_seconds)
+            else:
+                await asyncio.sleep(POLL_SECONDS)  # not warm yet: the master may be heard any moment
 
     def _start(self, group: Group, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
@@ -122,34 +100,6 @@ class Failover:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
         group.changed()
-
-    def _suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
-        now_seconds = asyncio.get_running_loop().time()
-        entry = self._table.entry(group.identity(master))
-        if entry is None:
-            address = record.address_of(master) or ""
-            reported = self._directory.is_terminated(group.key, master, address=address) is not None
-            return Suspicion.UNHEARD if reported or self._is_warm(group, record) else None
-        if entry.connection_id is None:
-            return Suspicion.CLOSED
-        if not entry.alive(now_seconds):
-            return Suspicion.SILENT
-        # A terminated container whose connection still stands: believed once heartbeats are missing too.
-        silent_for_seconds = now_seconds - entry.last_seen_seconds
-        if master in group.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
-            return Suspicion.REPORTED
-        return None
-
-    def _is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether silence means anything yet: everybody was heard, or could have been (invariant I17)."""
-        now_seconds = asyncio.get_running_loop().time()
-        if self._guard.distrusts(now_seconds):
-            return False
-        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
-        if now_seconds - group.met_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
-            return True
-        heard = self._table.entries(str(group.key))
-        return all(broker_id in heard for broker_id, replica in record.replicas.items() if replica.registered)
 
     @staticmethod
     def _someone_can_lead(group: Group, record: BrokerGroupRecord) -> bool:
@@ -201,7 +151,7 @@ class Failover:
     async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
         record = group.record
         assert record is not None
-        verdict = await self._corroborate(group, master, suspicion)
+        verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None:
             return
         if not verdict.certain and self._is_worth_waiting_for(group, record, master):
@@ -229,45 +179,6 @@ class Failover:
         )
 
     # ---- step by step
-
-    async def _corroborate(self, group: Group, master: int, suspicion: Suspicion) -> Verdict | None:
-        """Look for certainty while the master may still come back; None when it did, or is not master any more."""
-        clock = asyncio.get_running_loop().time
-        grace_seconds = self._settings.probe_seconds
-        if suspicion is Suspicion.CLOSED:
-            distrusted = self._guard.distrusts(clock())
-            grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
-        deadline_seconds = clock() + grace_seconds
-        record = group.record
-        assert record is not None
-        address = record.address_of(master) or ""
-        probe = asyncio.create_task(_is_refused(address, after_seconds=0.0), name=f"rmq:probe {group.key}")
-        evidence = [f"{suspicion.value} (broker {master}, {address})"]
-        try:
-            while clock() < deadline_seconds:
-                now = group.record
-                if suspicion is not Suspicion.REPORTED and group.is_live(master):
-                    return None
-                if now is None or now.master_broker_id != master or now.master_epoch != record.master_epoch:
-                    return None
-                if now.master_process_lost:
-                    evidence.append("a new process registered in its place")
-                    return Verdict(Trigger.CONNECTION_CLOSED, tuple(evidence), certain=True)
-                how = self._directory.is_terminated(group.key, master, address=address)
-                if how is not None:
-                    return Verdict(Trigger.CONTAINER_TERMINATED, (*evidence, how), certain=True)
-                if probe.done():
-                    if probe.result():
-                        return Verdict(Trigger.CONNECTION_REFUSED, (*evidence, "connection refused"), certain=True)
-                    if suspicion is not Suspicion.CLOSED:
-                        break
-                    again = _is_refused(address, after_seconds=BETWEEN_PROBES_SECONDS)
-                    probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
-                await asyncio.wait([probe], timeout=POLL_SECONDS)
-            trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
-            return Verdict(trigger, tuple(evidence), certain=False)
-        finally:
-            probe.cancel()
 
     async def _fence(self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline) -> bool:
         """Make sure the master runs no more; returns False if it came back alive and was not touched."""
@@ -380,20 +291,3 @@ class Failover:
             started_at_unix_seconds=time.time(),
             last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
         )
-
-
-async def _is_refused(address: str, *, after_seconds: float) -> bool:
-    """Whether the host at this address says that nobody listens there. No answer, or a listener, proves nothing."""
-    await asyncio.sleep(after_seconds)
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(1.0):
-            _, writer = await asyncio.open_connection(host, int(port))
-    except ConnectionRefusedError:
-        return True
-    except (OSError, ValueError, TimeoutError):
-        return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return False

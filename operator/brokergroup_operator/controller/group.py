@@ -69,6 +69,8 @@ class Group:
         self.configuration_checked: set[int] = set()
         # Members whose container was reported terminated while their connection still stood.
         self.reported_dead: set[int] = set()
+        # When a silent master was last asked whether it is still there.
+        self.silent_master_asked_seconds = 0.0
         self.unfenced = False
         self.in_progress: FailoverTimeline | None = None
         self.last_failover: FailoverTimeline | None = None

@@ -22,6 +22,7 @@ from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.fencing import NoFencer
 from brokergroup_operator.controller.groups import Groups
 from brokergroup_operator.controller.keeper import Keeper
+from brokergroup_operator.controller.master_watch import MasterWatch
 from brokergroup_operator.controller.pause_guard import PauseGuard
 from brokergroup_operator.controller.request_handler import RequestHandler
 from brokergroup_operator.controller.role_sequence import RoleSequence
@@ -87,12 +88,14 @@ class ControllerPlane:
         self._client = RemotingClient()
         calls = BrokerCalls(self._client, self._settings)
         self._sequence = RoleSequence(calls)
+        self._watch = MasterWatch(
+            table=self._table, directory=directory, calls=calls, guard=self._guard, settings=self._settings
+        )
         self._failover = Failover(
             table=self._table,
-            directory=directory,
+            watch=self._watch,
             fencer=fencer or NoFencer(),
             sequence=self._sequence,
-            guard=self._guard,
             settings=self._settings,
             observer=self._observer,
         )
@@ -146,6 +149,7 @@ class ControllerPlane:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ticker = None
         await self._keeper.stop()
+        await self._watch.stop()
         await self._sequence.stop()
         await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
         await asyncio.gather(*(group.stop() for group in self._groups))

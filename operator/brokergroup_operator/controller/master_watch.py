@@ -1,0 +1,251 @@
+"""Is the master dead? From the heartbeat table's doubts to a verdict that says how sure we are.
+
+A loss is suspected because the master's connection closed, because it is silent, or because it was not heard after our own start.
+Before anything is done about it, the doubt is held against everything else that can be seen at once:
+
+* dead for certain: its address refuses connections, its container was reported terminated, or a new process registered in its
+  place;
+* its connection closed and nothing else: it gets 400 ms to come back, and the whole heartbeat timeout while something still listens
+  at its address, since a healthy broker reconnects only with its next heartbeat;
+* silent: shortly before its deadline it is asked something (907). A master that answers is cut off from us in one direction only,
+  its data path is healthy, and it is left alone (fault F14 of ``reliability-security.md``); a frozen one does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.observe.timeline import Trigger
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.directory import GroupDirectory
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.pause_guard import PauseGuard
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.liveness import HeartbeatEntry, HeartbeatTable
+    from controller_core.model import BrokerGroupRecord
+
+POLL_SECONDS = 0.01
+BETWEEN_PROBES_SECONDS = 0.1
+PROBE_DEADLINE_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Suspicion(StrEnum):
+    """Why a master is believed lost, before anything was verified."""
+
+    CLOSED = "its connection closed"
+    SILENT = "it is silent"
+    UNHEARD = "it was never heard since this controller started"
+    REPORTED = "its container was reported terminated"
+
+
+class Probe(Enum):
+    """Refused proves a death. A listener proves little (a frozen process has one too), and no answer proves nothing."""
+
+    REFUSED = auto()
+    LISTENS = auto()
+    NO_ANSWER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found. ``certain`` means that the process is known to be dead."""
+
+    trigger: Trigger
+    evidence: tuple[str, ...]
+    certain: bool
+
+
+@dataclass(slots=True)
+class _Case:
+    """One suspicion while it is looked into."""
+
+    group: Group
+    record: BrokerGroupRecord
+    master: int
+    address: str
+    suspicion: Suspicion
+    deadline_seconds: float
+    listening_deadline_seconds: float
+    evidence: list[str] = field(default_factory=list)
+
+    def verdict(self, trigger: Trigger, *evidence: str) -> Verdict:
+        return Verdict(trigger, (*self.evidence, *evidence), certain=True)
+
+
+class MasterWatch:
+    """Watches the masters of all groups."""
+
+    def __init__(
+        self,
+        *,
+        table: HeartbeatTable,
+        directory: GroupDirectory,
+        calls: BrokerCalls,
+        guard: PauseGuard,
+        settings: PlaneSettings,
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._calls = calls
+        self._guard = guard
+        self._settings = settings
+        self._questions: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        for task in list(self._questions):
+            task.cancel()
+        await asyncio.gather(*self._questions, return_exceptions=True)
+
+    def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
+        """Whether the heartbeat table gives reason to doubt this master. Cheap."""
+        now_seconds = asyncio.get_running_loop().time()
+        entry = self._table.entry(group.identity(master))
+        if entry is None:
+            address = record.address_of(master) or ""
+            reported = self._directory.is_terminated(group.key, master, address=address) is not None
+            return Suspicion.UNHEARD if reported or self.is_warm(group, record) else None
+        if entry.connection_id is None:
+            return Suspicion.CLOSED
+        if not entry.alive(now_seconds):
+            return Suspicion.SILENT
+        self._ask_the_silent(group, record, master, entry)
+        # A terminated container whose connection still stands: believed once heartbeats are missing too.
+        silent_for_seconds = now_seconds - entry.last_seen_seconds
+        if master in group.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
+            return Suspicion.REPORTED
+        return None
+
+    def is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether silence means anything yet: everybody was heard, or could have been (invariant I17)."""
+        now_seconds = asyncio.get_running_loop().time()
+        if self._guard.distrusts(now_seconds):
+            return False
+        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
+        if now_seconds - group.met_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+            return True
+        heard = self._table.entries(str(group.key))
+        return all(broker_id in heard for broker_id, replica in record.replicas.items() if replica.registered)
+
+    async def corroborate(
+        self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
+    ) -> Verdict | None:
+        """Look for certainty while the master may still come back; None when it did, or is not master any more."""
+        clock = asyncio.get_running_loop().time
+        case = self._open(group, record, master, suspicion)
+        probe = asyncio.create_task(_probe(case.address, after_seconds=0.0), name=f"rmq:probe {group.key}")
+        try:
+            while clock() < case.deadline_seconds:
+                if self._is_settled(case):
+                    return None
+                verdict = self._look(case, probe)
+                if verdict is not None:
+                    return verdict
+                if probe.done():
+                    if suspicion is not Suspicion.CLOSED:
+                        break
+                    if probe.result() is Probe.LISTENS:
+                        case.deadline_seconds = case.listening_deadline_seconds
+                    again = _probe(case.address, after_seconds=BETWEEN_PROBES_SECONDS)
+                    probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
+                await asyncio.wait([probe], timeout=POLL_SECONDS)
+        finally:
+            probe.cancel()
+        trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
+        return Verdict(trigger, tuple(case.evidence), certain=False)
+
+    def _open(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> _Case:
+        now_seconds = asyncio.get_running_loop().time()
+        grace_seconds = self._settings.probe_seconds
+        listening_deadline_seconds = 0.0
+        if suspicion is Suspicion.CLOSED:
+            distrusted = self._guard.distrusts(now_seconds)
+            grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
+            entry = self._table.entry(group.identity(master))
+            if entry is not None:
+                listening_deadline_seconds = entry.last_seen_seconds + entry.timeout_seconds
+        address = record.address_of(master) or ""
+        return _Case(
+            group=group,
+            record=record,
+            master=master,
+            address=address,
+            suspicion=suspicion,
+            deadline_seconds=now_seconds + grace_seconds,
+            listening_deadline_seconds=max(now_seconds + grace_seconds, listening_deadline_seconds),
+            evidence=[f"{suspicion.value} (broker {master}, {address})"],
+        )
+
+    @staticmethod
+    def _is_settled(case: _Case) -> bool:
+        """Whether the doubt is over: the master was heard again, or is not master any more."""
+        now = case.group.record
+        if now is None or (now.master_broker_id, now.master_epoch) != (case.master, case.record.master_epoch):
+            return True
+        return (
+            case.suspicion is not Suspicion.REPORTED and case.group.is_live(case.master) and not now.master_process_lost
+        )
+
+    def _look(self, case: _Case, probe: asyncio.Task[Probe]) -> Verdict | None:
+        """Whether anything is certain now."""
+        if case.group.process_lost(case.master):
+            return case.verdict(Trigger.CONNECTION_CLOSED, "a new process registered in its place")
+        how = self._directory.is_terminated(case.group.key, case.master, address=case.address)
+        if how is not None:
+            return case.verdict(Trigger.CONTAINER_TERMINATED, how)
+        if probe.done() and probe.result() is Probe.REFUSED:
+            return case.verdict(Trigger.CONNECTION_REFUSED, "connection refused")
+        return None
+
+    def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
+        """Shortly before a silent master's deadline, once for each silence: does it still answer?"""
+        now_seconds = asyncio.get_running_loop().time()
+        ask_before_seconds = min(self._settings.small_rpc_deadline_seconds / 2, entry.timeout_seconds / 2)
+        address = record.address_of(master)
+        if group.silent_master_asked_seconds >= entry.last_seen_seconds or address is None:
+            return
+        if entry.deadline_seconds - now_seconds <= ask_before_seconds:
+            group.silent_master_asked_seconds = now_seconds
+            task = asyncio.create_task(self._ask(group, master, address, entry), name=f"rmq:ask {group.key}")
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
+
+    async def _ask(self, group: Group, master: int, address: str, before: HeartbeatEntry) -> None:
+        try:
+            status = await self._calls.ha_status(address)
+        except BrokerCallError:
+            return
+        entry = self._table.entry(group.identity(master))
+        same_connection = entry is not None and entry.connection_id == before.connection_id
+        if status.master and same_connection and before.connection_id is not None:
+            log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
+            now_seconds = asyncio.get_running_loop().time()
+            self._table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
+
+
+async def _probe(address: str, *, after_seconds: float) -> Probe:
+    """What the host at this address says about its port."""
+    await asyncio.sleep(after_seconds)
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_DEADLINE_SECONDS):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except ConnectionRefusedError:
+        return Probe.REFUSED
+    except (OSError, ValueError, TimeoutError):
+        return Probe.NO_ANSWER
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return Probe.LISTENS
