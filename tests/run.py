@@ -77,6 +77,7 @@ STATIC_CHECKS = {
     "types": [str(BIN / "mypy")],
     "import layers": [str(BIN / "lint-imports")],
     "generated CRDs": [sys.executable, "-m", "brokergroup_operator.api.generate", "--check"],
+    "generated dashboards": [sys.executable, "-m", "brokergroup_operator.observe.dashboards", "--check"],
     "chart copies": [sys.executable, "charts/sync.py", "--check"],
 }
 
