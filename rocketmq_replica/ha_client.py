@@ -84,8 +84,7 @@ class MasterConnection(asyncio.Protocol):
         if self.link.truncated_from is not None:
             logger.warning("cut the log from %d to %d", self.link.truncated_from, self._broker.store.max_offset)
             self.link.truncated_from = None
-        if answer:
-            self._transport.write(answer)
+        self._write(answer)
         self._on_data_applied()
 
     def tick(self, keepalive_seconds: float, housekeeping_seconds: float) -> None:
@@ -97,9 +96,7 @@ class MasterConnection(asyncio.Protocol):
             logger.warning("link to the master closed: silent for %.0f s", housekeeping_seconds)
             self.close()
             return
-        frame = self.link.keepalive(now_seconds=now, interval_seconds=keepalive_seconds)
-        if frame:
-            self._transport.write(frame)
+        self._write(self.link.keepalive(now_seconds=now, interval_seconds=keepalive_seconds))
 
     def close(self) -> None:
         """Give the link up; not a byte is applied after this."""
@@ -112,7 +109,13 @@ class MasterConnection(asyncio.Protocol):
         """The master, or the network, is gone."""
         if not self._closing:
             logger.info("link to the master lost: %s", exc or "closed")
+        self._closing = True
         self.lost.set()
+
+    def _write(self, data: bytes) -> None:
+        """uvloop raises on a transport that is closed already."""
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
 
 class HaClient:

@@ -137,9 +137,9 @@ class SlaveConnection(asyncio.Protocol):
             self._broker.settle()
 
     def _write(self, data: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(data)
-        self.transferred_bytes += len(data)
+        if self._transport is not None and not self._transport.is_closing():  # uvloop raises on a closed one
+            self._transport.write(data)
+            self.transferred_bytes += len(data)
 
 
 class HaServer:

@@ -274,7 +274,17 @@ class Client:
     async def send(
         self, address: str, body: bytes, *, topic: str = "Topic", queue_id: int = 0, timeout_seconds: float = 5.0
     ) -> RemotingCommand:
-        ext_fields = {"a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "h": "0", "i": ""}
+        ext_fields = {
+            "a": "PG",
+            "b": topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue_id),
+            "f": "0",
+            "g": "1",
+            "h": "0",
+            "i": "",
+        }
         command = request(RequestCode.SEND_MESSAGE_V2, ext_fields=ext_fields, body=body)
         return await self.remoting.invoke(address, command, timeout_seconds=timeout_seconds)
 
