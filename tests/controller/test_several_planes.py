@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.failover import rank_of
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
@@ -132,6 +133,16 @@ async def test_a_plane_that_dies_with_the_master_is_not_missed(start_plane: Star
     )
     store.check()
     assert group.master().broker_id in (2, 3)
+
+
+def test_every_plane_is_first_for_some_groups_and_all_agree_on_the_order() -> None:
+    planes = ("a:1", "b:1", "c:1")
+    for number in range(50):
+        ranks = [rank_of(plane, planes, f"default/group-{number}") for plane in planes]
+        assert sorted(ranks) == [0, 1, 2]
+    firsts = {plane: sum(rank_of(plane, planes, f"g{n}") == 0 for n in range(300)) for plane in planes}
+    assert min(firsts.values()) > 50
+    assert rank_of("not in the list", planes, "g") == 0
 
 
 async def _life(start_plane: StartPlane, group: FakeGroup, store: CheckedStore) -> None:

@@ -11,6 +11,7 @@ say who is alive, and the tick asks again.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
-    from controller_core.liveness import HeartbeatTable
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
@@ -48,19 +48,19 @@ class Failover:
     def __init__(
         self,
         *,
-        table: HeartbeatTable,
         watch: MasterWatch,
         fencer: Fencer,
         sequence: RoleSequence,
         settings: PlaneSettings,
         observer: Observer,
     ) -> None:
-        self._table = table
         self._watch = watch
         self._fencer = fencer
         self._sequence = sequence
         self._settings = settings
         self._observer = observer
+        # Which of the plane addresses is this one; known when it listens.
+        self.own_address = settings.advertise_address
 
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
@@ -116,7 +116,7 @@ class Failover:
         request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
         if step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS:
             return False
-        entry = self._table.entry(group.identity(master))
+        entry = group.table.entry(group.identity(master))
         heard_seconds = entry.last_seen_seconds if entry is not None else group.met_seconds
         silent_for_seconds = asyncio.get_running_loop().time() - heard_seconds
         return silent_for_seconds < self._settings.no_successor_patience_seconds
@@ -158,6 +158,8 @@ class Failover:
             log.info("master silent, and nobody could take its place: waiting", group=str(group.key), master=master)
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
             return
+        if not await self._is_our_turn(group, record, master):
+            return
         timeline = self._timeline(group, record, master, verdict.trigger)
         timeline.evidence.extend(verdict.evidence)
         timeline.reach(Step.DETECTED, time.monotonic())
@@ -169,7 +171,7 @@ class Failover:
             return
         if not timeline.unfenced and not group.process_lost(master):
             # Dead for certain: what the table still holds of it is of no use to an election.
-            self._table.forget(group.identity(master))
+            group.table.forget(group.identity(master))
         slaves_first_seconds = self._settings.slaves_first_unfenced_seconds if timeline.unfenced else None
         await self._fail_over(
             group,
@@ -179,6 +181,18 @@ class Failover:
         )
 
     # ---- step by step
+
+    async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Let the planes of better rank act first, a moment each: several that see one death need not race for it."""
+        rank = rank_of(self.own_address, self._settings.peer_addresses, str(group.key))
+        if rank == 0:
+            return True
+        await asyncio.sleep(rank * self._settings.rank_delay_seconds)
+        try:
+            now = await group.load()
+        except RecordStoreError:
+            return True
+        return now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
 
     async def _fence(self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline) -> bool:
         """Make sure the master runs no more; returns False if it came back alive and was not touched."""
@@ -279,7 +293,7 @@ class Failover:
     def _timeline(
         self, group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger
     ) -> FailoverTimeline:
-        entry = self._table.entry(group.identity(master)) if master is not None else None
+        entry = group.table.entry(group.identity(master)) if master is not None else None
         return FailoverTimeline(
             group=group.key,
             cluster_name=record.cluster_name,
@@ -291,3 +305,12 @@ class Failover:
             started_at_unix_seconds=time.time(),
             last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
         )
+
+
+def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
+    """This plane's place among all for one group, by rendezvous hashing: every plane is first for its share of the groups."""
+
+    def weight(address: str) -> bytes:
+        return hashlib.blake2b(f"{address}|{group}".encode(), digest_size=8).digest()
+
+    return sorted(addresses, key=weight).index(own_address) if own_address in addresses else 0

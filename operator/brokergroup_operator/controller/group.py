@@ -27,7 +27,7 @@ from brokergroup_operator.records.store import (
     RecordUnavailableError,
     StoredRecord,
 )
-from controller_core.liveness import BrokerIdentity, HeartbeatTable
+from controller_core.liveness import BrokerIdentity, HeartbeatTable, LivenessSettings
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
@@ -56,12 +56,13 @@ class Group:
         binding: GroupBinding,
         *,
         store: RecordStore,
-        table: HeartbeatTable,
         settings: PlaneSettings,
         observer: Observer,
         on_change: Callable[[Group], None],
     ) -> None:
         self.binding = binding
+        # Each group has its own lines: looking at one group must not cost more when there are a thousand.
+        self.table = HeartbeatTable(LivenessSettings(timeout_seconds=settings.startup_timeout_seconds))
         self.met_seconds = asyncio.get_running_loop().time()
         # Which epoch each member has acknowledged by answering 1008, in this process's life.
         self.told: dict[int, int] = {}
@@ -82,7 +83,6 @@ class Group:
         # Somebody else (another plane, or a broker that was just answered) is about to do what the keeper would do.
         self.keeper_quiet_until_seconds = 0.0
         self._store = store
-        self._table = table
         self._settings = settings
         self._observer = observer
         self._on_change = on_change
@@ -119,11 +119,11 @@ class Group:
 
     def live(self) -> dict[int, LiveReplica]:
         """The members that are alive now."""
-        return self._table.live(str(self.key), asyncio.get_running_loop().time())
+        return self.table.live(str(self.key), asyncio.get_running_loop().time())
 
     def is_live(self, broker_id: int) -> bool:
         """Whether one member is alive now."""
-        entry = self._table.entry(self.identity(broker_id))
+        entry = self.table.entry(self.identity(broker_id))
         return entry is not None and entry.alive(asyncio.get_running_loop().time())
 
     def changed(self) -> None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey, RecordStore
-    from controller_core.liveness import BrokerIdentity, HeartbeatTable
 
 
 class Groups:
@@ -24,19 +23,16 @@ class Groups:
         *,
         store: RecordStore,
         directory: GroupDirectory,
-        table: HeartbeatTable,
         settings: PlaneSettings,
         observer: Observer,
         on_change: Callable[[Group], None],
     ) -> None:
         self._store = store
         self._directory = directory
-        self._table = table
         self._settings = settings
         self._observer = observer
         self._on_change = on_change
         self._groups: dict[GroupKey, Group] = {}
-        self._by_text: dict[str, Group] = {}
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
@@ -45,10 +41,6 @@ class Groups:
         """The group of this key: met before, or declared in the directory now."""
         binding = self._directory.binding(key)
         return self.meet(binding) if binding is not None else self._groups.get(key)
-
-    def of_identity(self, identity: BrokerIdentity) -> Group | None:
-        """The group a line of the heartbeat table belongs to."""
-        return self._by_text.get(identity.group)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> Group | None:
         """The group a request is about."""
@@ -62,13 +54,11 @@ class Groups:
             group = Group(
                 binding,
                 store=self._store,
-                table=self._table,
                 settings=self._settings,
                 observer=self._observer,
                 on_change=self._on_change,
             )
             self._groups[binding.key] = group
-            self._by_text[str(binding.key)] = group
         elif group.binding is not binding:
             group.binding = binding
         return group
@@ -80,7 +70,4 @@ class Groups:
 
     def forget(self, key: GroupKey) -> None:
         """Drop a group that is declared no more."""
-        group = self._groups.pop(key, None)
-        if group is not None:
-            self._by_text.pop(str(key), None)
-            self._table.forget_group(str(key))
+        self._groups.pop(key, None)

@@ -79,6 +79,7 @@ class Keeper:
             return
         members = live_members(group, record)
         if self._is_settled(group, record, members):
+            care.next_look_seconds = now_seconds + self._settings.keeper_poll_seconds
             care.tell_again_seconds.clear()
             care.patience_seconds.clear()
             care.unsettled_since_seconds = 0.0

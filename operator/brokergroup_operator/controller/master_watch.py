@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.pause_guard import PauseGuard
     from brokergroup_operator.controller.settings import PlaneSettings
-    from controller_core.liveness import HeartbeatEntry, HeartbeatTable
+    from controller_core.liveness import HeartbeatEntry
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
@@ -89,13 +89,11 @@ class MasterWatch:
     def __init__(
         self,
         *,
-        table: HeartbeatTable,
         directory: GroupDirectory,
         calls: BrokerCalls,
         guard: PauseGuard,
         settings: PlaneSettings,
     ) -> None:
-        self._table = table
         self._directory = directory
         self._calls = calls
         self._guard = guard
@@ -111,7 +109,7 @@ class MasterWatch:
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
         """Whether the heartbeat table gives reason to doubt this master. Cheap."""
         now_seconds = asyncio.get_running_loop().time()
-        entry = self._table.entry(group.identity(master))
+        entry = group.table.entry(group.identity(master))
         if entry is None:
             address = record.address_of(master) or ""
             reported = self._directory.is_terminated(group.key, master, address=address) is not None
@@ -135,7 +133,7 @@ class MasterWatch:
         timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
         if now_seconds - group.met_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
             return True
-        heard = self._table.entries(str(group.key))
+        heard = group.table.entries(str(group.key))
         return all(broker_id in heard for broker_id, replica in record.replicas.items() if replica.registered)
 
     async def corroborate(
@@ -172,7 +170,7 @@ class MasterWatch:
         if suspicion is Suspicion.CLOSED:
             distrusted = self._guard.distrusts(now_seconds)
             grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
-            entry = self._table.entry(group.identity(master))
+            entry = group.table.entry(group.identity(master))
             if entry is not None:
                 listening_deadline_seconds = entry.last_seen_seconds + entry.timeout_seconds
         address = record.address_of(master) or ""
@@ -226,12 +224,12 @@ class MasterWatch:
             status = await self._calls.ha_status(address)
         except BrokerCallError:
             return
-        entry = self._table.entry(group.identity(master))
+        entry = group.table.entry(group.identity(master))
         same_connection = entry is not None and entry.connection_id == before.connection_id
         if status.master and same_connection and before.connection_id is not None:
             log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
             now_seconds = asyncio.get_running_loop().time()
-            self._table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
+            group.table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
 
 
 async def _probe(address: str, *, after_seconds: float) -> Probe:

@@ -32,13 +32,12 @@ from brokergroup_operator.observe.group_view import GroupSnapshot, GroupUnknownE
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ReserveBrokerIdAnswer
-from controller_core.liveness import HeartbeatTable, LivenessSettings
 from controller_core.requests import ReserveBrokerId
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.controller.directory import GroupDirectory, MemberGone
     from brokergroup_operator.controller.fencing import Fencer
@@ -76,11 +75,9 @@ class ControllerPlane:
             threshold_seconds=self._settings.pause_threshold_seconds,
             distrust_seconds=self._settings.heartbeat_timeout_seconds,
         )
-        self._table = HeartbeatTable(LivenessSettings(timeout_seconds=self._settings.startup_timeout_seconds))
         self._groups = Groups(
             store=store,
             directory=directory,
-            table=self._table,
             settings=self._settings,
             observer=self._observer,
             on_change=self._changed,
@@ -88,11 +85,8 @@ class ControllerPlane:
         self._client = RemotingClient()
         calls = BrokerCalls(self._client, self._settings)
         self._sequence = RoleSequence(calls)
-        self._watch = MasterWatch(
-            table=self._table, directory=directory, calls=calls, guard=self._guard, settings=self._settings
-        )
+        self._watch = MasterWatch(directory=directory, calls=calls, guard=self._guard, settings=self._settings)
         self._failover = Failover(
-            table=self._table,
             watch=self._watch,
             fencer=fencer or NoFencer(),
             sequence=self._sequence,
@@ -106,7 +100,6 @@ class ControllerPlane:
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
-            table=self._table,
             failover=self._failover,
             switchover=self._switchover,
             settings=self._settings,
@@ -134,6 +127,7 @@ class ControllerPlane:
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
         if not self.handler.advertise_address:
             self.handler.advertise_address = self.address
+        self._failover.own_address = self.handler.advertise_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -222,7 +216,7 @@ class ControllerPlane:
 
     def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()
-        entries = self._table.entries(str(group.key))
+        entries = group.table.entries(str(group.key))
         return GroupSnapshot(
             key=group.key,
             record=group.record,
@@ -241,14 +235,13 @@ class ControllerPlane:
         for callback in list(self._callbacks):
             callback(group.key)
 
-    def _connection_closed(self, connection_id: int) -> None:
+    def _connection_closed(self, connection_id: int, groups: Iterable[Group]) -> None:
         if self._stopping:
             return
         now_seconds = asyncio.get_running_loop().time()
         self._guard.distrusts(now_seconds)  # the first thing after a pause may be a closed connection, not a tick
-        for identity in self._table.connection_closed(now_seconds, connection_id):
-            group = self._groups.of_identity(identity)
-            if group is not None:
+        for group in groups:
+            for identity in group.table.connection_closed(now_seconds, connection_id):
                 log.info("connection closed", group=identity.group, broker_id=identity.broker_id)
                 group.changed()
                 self._failover.look_at(group)
@@ -268,7 +261,8 @@ class ControllerPlane:
         now_seconds = asyncio.get_running_loop().time()
         if self._guard.tick(now_seconds):
             log.warning("this process was paused: every silence begins anew")
-            self._table.restart_deadlines(now_seconds)
+            for group in self._groups:
+                group.table.restart_deadlines(now_seconds)
         self._groups.meet_all()
         for group in self._groups:
             if not group.loaded:

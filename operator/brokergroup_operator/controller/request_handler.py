@@ -18,13 +18,12 @@ from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer, GetSyncStateDataAnswer
-from controller_core.liveness import Heartbeat, HeartbeatTable
+from controller_core.liveness import Heartbeat
 from controller_core.requests import (
     AlterSyncStateSet,
     ElectMaster,
     GetReplicaInfo,
     GetSyncStateData,
-    RegisterBroker,
     Request,
 )
 from controller_core.settings import ControllerSettings
@@ -36,7 +35,7 @@ from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataR
 from rocketmq_remoting.server import RemotingConnection, not_supported
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from brokergroup_operator.controller.directory import GroupDirectory, Peer
     from brokergroup_operator.controller.failover import Failover
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.switchover import Switchover
     from brokergroup_operator.observe.observer import Observer
+    from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.command import RemotingCommand
 
 log = structlog.get_logger(__name__)
@@ -62,17 +62,16 @@ class RequestHandler:
         *,
         groups: Groups,
         directory: GroupDirectory,
-        table: HeartbeatTable,
         failover: Failover,
         switchover: Switchover,
         settings: PlaneSettings,
         observer: Observer,
-        on_connection_closed: Callable[[int], None],
+        on_connection_closed: Callable[[int, Iterable[Group]], None],
     ) -> None:
         self.advertise_address = settings.advertise_address
         self._groups = groups
         self._directory = directory
-        self._table = table
+        self._carried: dict[int, set[Group]] = {}
         self._failover = failover
         self._switchover = switchover
         self._settings = settings
@@ -94,7 +93,7 @@ class RequestHandler:
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         """Its brokers may be dead."""
-        self._on_connection_closed(connection.id)
+        self._on_connection_closed(connection.id, self._carried.pop(connection.id, ()))
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
@@ -157,7 +156,7 @@ class RequestHandler:
                 heartbeat_timeout_seconds=wished_seconds,
                 election_priority=header.election_priority,
             )
-            came_back = self._table.heartbeat(now_seconds, heartbeat, connection.id)
+            came_back = self._table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
             group.heard(header.broker_id, header.epoch, came_back=came_back)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
@@ -196,8 +195,8 @@ class RequestHandler:
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         decision = await group.decide(wanted)
-        if decision.code == ControllerCode.SUCCESS and isinstance(wanted, RegisterBroker) and wanted.broker_id:
-            self._table.registered(
+        if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
+            self._table_for(group, connection).registered(
                 asyncio.get_running_loop().time(),
                 group.identity(wanted.broker_id),
                 connection.id,
@@ -214,11 +213,19 @@ class RequestHandler:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         record = await group.load()
         caller = wanted.broker_id
-        if caller is not None and not wanted.designate_elect and record is not None and record.claimed_replica(caller):
+        by_broker = caller is not None and not wanted.designate_elect
+        if (
+            by_broker
+            and caller is not None
+            and record is not None
+            and record.claimed_replica(caller)
+            and connection.is_open
+        ):
             # Its own request proves that it lives, and may have overtaken its heartbeat (§7.2).
-            self._table.sign_of_life(asyncio.get_running_loop().time(), group.identity(caller), connection.id)
+            table = self._table_for(group, connection)
+            table.sign_of_life(asyncio.get_running_loop().time(), group.identity(caller), connection.id)
         decision = await self._elect_safely(group, wanted)
-        if decision.code in wire.SUCCEEDED_ELECTIONS and caller is not None and not wanted.designate_elect:
+        if decision.code in wire.SUCCEEDED_ELECTIONS and by_broker:
             group.answered_election()
         return wire.encode_decision(request, decision)
 
@@ -274,6 +281,11 @@ class RequestHandler:
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
         return request.answer(ResponseCode.SUCCESS, body=wire.encode_sync_state_data(answers))
+
+    def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
+        """The group's heartbeat table, for an entry bound to this connection: its end is told to every group it carried."""
+        self._carried.setdefault(connection.id, set()).add(group)
+        return group.table
 
     def _group_of(self, request: RemotingCommand, connection: RemotingConnection) -> Group | None:
         peer = self._directory.known_peer(connection.peer_host)

@@ -27,6 +27,9 @@ class PlaneSettings:
     # One look-up or commit of the record, and all of them for one answer.
     record_deadline_seconds: float = 1.8
 
+    # Several planes see one death: for each group the one of rank k waits k times this before it acts. Safety never rests on it.
+    rank_delay_seconds: float = 0.03
+
     # How often deadlines are looked at. Also the resolution of the self-pause guard.
     tick_seconds: float = 0.05
     # Our own event loop stood still for longer than this (two heartbeat intervals): we know nothing, deadlines restart.
