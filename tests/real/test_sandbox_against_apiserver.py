@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real("kube-apiserver")
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
+ROOT = Path(__file__).resolve().parents[2]
+CRDS = ROOT / "crds"
+EXAMPLES = ROOT / "examples"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -38,6 +41,7 @@ CORE = "/api/v1/namespaces/{ns}"
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_AGE = re.compile(r"\b\d+[smhdy](\d+[smhd])?\b")
 _ALWAYS_OTHER = ("uid", "resourceVersion", "selfLink")
 
 
@@ -83,13 +87,14 @@ class Peer:
         body: Any = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         only: Callable[[dict[str, Any]], Any] | None = None,
         **query: str,
     ) -> dict[str, Any]:
         """Sends a request, records the tidied answer (or the part of it that `only` gives), hands back the whole one."""
         target = path.format(ns=self.namespace)
         data = None if body is None else json.dumps(body)
-        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "compare/1"}
+        headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": "compare/1"}
         async with self.session.request(
             method, self.url + target, data=data, headers=headers, params=query
         ) as response:
@@ -102,6 +107,22 @@ class Peer:
         said = {"answer": tidy, "warnings": warnings} if only is None else only(tidy)
         self.said.append((f"{method} {path} {query}", response.status, said))
         return dict(answer)
+
+    async def watch(self, path: str, **query: str) -> None:
+        """Records all that a watch of one second tells, without the ordinary bookmarks, whose time nobody promises."""
+        target = self.url + path.format(ns=self.namespace)
+        params = {**query, "watch": "true", "timeoutSeconds": "1"}
+        async with self.session.get(target, params=params) as response:
+            events = [json.loads(line) for line in (await response.text()).splitlines()]
+            status = response.status
+        told = []
+        for event in events:
+            name = event["object"]["metadata"].get("name", "")
+            annotations = event["object"]["metadata"].get("annotations")
+            if event["type"] != "BOOKMARK" or annotations:
+                told.append((event["type"], name, annotations, event["object"].get("reason")))
+        query.pop("resourceVersion", None)
+        self.said.append((f"watch {path} {query}", status, told))
 
 
 def thing(name: str = "one", **spec: Any) -> dict[str, Any]:
@@ -424,6 +445,191 @@ async def the_definition(peer: Peer) -> None:
     await peer.call("POST", path, broken, only=fields)
 
 
+GROUPS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroups"
+STATES = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroupstates"
+
+
+def group(name: str = "g", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "brokergroup.dev/v1alpha1",
+        "kind": "BrokerGroup",
+        "metadata": {"name": name},
+        "spec": {"implementation": "replica", **spec},
+    }
+
+
+async def broker_groups(peer: Peer) -> None:
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] == "BrokerGroup":
+                await peer.call("POST", GROUPS, document, fieldValidation="Strict")
+    await peer.call("POST", GROUPS, group())
+    for spec in (
+        {"replicas": 0},
+        {"replicas": 1, "durability": "Strict"},
+        {"durability": "Strict", "failover": {"uncleanElection": "Allowed"}},
+        {"failover": {"uncleanElection": "Allowed"}},
+        {"failover": {"heartbeatTimeoutMilliseconds": 600, "heartbeatIntervalMilliseconds": 500}},
+        {"config": {"brokerId": "1", "namesrvAddr": "x", "a b": "c"}},
+        {"version": "5.5.0", "image": "x"},
+        {"storage": {"size": "much"}},
+        {"implementation": "other"},
+        {"brokerName": "not a name!"},
+        {"brokerName": 5},
+        {"nameServers": ["host:9876", "no port"]},
+        {"nonsense": 1},
+    ):
+        await peer.call("POST", GROUPS, group("bad", **spec))
+        await peer.call("DELETE", f"{GROUPS}/bad", only=reason)
+    await peer.call("POST", GROUPS, group("h", brokerName="h", storage={"size": "2Gi"}))
+    for spec in (
+        {"brokerName": "other"},
+        {"brokerName": None},
+        {"storage": {"size": "1Gi"}},
+        {"storage": {"size": "3072Mi"}},
+        {"storage": {"storageClassName": "fast"}},
+        {"implementation": "rocketmq"},
+        {"replicas": 5},
+    ):
+        await peer.call("PATCH", f"{GROUPS}/h", {"spec": spec}, content_type=MERGE)
+
+
+def state(**record: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "brokergroup.dev/v1alpha1",
+        "kind": "BrokerGroupState",
+        "metadata": {"name": "g"},
+        "record": {"clusterName": "c", "brokerName": "b", **record},
+    }
+
+
+async def broker_group_states(peer: Peer) -> None:
+    replicas = [
+        {
+            "brokerId": number,
+            "registerCheckCode": code,
+            "address": f"10.0.0.{number}:10911",
+            "reservedFor": f"g-{number}",
+        }
+        for number, code in ((1, "a"), (2, ""))
+    ]
+    record: dict[str, Any] = {
+        "nextBrokerId": 3,
+        "replicas": replicas,
+        "masterBrokerId": 1,
+        "masterEpoch": 4,
+        "syncStateSet": [1],
+        "syncStateSetEpoch": 7,
+    }
+    await peer.call("POST", STATES, state(**{**record, "masterBrokerId": 2}))
+    await peer.call("POST", STATES, state(**{**record, "nextBrokerId": 2}))
+    await peer.call("POST", STATES, state(**{**record, "syncStateSet": [1, 1]}))
+    await peer.call("POST", STATES, state(**record))
+    for change in (
+        {"nextBrokerId": 2},
+        {"masterEpoch": 3},
+        {"syncStateSetEpoch": 6},
+        {"masterBrokerId": 2, "syncStateSet": [1, 2]},
+        {"masterBrokerId": 2, "syncStateSet": [2], "masterEpoch": 5},
+        {"replicas": [{**replicas[0], "registerCheckCode": "z"}, replicas[1]]},
+        {"replicas": [replicas[0], {**replicas[1], "registerCheckCode": "b"}]},
+        {"clusterName": "other"},
+        {"masterBrokerId": None},
+        {"replicas": []},
+        {"masterEpoch": "5"},
+    ):
+        await peer.call("PATCH", f"{STATES}/g", {"record": change}, content_type=MERGE)
+    current = await peer.call("GET", f"{STATES}/g")
+    current["record"]["syncStateSet"] = [1]
+    await peer.call("PUT", f"{STATES}/g", current)
+    await peer.call("PUT", f"{STATES}/g", current)
+
+
+async def tables(peer: Peer) -> None:
+    """What `kubectl get` prints."""
+    await peer.call("POST", THINGS, thing())
+    status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    await peer.call("PATCH", f"{THINGS}/one/status", status, content_type=MERGE)
+    await peer.call("POST", GROUPS, group())
+    await peer.call("POST", f"{CORE}/pods", pod())
+    running = {
+        "status": {
+            "phase": "Running",
+            "podIP": "10.1.1.1",
+            "containerStatuses": [
+                {
+                    "name": "c",
+                    "ready": True,
+                    "restartCount": 2,
+                    "image": "x",
+                    "imageID": "x",
+                    "state": {"running": {"startedAt": "2026-11-20T00:00:00Z"}},
+                    "lastState": {
+                        "terminated": {"exitCode": 137, "reason": "Error", "finishedAt": "2026-11-20T00:00:00Z"}
+                    },
+                }
+            ],
+        }
+    }
+    await peer.call("PATCH", f"{CORE}/pods/p/status", running, content_type=STRATEGIC)
+    await peer.call("POST", f"{CORE}/pods", pod("waiting"))
+    waiting = {"name": "c", "ready": False, "restartCount": 0, "image": "x", "imageID": ""}
+    waiting["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}  # type: ignore[assignment]
+    crashing = {"status": {"containerStatuses": [waiting]}}
+    await peer.call("PATCH", f"{CORE}/pods/waiting/status", crashing, content_type=STRATEGIC)
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    await peer.call("POST", f"{CORE}/services", {**service, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}})
+    await peer.call("POST", f"{CORE}/configmaps", {"metadata": {"name": "c"}, "data": {"a": "b"}})
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await peer.call("POST", f"{CORE}/persistentvolumeclaims", {"metadata": {"name": "v"}, "spec": claim_spec})
+    event = {
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": peer.namespace},
+        "reason": "Killing",
+        "message": "text",
+        "type": "Normal",
+        "source": {"component": "here"},
+        "count": 3,
+        "firstTimestamp": "2026-11-20T00:00:00Z",
+        "lastTimestamp": "2026-11-20T00:00:00Z",
+    }
+    await peer.call("POST", f"{CORE}/events", event)
+    peer.said.clear()
+    for path in (THINGS, GROUPS, *(f"{CORE}/{plural}" for plural in (
+        "pods", "services", "configmaps", "persistentvolumeclaims", "events"
+    ))):  # fmt: skip
+        await peer.call("GET", path, accept=TABLE, only=shown_table)
+
+
+def shown_table(table: dict[str, Any]) -> Any:
+    """Names, types and priorities of the columns, and the cells without ages."""
+    columns = [(column["name"], column["type"], column["priority"]) for column in table["columnDefinitions"]]
+    rows = [
+        [_AGE.sub("AGE", cell) if isinstance(cell, str) else cell for cell in row["cells"]] for row in table["rows"]
+    ]
+    return columns, sorted(rows, key=str)
+
+
+async def watches(peer: Peer) -> None:
+    """What a watch tells, from a list on and from the beginning."""
+    listed = await peer.call("GET", THINGS)
+    since = listed["metadata"]["resourceVersion"]
+    await peer.call("POST", THINGS, thing())
+    await peer.call("PATCH", f"{THINGS}/one", {"metadata": {"labels": {"in": "yes"}}}, content_type=MERGE)
+    await peer.call("PATCH", f"{THINGS}/one", {"spec": {"replicas": 4}}, content_type=MERGE)
+    await peer.call("PATCH", f"{THINGS}/one", {"metadata": {"labels": {"in": "no"}}}, content_type=MERGE)
+    await peer.call("DELETE", f"{THINGS}/one")
+    await peer.call("POST", THINGS, thing("two"))
+    for query in (
+        {"resourceVersion": since},
+        {"resourceVersion": since, "labelSelector": "in=yes"},
+        {"resourceVersion": since, "fieldSelector": "metadata.name=two"},
+        {},
+        {"sendInitialEvents": "true", "allowWatchBookmarks": "true", "resourceVersionMatch": "NotOlderThan"},
+    ):
+        await peer.watch(THINGS, **query)
+
+
 Conversation = Callable[[Peer], Awaitable[None]]
 CONVERSATIONS: list[Conversation] = [
     life_of_a_custom_object,
@@ -438,6 +644,10 @@ CONVERSATIONS: list[Conversation] = [
     leases_budgets_policies_and_events,
     applying_built_in_kinds,
     the_definition,
+    broker_groups,
+    broker_group_states,
+    tables,
+    watches,
 ]
 
 

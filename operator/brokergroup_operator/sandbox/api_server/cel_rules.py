@@ -24,7 +24,7 @@ from brokergroup_operator.sandbox.api_server.errors import FieldError
 from brokergroup_operator.sandbox.api_server.quantities import quantity_functions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
@@ -134,39 +134,62 @@ class Rule:
             optional_old_self=bool(rule.get("optionalOldSelf")),
         )
 
-    def judge(self, value: Any, old: Any, *, has_old: bool, path: str) -> FieldError | None:
-        """The complaint if `value` breaks the rule. A transition rule has no say where there is no old value."""
-        variables = {"self": value}
-        if self.is_transition:
-            if self.optional_old_self:
-                variables["oldSelf"] = cel.OptionalValue.of(old) if has_old else cel.OptionalValue.none()
-            elif has_old:
-                variables["oldSelf"] = old
-            else:
-                return None
+    def judge(self, value: Any, context: cel.Context, *, path: str) -> FieldError | None:
+        """The complaint if `value`, which is `self` in the context, breaks the rule."""
         try:
-            holds = self.program.execute(cel.Context(variables=variables, functions=self.functions))
+            holds = self.program.execute(context)
         except _EVALUATION_ERRORS as error:
             told = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
             return FieldError(path, "Invalid value", f"{_shown_value(value)}{told} evaluating rule: {self._shown()}")
         if holds is True:
             return None
-        message = self._told(variables)
+        message = self._told(context)
         detail = _shown_value(value) + message if self.kind == "Invalid value" else message
         return FieldError(path + self.field_path, self.kind, detail)
+
+    def old_self(self, old: Any, *, has_old: bool) -> Any:
+        """What the rule knows as `oldSelf`."""
+        if not self.optional_old_self:
+            return old
+        return cel.OptionalValue.of(old) if has_old else cel.OptionalValue.none()
 
     def _shown(self) -> str:
         return self.message or self.source
 
-    def _told(self, variables: dict[str, Any]) -> str:
+    def _told(self, context: cel.Context) -> str:
         if self.message_program is not None:
             try:
-                told = self.message_program.execute(cel.Context(variables=variables, functions=self.functions))
+                told = self.message_program.execute(context)
             except _EVALUATION_ERRORS:
                 told = None
             if isinstance(told, str) and told.strip():
                 return told.strip()
         return self.message or f"failed rule: {self.source}"
+
+
+class RuleSet:
+    """The rules of one schema node. They share one context: a value is handed to the evaluator once, not once per rule."""
+
+    def __init__(self, rules: Iterable[JsonObject]) -> None:
+        self.rules = [Rule.compile(rule) for rule in rules]
+        self._functions = {name: function for rule in self.rules for name, function in rule.functions.items()}
+
+    def judge(self, value: Any, old: Any, *, path: str, seen: Any, seen_old: Any) -> list[FieldError]:
+        """Complaints about `value`, which rules know as `seen`. What did not change is judged by transition rules only."""
+        unchanged = old is not None and old == value
+        context: cel.Context | None = None
+        found = []
+        for rule in self.rules:
+            if unchanged and not rule.is_transition:
+                continue
+            if rule.is_transition and old is None and not rule.optional_old_self:
+                continue
+            if context is None:
+                context = cel.Context(variables={"self": seen}, functions=self._functions)
+            if rule.is_transition:
+                context.add_variable("oldSelf", rule.old_self(seen_old, has_old=old is not None))
+            found.append(rule.judge(value, context, path=path))
+        return [error for error in found if error is not None]
 
 
 def _compiled(source: str) -> cel.Program:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.sandbox.api_server import schema_checks
-from brokergroup_operator.sandbox.api_server.cel_rules import Rule, escaped
+from brokergroup_operator.sandbox.api_server.cel_rules import RuleSet, escaped
 from brokergroup_operator.sandbox.api_server.errors import FieldError, duplicate, required, type_invalid
 from brokergroup_operator.sandbox.api_server.json_values import clone
 
@@ -53,10 +53,11 @@ class SchemaNode:
         self.list_map_keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         self.map_type: str = schema.get("x-kubernetes-map-type", "granular")
         self.checks = schema_checks.checks_of(schema)
-        self.rules = [Rule.compile(rule) for rule in schema.get("x-kubernetes-validations") or ()]
+        listed_rules = schema.get("x-kubernetes-validations")
+        self.rules = RuleSet(listed_rules) if listed_rules else None
         self._children = [*self.properties.values(), *filter(None, (self.items, self.additional))]
         self.has_defaults: bool = any(child.default is not _NOTHING or child.has_defaults for child in self._children)
-        self.has_rules: bool = bool(self.rules) or any(child.has_rules for child in self._children)
+        self.has_rules: bool = self.rules is not None or any(child.has_rules for child in self._children)
         self.needs_escaping: bool = any(escaped(name) != name for name in self.properties) or any(
             child.needs_escaping for child in self._children
         )
@@ -181,8 +182,9 @@ class SchemaNode:
         """Evaluates the rules at and below this node. Unchanged values are judged by their transition rules only."""
         if not self.has_rules or value is None:
             return
-        if self.rules:
-            self._judge_here(value, old, path, errors)
+        if self.rules is not None:
+            seen, seen_old = (self.as_seen(value), self.as_seen(old)) if self.needs_escaping else (value, old)
+            errors.extend(self.rules.judge(value, old, path=path, seen=seen, seen_old=seen_old))
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
             for name, item in value.items():
@@ -193,15 +195,6 @@ class SchemaNode:
             known = self.correlated(old) if isinstance(old, list) and self.list_type == "map" else {}
             for index, item in enumerate(value):
                 self.items.judge(item, known.get(self.item_key(item)), f"{path}[{index}]", errors)
-
-    def _judge_here(self, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
-        unchanged = old is not None and old == value
-        seen, seen_old = (self.as_seen(value), self.as_seen(old)) if self.needs_escaping else (value, old)
-        for rule in self.rules:
-            if not unchanged or rule.is_transition:
-                error = rule.judge(seen, seen_old, has_old=old is not None, path=path)
-                if error is not None:
-                    errors.append(error)
 
     def as_seen(self, value: Any) -> Any:
         """The value with property names as CEL spells them."""

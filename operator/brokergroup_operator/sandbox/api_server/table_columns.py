@@ -273,7 +273,7 @@ EVENTS = (
     Column(
         "First Seen", lambda event, now: age(event.get("firstTimestamp") or event.get("eventTime"), now), priority=1
     ),
-    Column("Count", lambda event, _now: event.get("count") or 1, type="integer", priority=1),
+    Column("Count", lambda event, _now: event.get("count") or 1, priority=1),
     Column("Name", _name, priority=1, format="name"),
 )
 
@@ -310,13 +310,13 @@ def _role(obj: JsonObject, _now: float) -> str:
 DEPLOYMENTS = (
     NAME,
     Column("Ready", _replicas_ready),
-    Column("Up-to-date", _number_at("status.updatedReplicas"), type="integer"),
-    Column("Available", _number_at("status.availableReplicas"), type="integer"),
+    Column("Up-to-date", _number_at("status.updatedReplicas")),
+    Column("Available", _number_at("status.availableReplicas")),
     AGE,
 )
 STATEFUL_SETS = (NAME, Column("Ready", _replicas_ready), AGE)
-CONFIG_MAPS = (NAME, Column("Data", _count_at("data", "binaryData"), type="integer"), AGE)
-SECRETS = (NAME, Column("Type", _at("type")), Column("Data", _count_at("data"), type="integer"), AGE)
+CONFIG_MAPS = (NAME, Column("Data", _count_at("data", "binaryData")), AGE)
+SECRETS = (NAME, Column("Type", _at("type")), Column("Data", _count_at("data")), AGE)
 NAMESPACES = (NAME, Column("Status", _at("status.phase")), AGE)
 SERVICE_ACCOUNTS = (NAME, AGE)
 LEASES = (NAME, Column("Holder", _at("spec.holderIdentity")), AGE)
