@@ -8,7 +8,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from brokergroup_operator.sandbox.api_server import http_targets, tables
+from brokergroup_operator.sandbox.api_server import http_targets, protobuf_bodies, tables
 from brokergroup_operator.sandbox.api_server.errors import (
     StatusError,
     bad_request,
@@ -30,7 +30,6 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-_BODY_TYPES = ("application/json", "application/yaml")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -56,8 +55,8 @@ async def read_body(request: web.BaseRequest) -> Any:
     raw = await request.read()
     if not raw:
         return None
-    if request.content_type.endswith("protobuf"):
-        raise unsupported_media_type(request.content_type, _BODY_TYPES)
+    if request.content_type == protobuf_bodies.CONTENT_TYPE:
+        return protobuf_bodies.decode(raw)
     if request.content_type.endswith("yaml") and not raw.lstrip().startswith(b"{"):
         try:
             return yaml.safe_load(raw)
