@@ -47,6 +47,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 2.0
+# A controller that answers so has looked at the request and has not done it. Any other code (1 above all: "not decided in time")
+# says nothing about a commit that may still be under way, or be done already.
+_NOTHING_WAS_CHANGED = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_NOT_LEADER,
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+        ResponseCode.NO_PERMISSION,
+    }
+)
 
 
 class ControllerError(Exception):
@@ -190,8 +205,13 @@ class ControllerClient:
         body = SyncStateSetBody(
             sync_state_set=proposal.sync_state_set, sync_state_set_epoch=proposal.sync_state_set_epoch
         ).encode()
-        answer = await self._ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.encode(), body=body)
-        return decode_sync_state_set(answer.body, "alter SyncStateSet")
+        try:
+            answer = await self._ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.encode(), body=body)
+            return decode_sync_state_set(answer.body, "alter SyncStateSet")
+        except ControllerRefusedError as error:
+            if error.code in _NOTHING_WAS_CHANGED:
+                raise
+            raise ControllerOutcomeUnknownError(str(error)) from error
 
     def heartbeat(self, broker_id: int, beat: Heartbeat) -> None:
         """904 to every controller address, one-way, without waiting for any of them."""

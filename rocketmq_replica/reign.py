@@ -59,6 +59,7 @@ class Reign(Generic[Waiter]):
         self.sync_state = sync_state
         self.master_epoch = master_epoch
         self.trusted = True
+        self._distrusted_since_seconds = now_seconds
 
     @property
     def waiting_count(self) -> int:
@@ -90,12 +91,18 @@ class Reign(Generic[Waiter]):
         """False when this process was paused, or has not been confirmed since."""
         if now_seconds - self._last_look_seconds > self._max_pause_seconds:
             self.trusted = False
+            self._distrusted_since_seconds = now_seconds
         self._last_look_seconds = now_seconds
         return self.trusted
 
-    def confirmed(self) -> None:
-        """A controller said after the pause that this epoch still stands."""
-        self.trusted = True
+    def confirmed(self, *, asked_seconds: float, now_seconds: float) -> bool:
+        """A controller said that this epoch stands; False if that says nothing, because it was asked before the pause.
+
+        The answer to a question from before the pause waited in a buffer meanwhile, and may be as old as the pause is long.
+        """
+        if not self.look_at_clock(now_seconds) and asked_seconds >= self._distrusted_since_seconds:
+            self.trusted = True
+        return self.trusted
 
     def settle(self, *, now_seconds: float) -> list[Waiter]:
         """Move the confirm offset; who may be told that the message is stored."""

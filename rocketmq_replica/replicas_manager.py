@@ -179,6 +179,7 @@ class ReplicasManager:
         self._poll_now.clear()
 
     async def _poll(self) -> None:
+        asked_seconds = monotonic_seconds()
         try:
             info = await self._controller.replica_info()
         except ControllerRefusedError as error:
@@ -199,9 +200,11 @@ class ReplicasManager:
         if reign is not None and same:
             if not reign.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch):
                 reign.sync_state.seen_unchanged(now_seconds=monotonic_seconds())
-            if not reign.trusted:
+            was_trusted = reign.trusted
+            if not reign.confirmed(asked_seconds=asked_seconds, now_seconds=monotonic_seconds()):
+                self.poll_soon()
+            elif not was_trusted:
                 logger.warning("epoch %d confirmed after a pause of this process", reign.master_epoch)
-                reign.confirmed()
             self._broker.settle()
 
     async def _report(self, reign: Reign[PendingSend], proposal: Proposal) -> None:

@@ -122,14 +122,16 @@ class Roles:
         broker.role = Role.MASTER
 
     def _reign_on(self, info: GroupInfo) -> None:
-        """Elected again while master: a new epoch on live links (upstream #9689)."""
+        """Elected again while master: a new epoch on live links (upstream #9689).
+
+        After a pause this restores no trust: it may have waited in a buffer while somebody else was elected.
+        """
         broker = self._broker
         assert broker.reign is not None
         broker.store.begin_epoch(info.master_epoch)
         broker.reign.master_epoch = info.master_epoch
         broker.reign.sync_state.epoch_start_offset = broker.store.max_offset
         broker.reign.sync_state.apply(info.sync_state_set | {broker.broker_id}, info.sync_state_set_epoch)
-        broker.reign.confirmed()
         self._ha_server.wake()
         broker.settle()
 

@@ -67,6 +67,7 @@ class FakeController:
     requests: list[int] = field(default_factory=list)
     silent: set[int] = field(default_factory=set)
     refused: dict[int, int] = field(default_factory=dict)
+    granted_but_answered: dict[int, int] = field(default_factory=dict)
     forgotten: bool = False
 
     async def start(self) -> None:
@@ -88,6 +89,8 @@ class FakeController:
         if command.code in self.refused:
             return command.answer(self.refused[command.code], remark="the test says so")
         answer = self._answer(command)
+        if command.code in self.granted_but_answered:
+            return command.answer(self.granted_but_answered[command.code], remark="done, but the test says so")
         return None if command.code in self.silent else answer
 
     def _answer(self, command: RemotingCommand) -> RemotingCommand | None:  # noqa: PLR0911

@@ -1,0 +1,66 @@
+"""What a master does not know counts against it: a change that may have been granted, an answer that may be old."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.replica.support import Client, FakeController, Starter, eventually
+
+if TYPE_CHECKING:
+    from rocketmq_replica.controller_client import GroupInfo
+
+
+@pytest.mark.parametrize(
+    "code", [ResponseCode.SYSTEM_ERROR, ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR, ResponseCode.SUCCESS]
+)
+async def test_an_error_that_does_not_say_that_1001_was_refused_leaves_its_outcome_open(
+    start: Starter, controller: FakeController, client: Client, code: ResponseCode
+) -> None:
+    """A controller that says "not decided in time" may commit a moment later: the larger set may be the one that counts."""
+    one = await start("r1", slaveTimeout=400, syncBrokerMetadataPeriod=60_000)
+    await eventually(lambda: one.role == "MASTER")
+    controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
+    controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
+    two = await start("r2", slaveTimeout=400)
+    await eventually(lambda: controller.members == {1, 2})
+    two.process.ha_client.leave()
+    await eventually(lambda: not one.process.ha_server.connections)
+    assert one.process.broker.reign.sync_state.members == {1}
+    assert (await client.send(one.address, b"one copy")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """It waited in the socket's buffer while somebody else may have been elected."""
+    one = await start("r1", slaveTimeout=10_000)
+    await eventually(lambda: one.role == "MASTER")
+    await start("r2", slaveTimeout=10_000)
+    await eventually(lambda: one.process.broker.reign.sync_state.members == {1, 2})
+    manager, reign = one.process.manager, one.process.broker.reign
+    answered = asyncio.Event()
+    polls: list[int] = []
+    ask = manager._controller.replica_info
+
+    async def ask_and_stand_still() -> GroupInfo:
+        info = await ask()
+        if not answered.is_set():
+            answered.set()
+            polls.append(controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO))
+            controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
+            reign._last_look_seconds -= 100.0
+            one.process.broker.settle()  # an acknowledgement that was in a buffer as well
+        return info
+
+    manager._controller.replica_info = ask_and_stand_still
+    manager.poll_soon()
+    await answered.wait()
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > polls[0])
+    assert not reign.trusted
+    controller.silent.clear()
+    await eventually(lambda: reign.trusted)
+    assert (await client.send(one.address, b"after the thaw")).code == ResponseCode.SUCCESS
