@@ -1,0 +1,178 @@
+"""The faults of the chaos run: which there are, and how each is struck.
+
+A fault names a role, not a broker: whom it hits is decided when it is struck, by the record of that moment. A victim that is not
+there (its pod is being started) makes the strike do nothing, and the run says so.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brokergroup_operator.demo.faults import hold
+from brokergroup_operator.demo.processes import ChildProcess
+from brokergroup_operator.demo.run import container_pid
+from brokergroup_operator.demo.watched_group import WatchedGroup
+from brokergroup_operator.kube import ApiError, KubernetesApi
+from brokergroup_operator.kube.resources import PODS
+
+SINGLE = (
+    "kill_master",
+    "kill_slave",
+    "freeze_master",
+    "freeze_slave",
+    "kill_slaves",
+    "delete_master",
+    "delete_slave",
+    "delete_master_now",
+    "delete_slave_now",
+    "kill_operator",
+    "freeze_operator",
+    "freeze_sandbox",
+)
+KINDS = (*SINGLE, "freeze_all", "kill_all", "two_at_once")
+_POD_GRACE_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planned strike; `seconds` is how long a freeze lasts or the operator stays away."""
+
+    kind: str
+    seconds: float
+    pick: float
+    also: "Fault | None" = None
+
+    def __str__(self) -> str:
+        """As the run's log shows it."""
+        return f"{self.kind}({self.seconds:.1f})" + (f"+{self.also}" if self.also else "")
+
+
+def plan(seed: int, count: int, kinds: tuple[str, ...] = KINDS) -> list[tuple[Fault, bool, float]]:
+    """(fault, whether to wait for Ready after it, the pause after it otherwise); the same for the same seed."""
+    choose = random.Random(seed)
+    planned = []
+    for _ in range(count):
+        fault = _one(choose, choose.choice(kinds))
+        planned.append((fault, choose.random() < 0.5, choose.uniform(0.0, 4.0)))
+    return planned
+
+
+def _one(choose: random.Random, kind: str) -> Fault:
+    seconds, pick = choose.uniform(1.0, 6.0), choose.random()
+    if kind != "two_at_once":
+        return Fault(kind, seconds, pick)
+    first, second = (_one(choose, choose.choice(SINGLE)) for _ in range(2))
+    return Fault(first.kind, first.seconds, first.pick, also=second)
+
+
+@dataclass
+class Striker:
+    """Strikes faults at a running group."""
+
+    group: WatchedGroup
+    api: KubernetesApi
+    sandbox_directory: Path
+    namespace: str
+    sandbox: ChildProcess
+    operator: ChildProcess
+    restart_operator: Callable[[], Awaitable[ChildProcess]]
+    later: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    async def strike(self, fault: Fault) -> bool:
+        """Strike now; what ends later (a thaw, the operator's return) goes on by itself. False: there was nobody to hit."""
+        hit = await self._strike(fault)
+        if fault.also is not None:
+            hit |= await self._strike(fault.also)
+        return hit
+
+    async def settle(self) -> None:
+        """Wait for every thaw and return that is still to come."""
+        while self.later:
+            await asyncio.gather(*list(self.later))
+
+    async def _strike(self, fault: Fault) -> bool:
+        verb, _, whom = fault.kind.partition("_")
+        if whom == "operator":
+            return self._strike_operator(verb, fault.seconds)
+        if whom == "sandbox":  # the API server and the kubelet are one process there
+            return self._freeze(self.sandbox.process.pid, fault.seconds)
+        victims = self._victims(whom.removesuffix("_now"), fault.pick)
+        if verb == "delete":
+            grace = 0 if whom.endswith("_now") else _POD_GRACE_SECONDS
+            return any([await self._delete(victim, grace) for victim in victims])
+        hits = [self._signal(victim, verb, fault.seconds) for victim in victims]  # all of them, whatever the first says
+        return any(hits)
+
+    def _victims(self, whom: str, pick: float) -> list[int]:
+        everyone = sorted(replica["brokerId"] for replica in self.group.record.get("replicas", []))
+        master = self.group.master_id
+        slaves = [broker_id for broker_id in everyone if broker_id != master]
+        if whom == "all":
+            return everyone
+        if whom == "slaves":
+            return slaves
+        if whom == "slave":
+            return [slaves[int(pick * len(slaves))]] if slaves else []
+        return [master] if master is not None else []
+
+    def _signal(self, broker_id: int, verb: str, seconds: float) -> bool:
+        pid = container_pid(self.sandbox_directory, f"{self.group.name}-{broker_id}")
+        if pid is None:
+            return False
+        if verb == "freeze":
+            return self._freeze(pid, seconds)
+        try:
+            with hold(pid) as held:
+                held.kill()
+        except ProcessLookupError:
+            return False
+        return True
+
+    async def _thaw(self, pid: int, seconds: float) -> None:
+        try:
+            with hold(pid) as held:
+                await asyncio.sleep(seconds)
+                held.thaw()
+        except ProcessLookupError:
+            return
+
+    async def _delete(self, broker_id: int, grace_seconds: int) -> bool:
+        try:
+            await self.api.delete(
+                PODS, f"{self.group.name}-{broker_id}", namespace=self.namespace, grace_period_seconds=grace_seconds
+            )
+        except ApiError:
+            return False
+        return True
+
+    def _strike_operator(self, verb: str, seconds: float) -> bool:
+        process = self.operator.process
+        if process.returncode is not None:
+            return False
+        if verb == "freeze":
+            return self._freeze(process.pid, seconds)
+        process.kill()
+        self._do_later(self._bring_operator_back(process, seconds / 2))
+        return True
+
+    def _freeze(self, pid: int, seconds: float) -> bool:
+        try:
+            with hold(pid) as held:
+                held.freeze()
+        except ProcessLookupError:
+            return False
+        self._do_later(self._thaw(pid, seconds))
+        return True
+
+    async def _bring_operator_back(self, process: asyncio.subprocess.Process, after_seconds: float) -> None:
+        await process.wait()
+        await asyncio.sleep(after_seconds)
+        self.operator = await self.restart_operator()
+
+    def _do_later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.later.add(task)
+        task.add_done_callback(self.later.discard)
