@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,19 @@ class Notes(Observer):
 
     def incident_closed(self, timeline: FailoverTimeline) -> None:
         self.closed.append(timeline)
+
+
+class DeletingDirectory(FixedDirectory):
+    """Says that its groups are being deleted, from a moment on."""
+
+    deleting = False
+
+    def binding(self, key: GroupKey) -> GroupBinding | None:
+        binding = super().binding(key)
+        return replace(binding, deleting=True) if binding is not None and self.deleting else binding
+
+    def bindings(self) -> list[GroupBinding]:
+        return [replace(binding, deleting=self.deleting) for binding in super().bindings()]
 
 
 class KillingFencer:
@@ -232,6 +246,21 @@ async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(
     again = await first.restarted()
     await eventually(lambda: again.is_master, what="the only member of the set to be master again")
     assert again.epoch == 3  # one epoch for the loss, one for the return, however often it was tried
+
+
+async def test_nobody_is_elected_for_a_group_that_is_being_deleted(start_plane: StartPlane, group: FakeGroup) -> None:
+    notes = Notes()
+    directory = DeletingDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory, observer=notes)
+    group.planes = [plane.address]
+    first, _, third = await group.three()
+    directory.deleting = True
+    await first.kill()
+    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the death to be noticed")
+    await third.kill()
+    await eventually(lambda: set(plane.snapshot(KEY).live) == {2}, what="the next death to be noticed")
+    assert notes.lost == []
+    assert plane.snapshot(KEY).record.master_epoch == 1
 
 
 async def test_a_restarted_master_gets_a_new_epoch(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -214,3 +214,16 @@ async def test_a_pod_at_another_address_is_not_killed(api: KubernetesApi) -> Non
 async def test_a_pod_that_is_gone_confirms_nothing(api: KubernetesApi) -> None:
     outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=5.0)
     assert not outcome.confirmed
+
+
+async def test_a_group_that_is_being_deleted_is_marked_and_then_forgotten(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_group(api)
+    await eventually(lambda: directory.find("orders"))
+    patch = {"metadata": {"finalizers": [names.FINALIZER_BROKER_GROUP]}}
+    await api.patch(BROKER_GROUPS, "orders", patch, namespace="default")
+    await api.delete(BROKER_GROUPS, "orders", namespace="default")
+    await eventually(lambda: directory.find("orders").deleting)
+    await api.patch(BROKER_GROUPS, "orders", {"metadata": {"finalizers": []}}, namespace="default")
+    await eventually(lambda: directory.binding(KEY) is None)

@@ -32,6 +32,8 @@ class GroupBinding:
     # None: as long as the broker's own heartbeat says.
     heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = 2.0
+    # Its owner is deleting it: members go one by one on purpose, and nobody is elected for it.
+    deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

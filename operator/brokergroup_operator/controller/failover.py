@@ -65,7 +65,7 @@ class Failover:
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
         record = group.record
-        if record is None or group.master_change is not None:
+        if record is None or group.master_change is not None or group.binding.deleting:
             return
         if record.granted_master_id is None:
             if self._watch.is_warm(group, record) and self._someone_can_lead(group, record):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,11 @@ class Group:
         self.confirmed_epoch = 0
         # Somebody else (another plane, or a broker that was just answered) is about to do what the keeper would do.
         self.keeper_quiet_until_seconds = 0.0
+        # A group in which nothing is to be done is not looked at until then, unless something in it changes.
+        self._rest_until_seconds = 0.0
+        self._rests = False
+        # Groups are looked at spread over time, not all in one turn of the loop.
+        self._stagger = zlib.crc32(str(binding.key).encode()) / 2**32
         self._store = store
         self._settings = settings
         self._observer = observer
@@ -128,12 +134,28 @@ class Group:
 
     def changed(self) -> None:
         """Tell whoever watches this group that its snapshot is another one now."""
+        self._rests = False
         self._on_change(self)
+
+    def rests(self, now_seconds: float) -> bool:
+        """Whether nothing can have happened in this group that a look would find."""
+        return self._rests and now_seconds < self._rest_until_seconds
+
+    def rest(self, now_seconds: float, master: int) -> None:
+        """Nothing is to be done here now: look again before the master's next deadline, or when something changes."""
+        entry = self.table.entry(self.identity(master))
+        if entry is None or self._incident is not None or self.reported_dead or self.master_change is not None:
+            return
+        look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
+        rest_seconds = self._settings.rest_seconds * (0.5 + self._stagger)
+        self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds)
+        self._rests = True
 
     def distrust_copy(self, version: str | None = None) -> None:
         """Somebody may have written the record: the next look reads it again. A version we hold already changes nothing."""
         if version is None or self._stored is None or self._stored.version != version:
             self._copy_is_good = False
+            self._rests = False
 
     def hold_back(self, record: BrokerGroupRecord | None) -> None:
         """Let 1004 go on telling this record for a while, so that no broker hears of a change out of turn; None ends it."""
@@ -174,6 +196,7 @@ class Group:
         self.told.pop(broker_id, None)
         self.configuration_checked.discard(broker_id)
         self.reported_dead.discard(broker_id)
+        self.changed()
 
     def answered_election(self) -> None:
         """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""

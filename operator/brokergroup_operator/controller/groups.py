@@ -38,9 +38,9 @@ class Groups:
         return iter(list(self._groups.values()))
 
     def get(self, key: GroupKey) -> Group | None:
-        """The group of this key: met before, or declared in the directory now."""
+        """The group of this key, if it is declared in the directory now."""
         binding = self._directory.binding(key)
-        return self.meet(binding) if binding is not None else self._groups.get(key)
+        return self.meet(binding) if binding is not None else None
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> Group | None:
         """The group a request is about."""
@@ -64,10 +64,10 @@ class Groups:
         return group
 
     def meet_all(self) -> None:
-        """Meet every group of the directory."""
+        """Meet every group of the directory, and forget those that are declared no more."""
         for binding in self._directory.bindings():
             self.meet(binding)
-
-    def forget(self, key: GroupKey) -> None:
-        """Drop a group that is declared no more."""
-        self._groups.pop(key, None)
+        if len(self._groups) > len(self._directory.bindings()):
+            for key, group in list(self._groups.items()):
+                if self._directory.binding(key) is None and group.master_change is None:
+                    del self._groups[key]

@@ -66,26 +66,26 @@ class Keeper:
         self._settings = settings
         self._cares: dict[GroupKey, _Care] = {}
 
-    def look_at(self, group: Group) -> None:
-        """Begin to repair if something is not as recorded and nobody else is at work. Cheap."""
+    def look_at(self, group: Group) -> bool:
+        """Begin to repair if something is not as recorded and nobody else is at work; returns whether all is as recorded."""
         record = group.record
         if record is None or record.granted_master_id is None or group.master_change is not None:
-            return
+            return False
         now_seconds = asyncio.get_running_loop().time()
         if now_seconds < group.keeper_quiet_until_seconds or not group.is_live(record.granted_master_id):
-            return
+            return False
         care = self._cares.setdefault(group.key, _Care())
         if care.task is not None or now_seconds < care.next_look_seconds:
-            return
+            return False
         members = live_members(group, record)
         if self._is_settled(group, record, members):
-            care.next_look_seconds = now_seconds + self._settings.keeper_poll_seconds
             care.tell_again_seconds.clear()
             care.patience_seconds.clear()
             care.unsettled_since_seconds = 0.0
-            return
+            return True
         care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
         care.task.add_done_callback(lambda task: self._ended(group, care, task))
+        return False
 
     async def stop(self) -> None:
         """Stop repairing."""

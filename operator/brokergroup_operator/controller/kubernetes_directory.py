@@ -200,6 +200,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         name_servers=tuple(spec.name_servers),
         heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
         fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
+        deleting="deletionTimestamp" in obj["metadata"],
     )
 
 

@@ -265,10 +265,15 @@ class ControllerPlane:
                 group.table.restart_deadlines(now_seconds)
         self._groups.meet_all()
         for group in self._groups:
+            if group.rests(now_seconds):
+                continue
             if not group.loaded:
                 self._load_soon(group)
             self._failover.look_at(group)
-            self._keeper.look_at(group)
+            record = group.record
+            settled = self._keeper.look_at(group) and group.loaded
+            if settled and record is not None and record.granted_master_id is not None:
+                group.rest(now_seconds, record.granted_master_id)
             group.close_incident(older_than_seconds=self._settings.incident_deadline_seconds)
 
     def _load_soon(self, group: Group) -> None:

@@ -32,6 +32,8 @@ class PlaneSettings:
 
     # How often deadlines are looked at. Also the resolution of the self-pause guard.
     tick_seconds: float = 0.05
+    # A group in which nothing is to be done is looked at this seldom, if nothing happens in it.
+    rest_seconds: float = 0.25
     # Our own event loop stood still for longer than this (two heartbeat intervals): we know nothing, deadlines restart.
     pause_threshold_seconds: float = 1.0
     # A closed connection alone is given this long to come back (a broker reconnects with its next heartbeat).
