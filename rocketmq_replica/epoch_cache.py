@@ -79,15 +79,6 @@ class EpochCache:
                 return entry if offset < entry.end_offset else None
         return None
 
-    def bounded_by(self, max_offset: int) -> tuple[EpochEntry, ...]:
-        """All entries, the last one ending at ``max_offset`` unless it begins after it (A.7)."""
-        if not self._entries:
-            return ()
-        last = self._entries[-1]
-        if last.start_offset <= max_offset:
-            last = replace(last, end_offset=max_offset)
-        return (*self._entries[:-1], last)
-
     def _keep(self, entries: list[EpochEntry]) -> bool:
         changed = len(entries) != len(self._entries)
         self._entries = _closed(entries)

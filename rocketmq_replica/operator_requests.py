@@ -138,7 +138,7 @@ class OperatorRequests:
             broker_id=self._broker.shown_broker_id,
             epoch_list=tuple(
                 EpochEntry(epoch=entry.epoch, start_offset=entry.start_offset, end_offset=entry.end_offset)
-                for entry in store.epochs.bounded_by(store.max_offset)
+                for entry in store.epochs.entries
             ),
             max_offset=store.max_offset,
         )

@@ -300,7 +300,10 @@ class Client:
             "queueId": str(queue_id),
             "queueOffset": str(offset),
             "maxMsgNums": "100",
-            "sysFlag": "2" if suspend_ms else "0",
+            "sysFlag": "6" if suspend_ms else "4",
+            "commitOffset": "0",
+            "subscription": "*",
+            "subVersion": "0",
             "suspendTimeoutMillis": str(suspend_ms),
         }
         command = request(RequestCode.PULL_MESSAGE, ext_fields=ext_fields)

@@ -224,9 +224,8 @@ async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeCon
     assert status.ha_client_runtime_info.master_addr == one.process.configuration.ha_address
     epochs = EpochCacheBody.decode((await client.ask(two.address, RequestCode.GET_BROKER_EPOCH_CACHE)).body)
     assert (epochs.cluster_name, epochs.broker_name, epochs.broker_id) == ("DefaultCluster", "broker-a", 2)
-    assert [(entry.epoch, entry.start_offset, entry.end_offset) for entry in epochs.epoch_list] == [
-        (1, 0, two.process.store.max_offset)
-    ]
+    assert [(entry.epoch, entry.start_offset, entry.end_offset) for entry in epochs.epoch_list] == [(1, 0, 2**63 - 1)]
+    assert epochs.max_offset == two.process.store.max_offset
     shown = decode_properties((await client.ask(one.address, RequestCode.GET_BROKER_CONFIG)).body)
     assert (shown["brokerId"], shown["brokerRole"], shown["minInSyncReplicas"]) == ("0", "SYNC_MASTER", "1")
     shown = decode_properties((await client.ask(two.address, RequestCode.GET_BROKER_CONFIG)).body)
