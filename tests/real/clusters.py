@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -73,6 +74,10 @@ class Cluster:
     @property
     def incident_log(self) -> Path:
         return self.folder / "incidents.jsonl"
+
+    def incidents(self) -> list[dict[str, Any]]:
+        """The incident log, one entry per master lost."""
+        return [json.loads(line) for line in self.incident_log.read_text(encoding="utf-8").splitlines()]
 
     def start_operator(self) -> RealProcess:
         """Start the operator, on the same address as before if there was one."""

@@ -1,8 +1,9 @@
 """A BrokerGroup of unmodified Java brokers 5.5.0 in pods, end to end: at the sandbox's API and at a real kube-apiserver.
 
 A NameServer pod and `examples/rocketmq.yaml` are applied with kubectl. Three Java brokers come up in network namespaces of their
-own and register; a Java producer sends all the while; the master dies by SIGKILL; mqadmin is asked about it; a pod is deleted by
-hand; in the end the group is deleted, and nothing but the claims is left, although nobody collects garbage here.
+own and register; a Java producer sends all the while; the master dies by SIGKILL, the next one is frozen, the operator dies;
+nothing acknowledged is lost; mqadmin is asked about it; a pod is deleted by hand; in the end the group is deleted, and nothing
+but the claims is left, although nobody collects garbage here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.real("java", "rocketmq", "netns", "kube-apiserver", "helm"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -151,11 +152,13 @@ async def check_mqadmin(group: JavaGroup, *, written: bool) -> None:
     assert last_epoch == record["masterEpoch"] if written else last_epoch <= record["masterEpoch"]
 
 
-async def kill_master(group: JavaGroup, producer: JavaProducer) -> None:
-    """SIGKILL; another master at the next epoch, acknowledging; then all three in sync again."""
+async def strike_master(group: JavaGroup, producer: JavaProducer, blow: signal.Signals) -> JsonObject:
+    """SIGKILL or SIGSTOP; another master at the next epoch, acknowledging; then all three in sync. Hands back the incident."""
     before = await group.record()
     victim = before["masterBrokerId"]
-    os.kill(group.cluster.pid_of(NAMESPACE, f"{GROUP}-{victim}"), signal.SIGKILL)
+    struck_pod = await group.pod(f"{GROUP}-{victim}")
+    assert struck_pod is not None
+    os.kill(group.cluster.pid_of(NAMESPACE, f"{GROUP}-{victim}"), blow)
 
     async def epoch_rose() -> bool:
         return bool((await group.record())["masterEpoch"] > before["masterEpoch"])
@@ -166,6 +169,14 @@ async def kill_master(group: JavaGroup, producer: JavaProducer) -> None:
     assert after["masterEpoch"] == before["masterEpoch"] + 1
     assert after["masterBrokerId"] in set(before["syncStateSet"]) - {victim}
     await group.until_ready()
+    [incident] = [entry for entry in group.cluster.incidents() if entry.get("epoch") == after["masterEpoch"]]
+    assert (incident["from"], incident["to"], incident["outcome"]) == (victim, after["masterBrokerId"], "completed")
+    healed_pod = await group.pod(f"{GROUP}-{victim}")
+    assert healed_pod is not None
+    fenced = healed_pod["metadata"]["uid"] != struck_pod["metadata"]["uid"]
+    # A killed process is started again where it was; only a silent one loses its pod, and with it its life.
+    assert fenced == (blow == signal.SIGSTOP)
+    return incident
 
 
 async def lose_the_operator(group: JavaGroup, producer: JavaProducer) -> None:
@@ -255,7 +266,10 @@ async def test_a_group_of_java_brokers_lives_and_fails_over(group: JavaGroup, tm
     producer = start_producer(tmp_path / "producer", name_server_address=group.name_server, topic=TOPIC)
     try:
         await group.until_acknowledged(producer, 100)
-        await kill_master(group, producer)
+        await strike_master(group, producer, signal.SIGKILL)
+        frozen = await strike_master(group, producer, signal.SIGSTOP)
+        assert (frozen["trigger"], frozen["unfenced"]) == ("silence", False)
+        assert "fenced" in frozen["stepsMilliseconds"]
         await lose_the_operator(group, producer)
         await check_nothing_lost(group, producer)
     finally:
