@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.01
 RETRY_SECONDS = 0.05
+LONGEST_RETRY_SECONDS = 0.5
 
 log = structlog.get_logger(__name__)
 
@@ -252,12 +253,14 @@ class Failover:
     async def _decide(self, group: Group, timeline: FailoverTimeline, premise: Premise) -> Decision:
         """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
         request = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
+        pause_seconds = RETRY_SECONDS
         while True:
             try:
                 return await group.decide(request, linearizable=False, timeline=timeline, premise=premise)
             except RecordStoreError as error:
                 log.warning("election waits for the record store", group=str(group.key), error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, LONGEST_RETRY_SECONDS)
 
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome
