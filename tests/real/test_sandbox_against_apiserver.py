@@ -53,6 +53,8 @@ def _tidied(value: Any, key: str = "") -> Any:
         if key == "details" and "causes" in kept:  # the real one finds some things twice
             kept["causes"] = list({json.dumps(cause, sort_keys=True): cause for cause in kept["causes"]}.values())
         if "managedFields" in kept:
+            for entry in kept["managedFields"]:
+                entry.pop("time", None)  # the real one leaves it out for the scale subresource
             kept["managedFields"] = sorted(kept["managedFields"], key=lambda entry: json.dumps(entry, sort_keys=True))
         for address in ("clusterIP", "clusterIPs"):  # the sandbox hands out addresses that nothing routes
             if kept.get(address) not in (None, "None", ["None"]):
@@ -120,7 +122,8 @@ class Peer:
             name = event["object"]["metadata"].get("name", "")
             annotations = event["object"]["metadata"].get("annotations")
             if event["type"] != "BOOKMARK" or annotations:
-                told.append((event["type"], name, annotations, event["object"].get("reason")))
+                finalizers = event["object"]["metadata"].get("finalizers")
+                told.append((event["type"], name, annotations, finalizers, event["object"].get("reason")))
         query.pop("resourceVersion", None)
         self.said.append((f"watch {path} {query}", status, told))
 
@@ -545,6 +548,49 @@ async def broker_group_states(peer: Peer) -> None:
     await peer.call("PUT", f"{STATES}/g", current)
 
 
+async def lists_and_collections(peer: Peer) -> None:
+    for name in ("a", "b", "c", "d"):
+        body = thing(name)
+        body["metadata"]["labels"] = {"odd": "yes" if name in "ac" else "no"}
+        await peer.call("POST", THINGS, body)
+    page = await peer.call("GET", THINGS, limit="3", only=names_and_remaining)
+    more = page["metadata"]["continue"]
+    await peer.call("GET", THINGS, only=names_and_remaining, limit="3", **{"continue": more})
+    peer.said[-1] = ("the second page", *peer.said[-1][1:])
+    await peer.call("GET", THINGS, only=reason, **{"continue": "nonsense"})
+    await peer.call("GET", THINGS, only=reason, labelSelector="a b")
+    await peer.call("GET", THINGS, only=reason, fieldSelector="spec.mode=Small")
+    await peer.call("GET", THINGS, only=names_and_remaining, labelSelector="odd in (yes),nothing notin (x)")
+    await peer.call("GET", THINGS, only=names_and_remaining, fieldSelector="metadata.name!=a")
+    await peer.call(
+        "GET",
+        "/apis/example.dev/v1/things",
+        only=names_and_remaining,
+        fieldSelector=f"metadata.namespace={peer.namespace}",
+    )
+    await peer.call("DELETE", THINGS, only=names_and_remaining, labelSelector="odd=yes")
+    await peer.call("GET", THINGS, only=names_and_remaining)
+    await peer.call("DELETE", THINGS, only=names_and_remaining)
+    await peer.call("GET", THINGS, only=names_and_remaining)
+
+
+def names_and_remaining(answer: dict[str, Any]) -> Any:
+    names = [item["metadata"]["name"] for item in answer["items"]]
+    return names, answer["metadata"].get("remainingItemCount"), answer["kind"]
+
+
+async def scale(peer: Peer) -> None:
+    await peer.call("POST", THINGS, thing())
+    shown = await peer.call("GET", f"{THINGS}/one/scale")
+    stale = copy.deepcopy(shown)
+    shown["spec"]["replicas"] = 6
+    await peer.call("PUT", f"{THINGS}/one/scale", shown)
+    await peer.call("PUT", f"{THINGS}/one/scale", stale)
+    await peer.call("PATCH", f"{THINGS}/one/scale", {"spec": {"replicas": 7}}, content_type=MERGE)
+    await peer.call("PATCH", f"{THINGS}/one/scale", {"spec": {"replicas": 99}}, content_type=MERGE)
+    await peer.call("GET", f"{THINGS}/one")
+
+
 async def tables(peer: Peer) -> None:
     """What `kubectl get` prints."""
     await peer.call("POST", THINGS, thing())
@@ -594,10 +640,33 @@ async def tables(peer: Peer) -> None:
         "lastTimestamp": "2026-11-20T00:00:00Z",
     }
     await peer.call("POST", f"{CORE}/events", event)
+    node = {"metadata": {"name": peer.namespace, "labels": {"node-role.kubernetes.io/worker": ""}}}
+    await peer.call("POST", "/api/v1/nodes", node)
+    conditions = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    await peer.call("PATCH", "/api/v1/nodes/{ns}/status", conditions, content_type=STRATEGIC)
+    others: list[tuple[str, str, dict[str, Any]]] = [
+        ("api/v1", "secrets", {"stringData": {"a": "b"}}),
+        ("api/v1", "serviceaccounts", {}),
+        ("api/v1", "endpoints", {"subsets": [{"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}]}),
+        ("apis/coordination.k8s.io/v1", "leases", {"spec": {"holderIdentity": "me"}}),
+        ("apis/policy/v1", "poddisruptionbudgets", {"spec": {"maxUnavailable": 1}}),
+        ("apis/networking.k8s.io/v1", "networkpolicies", {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}}),
+        ("apis/rbac.authorization.k8s.io/v1", "roles", {}),
+        (
+            "apis/rbac.authorization.k8s.io/v1",
+            "rolebindings",
+            {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}},
+        ),
+    ]
+    for prefix, plural, content in others:
+        await peer.call("POST", f"/{prefix}/namespaces/{{ns}}/{plural}", {"metadata": {"name": "x"}, **content})
     peer.said.clear()
-    for path in (THINGS, GROUPS, *(f"{CORE}/{plural}" for plural in (
-        "pods", "services", "configmaps", "persistentvolumeclaims", "events"
-    ))):  # fmt: skip
+    core = ("pods", "services", "configmaps", "persistentvolumeclaims", "events")
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.dev"
+    paths = [THINGS, GROUPS, *(f"{CORE}/{plural}" for plural in core), "/api/v1/nodes/{ns}", "/api/v1/namespaces/{ns}"]
+    paths += [f"/{prefix}/namespaces/{{ns}}/{plural}" for prefix, plural, _ in others]
+    paths += ["/apis/events.k8s.io/v1/namespaces/{ns}/events", definition]
+    for path in paths:
         await peer.call("GET", path, accept=TABLE, only=shown_table)
 
 
@@ -619,6 +688,11 @@ async def watches(peer: Peer) -> None:
     await peer.call("PATCH", f"{THINGS}/one", {"spec": {"replicas": 4}}, content_type=MERGE)
     await peer.call("PATCH", f"{THINGS}/one", {"metadata": {"labels": {"in": "no"}}}, content_type=MERGE)
     await peer.call("DELETE", f"{THINGS}/one")
+    await peer.call("POST", THINGS, thing("two"))
+    held = {"metadata": {"finalizers": ["example.dev/a"]}}
+    await peer.call("PATCH", f"{THINGS}/two", held, content_type=MERGE)
+    await peer.call("DELETE", f"{THINGS}/two")
+    await peer.call("PATCH", f"{THINGS}/two", {"metadata": {"finalizers": None}}, content_type=MERGE)
     await peer.call("POST", THINGS, thing("two"))
     for query in (
         {"resourceVersion": since},
@@ -646,6 +720,8 @@ CONVERSATIONS: list[Conversation] = [
     the_definition,
     broker_groups,
     broker_group_states,
+    lists_and_collections,
+    scale,
     tables,
     watches,
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.sandbox.api_server.errors import StatusError
 from brokergroup_operator.sandbox.api_server.requests import Write
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from brokergroup_operator.sandbox.api_server.server import DropConnectionError, SandboxApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -238,13 +238,30 @@ async def test_logs_come_from_whoever_has_them(server: SandboxApiServer, http: a
 
 
 async def test_tests_can_make_the_api_fail(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
-    def refuse_writes(request: web.BaseRequest) -> None:
+    asked: list[str] = []
+
+    async def refuse_writes(request: web.BaseRequest) -> None:
+        asked.append(request.method)
         if request.method == "POST":
             raise StatusError(503, "ServiceUnavailable", "not now")
 
     server.before_request = refuse_writes
     assert (await _answer(http.post(THINGS, json=thing())))[0] == 503
     assert (await _answer(http.get(THINGS)))[0] == 200
+    assert asked == ["POST", "GET"]
+
+
+async def test_a_write_can_happen_without_an_answer(
+    server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any
+) -> None:
+    def cut(request: web.BaseRequest) -> None:
+        raise DropConnectionError
+
+    server.after_request = cut
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await _answer(http.post(THINGS, json=thing()))
+    server.after_request = None
+    assert (await _answer(http.get(f"{THINGS}/one")))[0] == 200
 
 
 async def test_what_the_api_tells_about_itself(http: aiohttp.ClientSession) -> None:

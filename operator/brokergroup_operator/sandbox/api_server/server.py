@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 import yaml
@@ -37,8 +37,14 @@ class LogProvider(Protocol):
     ) -> AsyncIterator[bytes]: ...
 
 
-#: Called before each request; may raise StatusError to refuse it: tests make faults with it.
-RequestHook = Callable[[web.BaseRequest], None]
+#: Called before each request and after its answer is ready: tests make faults with them. A hook may be a coroutine function
+#: (latency), raise StatusError (a refusal; after the answer: the write has happened all the same), or raise
+#: `DropConnectionError`.
+RequestHook = Callable[[web.BaseRequest], Awaitable[None] | None]
+
+
+class DropConnectionError(Exception):
+    """Raised by a hook: the connection is cut without an answer, so that the client cannot know the outcome."""
 
 
 class SandboxApiServer:
@@ -60,6 +66,7 @@ class SandboxApiServer:
         self._store = store
         self.log_provider = log_provider
         self.before_request: RequestHook | None = None
+        self.after_request: RequestHook | None = None
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._runner: web.ServerRunner | None = None
         self._documents: FixedDocuments | None = None
@@ -121,19 +128,26 @@ class SandboxApiServer:
         path.write_text(yaml.safe_dump(config))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        assert isinstance(request, web.BaseRequest)
         try:
-            if self.before_request is not None:
-                self.before_request(request)
-            assert self._documents is not None, "set by start()"
-            document = self._documents.answer(request)
-            if document is not None:
-                return document
-            return await self._answer_target(request, http_targets.find_target(self.store.registry, request.path))
+            await _call_hook(self.before_request, request)
+            response = await self._answer_path(request)
+            await _call_hook(self.after_request, request)
         except StatusError as error:
             return http_verbs.error_response(error)
         except NoSuchPathError as error:
             return web.Response(text=f"{error}\n", status=404)
+        except DropConnectionError:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)
+        return response
+
+    async def _answer_path(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert self._documents is not None, "set by start()"
+        document = self._documents.answer(request)
+        if document is not None:
+            return document
+        return await self._answer_target(request, http_targets.find_target(self.store.registry, request.path))
 
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
         store = self.store
@@ -171,3 +185,10 @@ class SandboxApiServer:
 
 def _asks_watch(request: web.BaseRequest) -> bool:
     return http_targets.is_true(request.query.get("watch"))
+
+
+async def _call_hook(hook: RequestHook | None, request: web.BaseRequest) -> None:
+    if hook is not None:
+        waiting = hook(request)
+        if waiting is not None:
+            await waiting

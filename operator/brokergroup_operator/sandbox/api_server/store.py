@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.sandbox.api_server import deletion, metadata, patches
+from brokergroup_operator.sandbox.api_server import deletion, metadata, patches, write_checks
 from brokergroup_operator.sandbox.api_server.builtin_resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
@@ -27,12 +27,10 @@ from brokergroup_operator.sandbox.api_server.custom_resources import custom_reso
 from brokergroup_operator.sandbox.api_server.errors import (
     already_exists,
     bad_request,
-    conflict,
     forbidden,
     invalid,
     invalid_object,
     not_found,
-    stale_version,
     unsupported_media_type,
 )
 from brokergroup_operator.sandbox.api_server.field_managers import Author, lay_over, track_apply, track_update
@@ -155,7 +153,7 @@ class ObjectStore:
     def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
         write = write or Write()
         obj = clone(body)
-        self._check_body(resource, obj, namespace, "", write)
+        write_checks.check_body(resource, obj, namespace, "", write)
         new = obj["metadata"]
         if resource.namespaced:
             new["namespace"] = namespace
@@ -166,7 +164,7 @@ class ObjectStore:
             new["generation"] = 1
         resource.behaviour.prepare_create(obj)
         resource.behaviour.set_defaults(obj)
-        self._judge(resource, obj, None, "")
+        write_checks.judge(resource, obj, None, "")
         if self.storage.get(resource.storage_key, (namespace, name)) is not None:
             raise already_exists(resource.group_resource, name)
         write.created = True
@@ -246,7 +244,7 @@ class ObjectStore:
         """The part of an applied body that its author can own, checked for shape."""
         if (body.get("metadata") or {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        self._check_body(resource, body, namespace, name, write)
+        write_checks.check_body(resource, body, namespace, name, write)
         body["metadata"]["name"] = name
         if resource.has_status:
             if subresource == "status":
@@ -264,9 +262,9 @@ class ObjectStore:
         namespace, name = key
         current = self.get(resource, namespace, name)
         new = shape(clone(current.obj))
-        self._check_body(resource, new, namespace, name, write)
+        write_checks.check_body(resource, new, namespace, name, write)
         old = current.obj
-        self._check_preconditions(resource, name, new["metadata"], old)
+        write_checks.check_preconditions(resource, name, new["metadata"], old)
         new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
         metadata.prepare_update(new["metadata"], old["metadata"])
         resource.behaviour.set_defaults(new)
@@ -275,7 +273,7 @@ class ObjectStore:
             resource.behaviour.prepare_status_update(new, old)
         else:
             self._prepare_main_update(resource, new, old)
-        self._judge(resource, new, old, subresource)
+        write_checks.judge(resource, new, old, subresource)
         metadata.tidy(new["metadata"])
         author = self._author(resource, write, subresource)
         if write.applied is None:
@@ -296,7 +294,9 @@ class ObjectStore:
             if "status" in old:
                 new["status"] = old["status"]
         resource.behaviour.prepare_update(new, old)
-        if resource.behaviour.counts_generation and _content(new, resource) != _content(old, resource):
+        if resource.behaviour.counts_generation and write_checks.content(new, resource) != write_checks.content(
+            old, resource
+        ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _commit_change(
@@ -304,11 +304,11 @@ class ObjectStore:
     ) -> Version:
         metadata.tidy(new["metadata"])
         new["metadata"]["resourceVersion"] = current.obj["metadata"]["resourceVersion"]
-        if _without_apply_times(new) == _without_apply_times(current.obj):
+        if write_checks.without_apply_times(new) == write_checks.without_apply_times(current.obj):
             return current
         if deletion.is_complete(resource, new) and not write.dry_run:
-            self._commit(resource, key, new, write)
-            return self.remove_now(resource, key)
+            gone = self.remove_now(resource, key)
+            return Version(self._as_answered(new, gone), gone.resource_version)
         return self._commit(resource, key, new, write)
 
     def _commit(self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write) -> Version:
@@ -328,17 +328,7 @@ class ObjectStore:
             self._forget_definition(version.obj)
         return version
 
-    # -- definitions of custom resources ---------------------------------------------------------------------------
-
-    def _follow_definition(self, definition: JsonObject) -> None:
-        spec = definition["spec"]
-        self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(definition))
-
-    def _forget_definition(self, definition: JsonObject) -> None:
-        spec = definition["spec"]
-        key = (spec["group"], spec["names"]["plural"])
-        self.registry.replace_custom(*key, [])
-        self.storage.close_watches(key)
+    # -- deleting --------------------------------------------------------------------------------------------------
 
     def delete(
         self, resource: ResourceType, namespace: str, name: str, options: Deletion = PLAIN_DELETION
@@ -373,32 +363,6 @@ class ObjectStore:
             deleted.append(self.delete(resource, meta.get("namespace", ""), meta["name"], options)[0])
         return deleted
 
-    # -- the checks every write passes -----------------------------------------------------------------------------
-
-    def _check_body(self, resource: ResourceType, obj: JsonObject, namespace: str, name: str, write: Write) -> None:
-        if not isinstance(obj, dict):
-            raise bad_request(f"the body must be an object, got {type(obj).__name__}")
-        metadata.check_shape(obj, resource)
-        meta = obj["metadata"]
-        if resource.namespaced and meta.get("namespace", namespace) != namespace:
-            raise bad_request(
-                f"the namespace of the provided object does not match the namespace sent on the request"
-                f" ({meta['namespace']!r} and {namespace!r})"
-            )
-        if not resource.namespaced:
-            meta.pop("namespace", None)
-        if name and meta.get("name", name) != name:
-            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
-        unknown = [] if write.trusted else resource.behaviour.drop_unknown_fields(obj)
-        if unknown and write.field_validation == "Strict":
-            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}:'
-                f" strict decoding error: {listed}"
-            )
-        if write.field_validation == "Warn":
-            write.warnings.extend(f'unknown field "{path}"' for path in unknown)
-
     def _check_namespace(self, resource: ResourceType, namespace: str, name: str) -> None:
         found = self.storage.get(NAMESPACES.storage_key, ("", namespace))
         if found is None:
@@ -412,38 +376,17 @@ class ObjectStore:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise forbidden(resource.group_resource, name, why, [cause])
 
-    def _check_preconditions(self, resource: ResourceType, name: str, new: JsonObject, old: JsonObject) -> None:
-        wanted_uid = new.get("uid")
-        if wanted_uid and wanted_uid != old["metadata"]["uid"]:
-            why = (
-                f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {old['metadata']['uid']}"
-            )
-            raise conflict(resource.group_resource, name, why)
-        expected = new.get("resourceVersion")
-        if expected and expected != "0" and expected != old["metadata"]["resourceVersion"]:
-            raise stale_version(resource.group_resource, name)
-
-    def _judge(self, resource: ResourceType, new: JsonObject, old: JsonObject | None, subresource: str) -> None:
-        old_metadata = old["metadata"] if old is not None else None
-        errors = metadata.validate(new["metadata"], old_metadata, name_rule=resource.behaviour.name_rule)
-        errors += resource.behaviour.validate(new, old, subresource)
-        if errors:
-            raise invalid_object(resource.group, resource.kind, new["metadata"].get("name", ""), errors)
-
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
+    # -- definitions of custom resources ---------------------------------------------------------------------------
 
-def _without_apply_times(obj: JsonObject) -> JsonObject:
-    """The object as a second identical apply would leave it: when it was applied does not count as a change."""
-    entries = obj["metadata"].get("managedFields")
-    if entries is None:
-        return obj
-    timeless = [{key: value for key, value in entry.items() if key != "time"} for entry in entries]
-    return {**obj, "metadata": {**obj["metadata"], "managedFields": timeless}}
+    def _follow_definition(self, definition: JsonObject) -> None:
+        spec = definition["spec"]
+        self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(definition))
 
-
-def _content(obj: JsonObject, resource: ResourceType) -> JsonObject:
-    """What generation counts changes of."""
-    left_out = ("metadata", "status") if resource.has_status else ("metadata",)
-    return {key: value for key, value in obj.items() if key not in left_out}
+    def _forget_definition(self, definition: JsonObject) -> None:
+        spec = definition["spec"]
+        key = (spec["group"], spec["names"]["plural"])
+        self.registry.replace_custom(*key, [])
+        self.storage.close_watches(key)

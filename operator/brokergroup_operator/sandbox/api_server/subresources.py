@@ -123,4 +123,6 @@ def write_scale(store: ObjectStore, target: Target, scale: Any, write: Write) ->
     for part in parents:
         inner = inner.setdefault(part, {})
     inner[last] = replicas
-    return read_scale(resource, store.update(resource, target.namespace, target.name, obj, write).obj)
+    return read_scale(
+        resource, store.update(resource, target.namespace, target.name, obj, write, subresource="scale").obj
+    )

@@ -307,6 +307,15 @@ def _role(obj: JsonObject, _now: float) -> str:
     return f"{reference.get('kind')}/{reference.get('name')}"
 
 
+def _subjects(kind: str) -> Cell:
+    def cell(binding: JsonObject, _now: float) -> str:
+        found = [subject for subject in binding.get("subjects") or () if subject.get("kind") == kind]
+        prefix = kind == "ServiceAccount"
+        return ", ".join(f"{one.get('namespace')}/{one['name']}" if prefix else one["name"] for one in found)
+
+    return cell
+
+
 DEPLOYMENTS = (
     NAME,
     Column("Ready", _replicas_ready),
@@ -334,6 +343,13 @@ NETWORK_POLICIES = (
     AGE,
 )
 DEFINITIONS = (NAME, Column("Created At", _created_at, type="date"))
-ROLES = (NAME, Column("Created At", _created_at))
-ROLE_BINDINGS = (NAME, Column("Role", _role), AGE)
+ROLES = (NAME, Column("Created At", _created_at, type="date"))
+ROLE_BINDINGS = (
+    NAME,
+    Column("Role", _role),
+    AGE,
+    Column("Users", _subjects("User"), priority=1),
+    Column("Groups", _subjects("Group"), priority=1),
+    Column("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
+)
 PLAIN = (NAME, AGE)
