@@ -1,8 +1,8 @@
 """Answering the wire: one method for each controller request, and the promise that every request is answered in time.
 
 Reference: ``controller-protocol.md`` §2 for what each request is, §3 for the codes. What is ours: 1009 and 1010 are refused, since
-remote configuration is what the two worst RocketMQ vulnerabilities came through; a pod of one group does not speak for another;
-an ElectMaster that would replace a master whose death is not established waits for the failover to establish it.
+remote configuration is what the two worst RocketMQ vulnerabilities came through; nobody speaks for a pod but that pod, and no pod
+for another group; an ElectMaster that would replace a master whose death is not established waits for the failover to establish it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RequestHandler:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         peer = self._directory.known_peer(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
-        if group is not None and not _is_foreign(peer, group):
+        if group is not None and not _is_foreign(peer, group) and _speaks_for(peer, group, header.broker_id):
             now_seconds = asyncio.get_running_loop().time()
             wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
             if not group.beats_regularly(header.broker_id, now_seconds):
@@ -183,9 +183,12 @@ class RequestHandler:
         if isinstance(wanted, GetReplicaInfo):
             await group.load()
             decision = step(group.record_to_tell(), wanted, group.live(), group.binding.settings)
-        else:
+        elif isinstance(wanted, AlterSyncStateSet):
+            await self._refuse_impostor(connection, group, wanted.master_broker_id)
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
-            decision = await group.decide(wanted, linearizable=not isinstance(wanted, AlterSyncStateSet))
+            decision = await group.decide(wanted, linearizable=False)
+        else:
+            decision = await group.decide(wanted)
         return wire.encode_decision(request, decision)
 
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -194,6 +197,7 @@ class RequestHandler:
         group = self._group_of(request, connection)
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
+        await self._refuse_impostor(connection, group, wanted.broker_id, address=wanted.broker_address)
         decision = await group.decide(wanted)
         if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
             self._table_for(group, connection).registered(
@@ -214,6 +218,8 @@ class RequestHandler:
         record = await group.load()
         caller = wanted.broker_id
         by_broker = caller is not None and not wanted.designate_elect
+        if by_broker:
+            await self._refuse_impostor(connection, group, caller)
         if (
             by_broker
             and caller is not None
@@ -287,6 +293,25 @@ class RequestHandler:
         self._carried.setdefault(connection.id, set()).add(group)
         return group.table
 
+    async def _refuse_impostor(
+        self, connection: RemotingConnection, group: Group, broker_id: int | None, *, address: str | None = None
+    ) -> None:
+        """A member that belongs to a pod is spoken for by that pod alone, and is where that pod is.
+
+        Otherwise a neighbour's 1003 ends a healthy master's reign, and its 1001 makes a replica electable that lacks messages.
+        """
+        await group.load()
+        if not _belongs_to_a_pod(group, broker_id):
+            return
+        peer = await self._directory.peer(connection.peer_host)
+        who = (
+            f"pod {peer.namespace}/{peer.pod_name}" if peer is not None else f"{connection.peer_host}, no pod of ours,"
+        )
+        if broker_id is None or not _speaks_for(peer, group, broker_id):
+            raise ForeignPeerError(f"{who} does not speak for broker {broker_id} of group {group.key}")
+        if address and address.rpartition(":")[0] != connection.peer_host:
+            raise ForeignPeerError(f"{who} is at {connection.peer_host}, not at {address}")
+
     def _group_of(self, request: RemotingCommand, connection: RemotingConnection) -> Group | None:
         peer = self._directory.known_peer(connection.peer_host)
         cluster_name, broker_name = wire.named_group(request)
@@ -302,6 +327,19 @@ class ForeignPeerError(Exception):
 
 def _is_foreign(peer: Peer | None, group: Group) -> bool:
     return peer is not None and peer.group is not None and peer.group != group.key
+
+
+def _belongs_to_a_pod(group: Group, broker_id: int | None) -> bool:
+    replica = group.record.replicas.get(broker_id) if group.record is not None and broker_id is not None else None
+    return replica is not None and bool(replica.reserved_for)
+
+
+def _speaks_for(peer: Peer | None, group: Group, broker_id: int) -> bool:
+    """Whether this peer is the member: it must be the pod that the id is reserved for, where it is reserved for one."""
+    if group.record is None or not _belongs_to_a_pod(group, broker_id):
+        return True
+    own = group.record.replicas[broker_id].reserved_for
+    return peer is not None and (peer.namespace, peer.pod_name) == (group.key.namespace, own)
 
 
 def _refuse_foreign(peer: Peer | None, group: Group) -> None:

@@ -1,0 +1,112 @@
+"""Who may speak for a member that belongs to a pod: that pod, and nobody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory, Peer
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.bodies import SyncStateSetBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from tests.controller.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from tests.controller.conftest import StartPlane
+
+KEY = GroupKey("standalone", NAME)
+STRANGER = "127.64.8.9"
+
+
+class PodGroup:
+    """Three brokers, each in a pod of its own, and a peer that is none of them."""
+
+    def __init__(self, plane: ControllerPlane, directory: FixedDirectory) -> None:
+        self.plane = plane
+        self.directory = directory
+        self.brokers: list[FakeBroker] = []
+        self.impostor = RemotingClient(local_host=STRANGER)
+
+    async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> int:
+        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
+        answer = await self.impostor.invoke(
+            self.plane.address, request(code, ext_fields=ext_fields, body=body), timeout_seconds=5.0
+        )
+        return answer.code
+
+
+@pytest.fixture(params=["stranger", "neighbour"])
+async def pods(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[PodGroup]:
+    directory = FixedDirectory(settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
+    plane = await start_plane(directory=directory)
+    fakes = FakeGroup(plane.address)
+    group = PodGroup(plane, directory)
+    directory.find(NAME, cluster_name=CLUSTER)
+    for number in range(1, 4):
+        pod = f"{NAME}-{number}"
+        host = f"127.64.8.{number}"
+        directory.introduce(host, Peer(namespace="standalone", pod_name=pod, group=KEY))
+        group.brokers.append(await fakes.broker(host=host))
+    if request.param == "neighbour":  # a pod that carries the group's label and is none of its members
+        directory.introduce(STRANGER, Peer(namespace="standalone", pod_name=f"{NAME}-9", group=KEY))
+    await eventually(lambda: group.brokers[0].sync_state_set == {1, 2, 3}, what="three members in sync")
+    yield group
+    await group.impostor.close()
+    await fakes.stop()
+
+
+async def test_nobody_else_registers_a_members_process(pods: PodGroup) -> None:
+    """A forged 1003 would say that the master's process is gone, and take its place in the record."""
+    code = await pods.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=1, brokerAddress=f"{STRANGER}:10911")
+    assert code == ResponseCode.NO_PERMISSION
+    snapshot = pods.plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.record.granted_master_id == 1
+    assert snapshot.record.address_of(1) == pods.brokers[0].address
+
+
+async def test_nobody_else_alters_the_sync_state_set(pods: PodGroup) -> None:
+    snapshot = pods.plane.snapshot(KEY)
+    assert snapshot is not None
+    body = SyncStateSetBody(frozenset({1, 2}), snapshot.record.sync_state_set_epoch).encode()
+    code = await pods.ask(
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        body=body,
+        masterBrokerId=1,
+        masterEpoch=snapshot.record.master_epoch,
+    )
+    assert code == ResponseCode.NO_PERMISSION
+    snapshot = pods.plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.record.sync_state_set == {1, 2, 3}
+
+
+async def test_nobody_else_asks_for_an_election_in_a_members_name(pods: PodGroup) -> None:
+    code = await pods.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=2, designateElect="false")
+    assert code == ResponseCode.NO_PERMISSION
+
+
+async def test_nobody_else_keeps_a_dead_member_alive(pods: PodGroup) -> None:
+    await pods.brokers[2].kill()
+    beat = {"brokerId": 3, "brokerAddr": pods.brokers[2].address, "epoch": 1, "maxOffset": 99, "confirmOffset": 99}
+
+    async def forged_and_gone() -> bool:
+        assert await pods.ask(RequestCode.BROKER_HEARTBEAT, **beat, heartbeatTimeoutMills=60_000) == 0
+        snapshot = pods.plane.snapshot(KEY)
+        return snapshot is not None and 3 not in snapshot.live
+
+    await eventually(forged_and_gone, what="broker 3 counts as dead")
+
+
+async def test_a_pod_registers_its_own_address_only(pods: PodGroup) -> None:
+    answer = await pods.brokers[1].ask(
+        RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=pods.brokers[0].address
+    )
+    assert answer.code == ResponseCode.NO_PERMISSION
