@@ -28,6 +28,7 @@ from rocketmq_replica.ha_client import HaClient
 from rocketmq_replica.ha_server import HaServer
 from rocketmq_replica.identity_files import IdentityFiles
 from rocketmq_replica.message_store import MessageStore, StorePaths
+from rocketmq_replica.metadata_sync import MetadataSync
 from rocketmq_replica.name_server import NameServerRegistration
 from rocketmq_replica.operator_requests import OperatorRequests
 from rocketmq_replica.pull_requests import PullRequests
@@ -84,6 +85,7 @@ class ReplicaProcess:
         )
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
         self.saving = Saving(self.broker, offsets)
+        self.metadata = MetadataSync(self.broker, offsets)
         clients = Clients()
         dispatcher = RequestDispatcher(
             sends=SendRequests(self.broker, on_topic_created=self.name_servers.changed),
@@ -116,6 +118,7 @@ class ReplicaProcess:
                         ("leader refresh", self.manager.run_leader_refresh()),
                         ("name servers", self.name_servers.run()),
                         ("saving", self.saving.run()),
+                        ("metadata", self.metadata.run()),
                         ("ticks", self._tick()),
                     )
                 ]
@@ -162,7 +165,11 @@ class ReplicaProcess:
         await self.manager.stop()
         await self.server.stop(grace_seconds=_STOP_GRACE_SECONDS)
         await asyncio.gather(
-            self.name_servers.stop(), self.ha_client.stop(), self.ha_server.stop(), self.controller.close()
+            self.name_servers.stop(),
+            self.ha_client.stop(),
+            self.ha_server.stop(),
+            self.controller.close(),
+            self.metadata.stop(),
         )
         await self.saving.stop()
         self.store.close()

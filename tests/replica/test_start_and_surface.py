@@ -325,6 +325,27 @@ async def test_consumer_offsets_survive_a_restart(start: Starter, controller: Fa
     assert (answer.ext_fields or {})["offset"] == "17"
 
 
+async def test_consumer_offsets_and_topics_survive_a_failover(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller)
+    fields = {"consumerGroup": "CG", "topic": "Made", "queueId": "0"}
+    topic = {"topic": "Made", "readQueueNums": "7", "writeQueueNums": "7", "perm": "6"}
+    assert (await client.ask(one.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=topic)).code == 0
+    answer = await client.ask(
+        one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields | {"commitOffset": "3"}
+    )
+    assert answer.code == ResponseCode.SUCCESS
+    await two.process.metadata.copy()
+    await one.stop()
+    controller.decide(2)
+    await controller.notify(2)
+    answer = await client.ask(two.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+    assert (answer.ext_fields or {})["offset"] == "3"
+    topics = json.loads((await client.ask(two.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+    assert topics["topicConfigTable"]["Made"]["writeQueueNums"] == 7
+
+
 async def test_906_moves_a_slave_to_another_ha_address(
     start: Starter, controller: FakeController, client: Client
 ) -> None:

@@ -1,0 +1,72 @@
+"""A slave's copy of what is not in the log: the consumers' offsets and the topics' settings (``ha-and-deployment.md`` A.11).
+
+Pulled from the master's broker address every few seconds, like Java's slave does (requests 43 and 21). After a failover consumers go
+on where the last copy says: a few seconds of messages may come twice, none is skipped. Topics that the master does not list are
+dropped, but every topic with a message in the log comes back when this replica becomes master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import BodyError, RemotingError
+from rocketmq_remoting.java_json import loads
+from rocketmq_replica.broker import Broker, Role, wall_clock_ms
+from rocketmq_replica.topics import topics_from_json
+
+if TYPE_CHECKING:
+    from rocketmq_replica.consumer_groups import ConsumerOffsets
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 2.0
+
+
+class MetadataSync:
+    """Copies while this replica is a slave."""
+
+    def __init__(self, broker: Broker, offsets: ConsumerOffsets, *, period_seconds: float = 5.0) -> None:
+        """Nothing is asked before ``run``."""
+        self._broker = broker
+        self._offsets = offsets
+        self._period_seconds = period_seconds
+        self._client = RemotingClient(local_host=broker.configuration.broker_ip, connect_timeout_seconds=1.0)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self._broker.role is Role.SLAVE:
+                await self.copy()
+            await asyncio.sleep(self._period_seconds)
+
+    async def copy(self) -> None:
+        """One round; what cannot be had now is asked for again in the next."""
+        master = self._broker.master
+        try:
+            offsets = await self._ask(master.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+            topics = await self._ask(master.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            if self._broker.role is not Role.SLAVE or self._broker.master != master:
+                return  # the role changed while we asked: what that broker says is no master's word any more
+            if isinstance(offsets, dict) and offsets.get("offsetTable"):
+                self._offsets.replace_all(offsets["offsetTable"])
+            if isinstance(topics, dict):
+                self._broker.topics.replace_all(topics_from_json(topics), now_ms=wall_clock_ms())
+        except RemotingError as error:
+            logger.debug("metadata of %s: %s", master.address, error)
+        except (BodyError, ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("metadata of %s: unusable answer: %r", master.address, error)
+
+    async def stop(self) -> None:
+        """Close the connection."""
+        await self._client.close()
+
+    async def _ask(self, address: str, code: RequestCode) -> object:
+        answer = await self._client.invoke(address, request(code), timeout_seconds=_TIMEOUT_SECONDS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ValueError(f"{code.name}: code {answer.code}, {answer.remark}")
+        return loads(answer.body or b"{}")
