@@ -48,20 +48,8 @@ _ALWAYS_OTHER = ("uid", "resourceVersion", "selfLink")
 def _tidied(value: Any, key: str = "") -> Any:
     """An answer without what differs between any two servers."""
     if isinstance(value, dict):
-        value = {name: item for name, item in value.items() if item is not None}  # Go writes some zero values as null
         kept = {name: _tidied(item, name) for name, item in value.items() if name not in _ALWAYS_OTHER}
-        if key == "details" and "causes" in kept:  # the real one finds some things twice
-            kept["causes"] = list({json.dumps(cause, sort_keys=True): cause for cause in kept["causes"]}.values())
-        if "managedFields" in kept:
-            for entry in kept["managedFields"]:
-                entry.pop("time", None)  # the real one leaves it out for the scale subresource
-            kept["managedFields"] = sorted(kept["managedFields"], key=lambda entry: json.dumps(entry, sort_keys=True))
-        for address in ("clusterIP", "clusterIPs"):  # the sandbox hands out addresses that nothing routes
-            if kept.get(address) not in (None, "None", ["None"]):
-                kept[address] = "an address"
-        if kept.get("kind") in ("PersistentVolumeClaim",) and "metadata" in kept:
-            kept["metadata"].pop("finalizers", None)  # pvc-protection: the sandbox's kubelet has no use for it
-        return kept
+        return _tidied_object({name: item for name, item in kept.items() if item is not None}, key)
     if isinstance(value, list):
         return [_tidied(item) for item in value]
     if isinstance(value, str):
@@ -71,6 +59,22 @@ def _tidied(value: Any, key: str = "") -> Any:
             text = re.sub(r"(spec is immutable after creation.*?claims).*", r"\1", text, flags=re.DOTALL)
         return text
     return value
+
+
+def _tidied_object(kept: dict[str, Any], key: str) -> dict[str, Any]:
+    """Go writes some zero values as null: they are gone already. Each step here has its reason beside it."""
+    if key == "details" and "causes" in kept:  # the real one finds some things twice
+        kept["causes"] = list({json.dumps(cause, sort_keys=True): cause for cause in kept["causes"]}.values())
+    for entry in kept.get("managedFields", ()):
+        entry.pop("time", None)  # the real one leaves it out for the scale subresource
+    if "managedFields" in kept:  # sorted by time, which is the same second or not
+        kept["managedFields"].sort(key=lambda entry: json.dumps(entry, sort_keys=True))
+    for address in ("clusterIP", "clusterIPs"):  # the sandbox hands out addresses that nothing routes
+        if kept.get(address) not in (None, "None", ["None"]):
+            kept[address] = "an address"
+    if kept.get("kind") == "PersistentVolumeClaim" and "metadata" in kept:
+        kept["metadata"].pop("finalizers", None)  # pvc-protection: the sandbox's kubelet has no use for it
+    return kept
 
 
 @dataclass

@@ -172,12 +172,14 @@ class RuleSet:
 
     def __init__(self, rules: Iterable[JsonObject]) -> None:
         self.rules = [Rule.compile(rule) for rule in rules]
+        self.has_transitions = any(rule.is_transition for rule in self.rules)
         self._functions = {name: function for rule in self.rules for name, function in rule.functions.items()}
 
     def judge(self, value: Any, old: Any, *, path: str, seen: Any, seen_old: Any) -> list[FieldError]:
         """Complaints about `value`, which rules know as `seen`. What did not change is judged by transition rules only."""
         unchanged = old is not None and old == value
         context: cel.Context | None = None
+        knows_old = False
         found = []
         for rule in self.rules:
             if unchanged and not rule.is_transition:
@@ -186,8 +188,9 @@ class RuleSet:
                 continue
             if context is None:
                 context = cel.Context(variables={"self": seen}, functions=self._functions)
-            if rule.is_transition:
+            if rule.is_transition and (rule.optional_old_self or not knows_old):
                 context.add_variable("oldSelf", rule.old_self(seen_old, has_old=old is not None))
+                knows_old = not rule.optional_old_self
             found.append(rule.judge(value, context, path=path))
         return [error for error in found if error is not None]
 

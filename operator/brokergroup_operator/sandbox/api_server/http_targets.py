@@ -91,6 +91,7 @@ def write_options(query: Mapping[str, str], user_agent: str) -> Write:
         field_manager=manager,
         field_validation=validation,  # type: ignore[arg-type]  # narrowed by get_args above
         force=is_true(query.get("force")),
+        owns_body=True,
     )
 
 

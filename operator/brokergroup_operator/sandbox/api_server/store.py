@@ -152,7 +152,7 @@ class ObjectStore:
 
     def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
         write = write or Write()
-        obj = clone(body)
+        obj = body if write.owns_body else clone(body)
         write_checks.check_body(resource, obj, namespace, "", write)
         new = obj["metadata"]
         if resource.namespaced:
@@ -191,13 +191,15 @@ class ObjectStore:
         if not resource.behaviour.unconditional_update and not (body.get("metadata") or {}).get("resourceVersion"):
             complaint = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_object(resource.group, resource.plural, name, [complaint])
-        return self._change(resource, (namespace, name), lambda _: clone(body), write, subresource)
+        return self._change(
+            resource, (namespace, name), lambda _: body if write.owns_body else clone(body), write, subresource
+        )
 
     def patch_json(
         self, resource: ResourceType, namespace: str, name: str, operations: Any, write: Write, *, subresource: str = ""
     ) -> Version:
         return self._change(
-            resource, (namespace, name), lambda old: patches.json_patch(old, operations), write, subresource
+            resource, (namespace, name), lambda old: patches.json_patch(clone(old), operations), write, subresource
         )
 
     def patch_merge(
@@ -206,7 +208,7 @@ class ObjectStore:
         if not isinstance(patch, dict):
             raise bad_request(f"a merge patch is an object, got {type(patch).__name__}")
         return self._change(
-            resource, (namespace, name), lambda old: patches.merge_patch(old, patch), write, subresource
+            resource, (namespace, name), lambda old: patches.merge_patch(clone(old), patch), write, subresource
         )
 
     def patch_strategic(
@@ -216,7 +218,9 @@ class ObjectStore:
             raise unsupported_media_type("application/strategic-merge-patch+json", CUSTOM_PATCH_TYPES)
         if not isinstance(patch, dict):
             raise bad_request(f"a strategic merge patch is an object, got {type(patch).__name__}")
-        return self._change(resource, (namespace, name), lambda old: strategic_merge(old, patch), write, subresource)
+        return self._change(
+            resource, (namespace, name), lambda old: strategic_merge(clone(old), patch), write, subresource
+        )
 
     def apply(
         self, resource: ResourceType, namespace: str, name: str, body: Any, write: Write, *, subresource: str = ""
@@ -233,7 +237,7 @@ class ObjectStore:
             return self.create(resource, namespace, configuration, write)
 
         def shape(live: JsonObject) -> JsonObject:
-            write.applied = lay_over(resource.behaviour, live, configuration, author)
+            write.applied = lay_over(resource.behaviour, clone(live), configuration, author)
             return write.applied.obj
 
         return self._change(resource, (namespace, name), shape, write, subresource)
@@ -258,10 +262,10 @@ class ObjectStore:
     def _change(
         self, resource: ResourceType, key: tuple[str, str], shape: Shape, write: Write, subresource: str
     ) -> Version:
-        """One read-modify-write; `shape` gets the object as its author sees it and gives it back changed."""
+        """One read-modify-write; `shape` gets the object as its author sees it and gives a new one."""
         namespace, name = key
         current = self.get(resource, namespace, name)
-        new = shape(clone(current.obj))
+        new = shape(current.obj)
         write_checks.check_body(resource, new, namespace, name, write)
         old = current.obj
         write_checks.check_preconditions(resource, name, new["metadata"], old)

@@ -58,6 +58,9 @@ class SchemaNode:
         self._children = [*self.properties.values(), *filter(None, (self.items, self.additional))]
         self.has_defaults: bool = any(child.default is not _NOTHING or child.has_defaults for child in self._children)
         self.has_rules: bool = self.rules is not None or any(child.has_rules for child in self._children)
+        self.has_transitions: bool = (self.rules is not None and self.rules.has_transitions) or any(
+            child.has_transitions for child in self._children
+        )
         self.needs_escaping: bool = any(escaped(name) != name for name in self.properties) or any(
             child.needs_escaping for child in self._children
         )
@@ -180,7 +183,7 @@ class SchemaNode:
 
     def judge(self, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
         """Evaluates the rules at and below this node. Unchanged values are judged by their transition rules only."""
-        if not self.has_rules or value is None:
+        if not self.has_rules or value is None or (not self.has_transitions and old is not None and old == value):
             return
         if self.rules is not None:
             seen, seen_old = (self.as_seen(value), self.as_seen(old)) if self.needs_escaping else (value, old)
