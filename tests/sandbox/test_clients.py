@@ -127,7 +127,7 @@ async def test_the_official_lease_lock_is_taken_and_lost(server: SandboxApiServe
 
 
 async def test_pykube_creates_lists_patches_and_meets_conflicts(server: SandboxApiServer, thing: Any) -> None:
-    class Thing(pykube.objects.NamespacedAPIObject):  # type: ignore[misc]  # pykube has no types
+    class Thing(pykube.objects.NamespacedAPIObject):
         version = "example.dev/v1"
         endpoint = "things"
         kind = "Thing"

@@ -59,10 +59,12 @@ class SandboxApiServer:
         log_provider: LogProvider | None = None,
         store: ObjectStore | None = None,
         bookmark_interval_seconds: float = 5.0,
+        garbage_collection: bool = True,
     ) -> None:
         self._host = host
         self._port = port
         self._database = database
+        self._garbage_collection = garbage_collection
         self._store = store
         self.log_provider = log_provider
         self.before_request: RequestHook | None = None
@@ -76,7 +78,7 @@ class SandboxApiServer:
     def store(self) -> ObjectStore:
         if self._store is None:
             durable = Database(self._database) if self._database is not None else None
-            self._store = ObjectStore(durable=durable)
+            self._store = ObjectStore(durable=durable, garbage_collection=self._garbage_collection)
         return self._store
 
     @property
@@ -95,6 +97,7 @@ class SandboxApiServer:
             loop.call_soon(self.store.run_background)
 
         self.store.on_background_work = run_background_soon
+        run_background_soon()  # what a stop interrupted
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port)
@@ -104,7 +107,7 @@ class SandboxApiServer:
         logger.info("embedded Kubernetes API at %s", self.url)
 
     async def stop(self) -> None:
-        """Ends running watches, then the listener, then the database; the store's objects stay in memory."""
+        """Ends running watches, then the listener. Objects stay: in memory, or in the database, which is read again by `start`."""
         self._stopping.set()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -112,6 +115,8 @@ class SandboxApiServer:
         if self._store is not None:
             self._store.on_background_work = None
             self._store.storage.close()
+            if self._database is not None:
+                self._store = None
 
     def write_kubeconfig(self, path: Path) -> None:
         """A kubeconfig with one context, for kubectl and every client."""
