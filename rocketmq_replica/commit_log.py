@@ -83,15 +83,20 @@ class CommitLog:
         return self._file_size - self.max_offset % self._file_size
 
     def append(self, data: bytes) -> None:
-        """Write at the end; may span files, because replicated bytes are only bytes."""
+        """Write at the end, all or nothing; may span files, because replicated bytes are only bytes."""
         view = memoryview(data)
-        while view:
-            part = view[: self.space_left_in_file()]
-            file = self._file_for_append()
-            _write_at(file.descriptor, part, self.max_offset - file.start_offset)
-            self._dirty.add(file.descriptor)
-            self.max_offset += len(part)
-            view = view[len(part) :]
+        before = self.max_offset
+        try:
+            while view:
+                part = view[: self.space_left_in_file()]
+                file = self._file_for_append()
+                _write_at(file.descriptor, part, self.max_offset - file.start_offset)
+                self._dirty.add(file.descriptor)
+                self.max_offset += len(part)
+                view = view[len(part) :]
+        except OSError:
+            self.max_offset = before  # what was written lies behind the end, and the next append overwrites it
+            raise
 
     def fill_file(self) -> None:
         """End this file with a blank; the zeros behind its header are already there."""

@@ -40,8 +40,9 @@ def consistent_point(
     if local_max_offset and not local:
         raise DivergedLogError(f"the log holds {local_max_offset} bytes but no epoch says who wrote them")
     master_last = master[-1].epoch if master else NO_EPOCH
-    if local and master_last < local[-1].epoch:
-        raise DivergedLogError(f"the master's last epoch is {master_last}, this replica has seen {local[-1].epoch}")
+    written = max((entry.epoch for entry in local if entry.start_offset < local_max_offset), default=NO_EPOCH)
+    if master_last < written:
+        raise DivergedLogError(f"the master's last epoch is {master_last}, this replica has bytes of epoch {written}")
     theirs = {entry.epoch: entry for entry in _ending_at(master, master_max_offset)}
     for mine in reversed(_ending_at(local, local_max_offset)):
         other = theirs.get(mine.epoch)

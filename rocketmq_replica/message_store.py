@@ -167,10 +167,10 @@ class MessageStore:
         self._unindexed += data
         try:
             entries = self._whole_entries()
+            self.log.append(data)
         except BaseException:
             del self._unindexed[len(self._unindexed) - len(data) :]
             raise
-        self.log.append(data)
         self._index(entries)
 
     def truncate(self, offset: int) -> None:

@@ -1,8 +1,8 @@
 """A slave's copy of what is not in the log: the consumers' offsets and the topics' settings (``ha-and-deployment.md`` A.11).
 
-Pulled from the master's broker address every few seconds, like Java's slave does (requests 43 and 21). After a failover consumers go
-on where the last copy says: a few seconds of messages may come twice, none is skipped. Topics that the master does not list are
-dropped, but every topic with a message in the log comes back when this replica becomes master.
+Pulled from the master's broker address every few seconds, like Java's slave does (requests 43 and 21). After a failover
+consumers go on where the last copy says: a few seconds of messages may come twice, none is skipped. Topics that the master does
+not list are dropped, but every topic with a message in the log comes back when this replica becomes master.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.message_store import MessageStore, MessageTooLargeError, NewMessage, StorePaths
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import errno
+import os
+from pathlib import Path
 
 HOST = Host("127.0.0.1", 10911)
 FILE_BYTES = 4096
@@ -186,6 +188,39 @@ def test_bad_bytes_from_a_master_are_not_written(tmp_path: Path) -> None:
     assert slave.max_offset == 0
     slave.append_replicated(0, everything(master))
     assert slave.max_offset == master.max_offset
+    slave.close()
+    master.close()
+
+
+def test_a_full_disk_keeps_what_is_there_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    put(master, b"first")
+    half = master.max_offset // 2
+    data = everything(master)
+    slave.append_replicated(0, data[:half])
+    room = [True]
+    pwrite = os.pwrite
+
+    def sometimes_full(descriptor: int, content: bytes, position: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, content, position)
+
+    monkeypatch.setattr(os, "pwrite", sometimes_full)
+    room[0] = False
+    with pytest.raises(OSError, match="No space"):
+        slave.append_replicated(half, data[half:])
+    with pytest.raises(OSError, match="No space"):
+        put(master, b"second")
+    assert (slave.max_offset, master.max_offset) == (half, len(data))
+    room[0] = True
+    slave.append_replicated(half, data[half:])
+    put(master, b"second")
+    slave.append_replicated(len(data), everything(master)[len(data) :])
+    assert everything(slave) == everything(master)
+    assert slave.queues.queue("T", 0).next_offset == master.queues.queue("T", 0).next_offset == 2
     slave.close()
     master.close()
 

@@ -266,6 +266,8 @@ def point(
         ([(2, 100)], 300, [(1, 0), (2, 100), (4, 250)], 400, 250),
         ([(1, 0)], 120, [(2, 0)], 500, 0),
         ([(1, 0), (2, 200)], 150, [(1, 0), (2, 200)], 500, 150),
+        # A Java master that was elected twice without a byte in between knows nothing of the later epoch (upstream #9942).
+        ([(1, 0), (3, 100)], 100, [(1, 0), (2, 100)], 300, 100),
     ],
 )
 def test_the_consistent_point(
