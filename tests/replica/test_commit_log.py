@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,7 @@ from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.message_store import MessageStore, MessageTooLargeError, NewMessage, StorePaths
 
 if TYPE_CHECKING:
-    import errno
-import os
-from pathlib import Path
+    from pathlib import Path
 
 HOST = Host("127.0.0.1", 10911)
 FILE_BYTES = 4096
