@@ -139,8 +139,11 @@ def test_a_pod_that_is_going_is_waited_for() -> None:
     pods = copy.deepcopy(dict(seen.pods))
     pods["orders-2"]["metadata"]["deletionTimestamp"] = b.NOW
 
-    assert told(run(b.changed(seen, pods=pods))) == []
-    assert condition(b.changed(seen, pods=pods), "Progressing") == ("True", "RepairingMembers")
+    seen = b.changed(seen, pods=pods)
+    assert told(run(seen)) == []
+    assert condition(seen, "Progressing") == ("True", "RepairingMembers")
+    assert condition(seen, "Ready") == ("False", "MembersPending")
+    assert status_of(seen)["readyReplicas"] == 2
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
@@ -257,6 +260,15 @@ def test_a_lost_volume_gets_a_new_id_not_an_empty_disk_under_the_old_one() -> No
     assert plan.actions[0].note.reason == "VolumeLost"
 
 
+def test_a_claim_deleted_under_a_running_pod_is_made_again() -> None:
+    """While the pod runs its disk is there, whatever became of the claim."""
+    seen = b.settled()
+
+    assert told(run(b.changed(seen, claims=b.without(seen.claims, "orders-1")))) == [
+        "apply PersistentVolumeClaim orders-1"
+    ]
+
+
 def test_a_pod_that_lost_its_disk_keeps_its_name_under_a_new_id() -> None:
     """It asked for an id again and, being registered before, got the next one (rule 4)."""
     before = b.record()
@@ -295,7 +307,7 @@ def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
     pod["metadata"]["finalizers"] = ["example.com/other", names.FINALIZER_FENCE]
     if deleted:
         pod["metadata"]["deletionTimestamp"] = b.NOW
-    pod["status"]["containerStatuses"] = [{"name": "broker", "state": state}]
+    pod["status"]["containerStatuses"] = [{"name": "broker", "state": state}] if state else []
     return b.changed(seen, pods=pods)
 
 
@@ -305,9 +317,10 @@ def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
         (fenced_pod({"terminated": {"exitCode": 137}}), True),
         (fenced_pod({"running": {}}), False),
         (fenced_pod({"waiting": {}}), False),
+        (fenced_pod({}), False),
         (fenced_pod({"terminated": {"exitCode": 137}}, deleted=False), False),
     ],
-    ids=["terminated", "running", "waiting", "not deleted: it will restart"],
+    ids=["terminated", "running", "waiting", "not reported yet", "not deleted: it will restart"],
 )
 def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
     lines = [line for line in told(run(seen)) if line.startswith("finalizers")]

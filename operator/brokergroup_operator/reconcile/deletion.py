@@ -51,7 +51,7 @@ def _pods_to_stop(seen: Observed) -> Mapping[str, JsonObject]:
 def _delete_data(seen: Observed) -> Iterator[Action]:
     if seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN:
         return
-    # The record goes last: while a claim exists, its broker id must be remembered.
+    # The record goes last: until its claim is asked to go, a broker id must be remembered.
     claims = list(_delete(PERSISTENT_VOLUME_CLAIMS, seen.claims))
     yield from claims
     if not claims and seen.state_object is not None:

@@ -40,9 +40,7 @@ def first_difference(desired: Any, actual: Any, path: str = "") -> str:
             return path or "."
         return next(filter(None, (first_difference(v, actual.get(k), f"{path}.{k}") for k, v in desired.items())), "")
     if isinstance(desired, list):
-        if not isinstance(actual, list) or len(actual) < len(desired):
-            return path
-        return _list_difference(desired, actual, path)
+        return _list_difference(desired, actual, path) if isinstance(actual, list) else path
     return "" if _equal(desired, actual) else path
 
 

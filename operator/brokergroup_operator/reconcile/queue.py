@@ -65,10 +65,9 @@ class ReconcileQueue:
                 elif not await _woken(wake, look_again_seconds):
                     return
         finally:
+            # Nothing can have set `wake` since it was last looked at: there is no await in between.
             del self._workers[key]
             del self._wake[key]
-            if wake.is_set():
-                self.add(key)
 
     async def _one_pass(self, key: GroupKey) -> tuple[float | None, bool]:
         try:
