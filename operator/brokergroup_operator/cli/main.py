@@ -6,6 +6,7 @@ Each subcommand imports what it runs only when it is called: a replica must not 
 import typer
 
 from brokergroup_operator.cli import sla_command
+from brokergroup_operator.cli.controller_command import controller
 from brokergroup_operator.cli.demo_command import demo
 from brokergroup_operator.cli.operator_command import operator
 from brokergroup_operator.cli.replica_command import replica
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("operator")(operator)
+app.command("controller")(controller)
 app.command("replica")(replica)
 app.command("sandbox")(sandbox)
 app.command("demo")(demo)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from brokergroup_operator.cli.endpoints import parse_endpoint
+
 DEFAULT_REPLICA_IMAGE = "brokergroup-operator:0.1.0"
 
 
@@ -42,10 +44,10 @@ def operator(  # noqa: PLR0913 - one argument a flag
     settings = OperatorSettings(
         kubeconfig=kubeconfig,
         namespace=namespace,
-        listen=_endpoint(listen, "--listen"),
+        listen=parse_endpoint(listen, "--listen"),
         advertise=advertise or own_address(own_identity, controller_addresses),
         controller_addresses=tuple(controller_addresses),
-        metrics_listen=_endpoint(metrics_listen, "--metrics-listen") if metrics_listen else None,
+        metrics_listen=parse_endpoint(metrics_listen, "--metrics-listen") if metrics_listen else None,
         incident_log=incident_log,
         leader_election_namespace=leader_election_namespace,
         identity=own_identity,
@@ -74,10 +76,3 @@ def own_address(identity: str, controller_addresses: list[str]) -> str:
         f"identity {identity!r} ends in no ordinal below {len(controller_addresses)}; expected --advertise host:port",
         param_hint="--advertise",
     )
-
-
-def _endpoint(text: str, option: str) -> tuple[str, int]:
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(f"{text!r}: expected host:port", param_hint=option)
-    return host, int(port)
