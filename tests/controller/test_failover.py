@@ -308,6 +308,29 @@ async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(start_plane: 
     assert group.master().broker_id in (2, 3)
 
 
+async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_could_lead(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The master is certainly dead. Who is missing from a cold table is not, and may be the better one."""
+    store, notes, directory = MemoryRecordStore(), Notes(), FixedDirectory(settings=STRICT)
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await plane.stop()
+    await first.kill()
+    directory.report_terminated(KEY, 1, address=first.address)
+    third.max_offset, second.silent, third.silent = 100, True, True
+    fresh = await start_plane(store, directory=directory, observer=notes)
+    group.planes = [fresh.address]
+    second.silent = False
+    await eventually(lambda: fresh.snapshot(KEY) and set(fresh.snapshot(KEY).live) == {2}, what="one slave first")
+    await eventually(lambda: fresh.snapshot(KEY).heartbeat_age_seconds[2] > 0.02, what="the tick to look at it")
+    third.silent = False
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert [(item.from_broker_id, item.to_broker_id) for item in notes.closed] == [(1, 3)]
+    assert fresh.snapshot(KEY).record.master_epoch == 2
+
+
 async def test_our_own_pause_is_nobodys_death(start_plane: StartPlane, group: FakeGroup) -> None:
     """F20, I20: the event loop stands still for longer than the heartbeat timeout; nobody is replaced."""
     notes = Notes()

@@ -107,8 +107,14 @@ class MasterWatch:
         await asyncio.gather(*self._questions, return_exceptions=True)
 
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
-        """Whether the heartbeat table gives reason to doubt this master. Cheap."""
+        """Whether the heartbeat table gives reason to doubt this master. Cheap.
+
+        Nothing is begun before its possible successors could have been heard: a master that died while this controller was away
+        is certainly dead, but whoever is missing from a cold table is not.
+        """
         now_seconds = asyncio.get_running_loop().time()
+        if not self._could_have_been_heard(group, record, besides=master):
+            return None
         entry = group.table.entry(group.identity(master))
         if entry is None:
             address = record.address_of(master) or ""
@@ -127,14 +133,21 @@ class MasterWatch:
 
     def is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Whether silence means anything yet: everybody was heard, or could have been (invariant I17)."""
-        now_seconds = asyncio.get_running_loop().time()
-        if self._guard.distrusts(now_seconds):
+        if self._guard.distrusts(asyncio.get_running_loop().time()):
             return False
+        return self._could_have_been_heard(group, record, besides=None)
+
+    def _could_have_been_heard(self, group: Group, record: BrokerGroupRecord, *, besides: int | None) -> bool:
         timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
-        if now_seconds - group.met_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+        met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
+        if met_for_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
             return True
         heard = group.table.entries(str(group.key))
-        return all(broker_id in heard for broker_id, replica in record.replicas.items() if replica.registered)
+        return all(
+            broker_id in heard or broker_id == besides
+            for broker_id, replica in record.replicas.items()
+            if replica.registered
+        )
 
     async def corroborate(
         self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
