@@ -66,7 +66,7 @@ class Trap:
     moment: Moment
     strike: Callable[[], Awaitable[None]]
     sprung: asyncio.Event = field(default_factory=asyncio.Event)
-    write: Write | None = None
+    strike_task: asyncio.Task[None] | None = None
 
 
 class ApiProxy:
@@ -135,15 +135,20 @@ class ApiProxy:
         if trap is None or not trap.match(write):
             return None
         self._trap = None
-        trap.write = write
         return trap
 
 
 async def _spring(trap: Trap) -> web.Response:
-    await trap.strike()
-    trap.sprung.set()
+    """Strike in a task of its own: the connection dies with the operator, and this handler with the connection."""
+    trap.strike_task = asyncio.create_task(_strike(trap))
+    await asyncio.shield(trap.strike_task)
     # Nobody is there to read it.
     return web.Response(status=503)
+
+
+async def _strike(trap: Trap) -> None:
+    await trap.strike()
+    trap.sprung.set()
 
 
 def _end_to_end(answer: aiohttp.ClientResponse) -> dict[str, str]:
