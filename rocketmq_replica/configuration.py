@@ -125,7 +125,6 @@ class ReplicaConfiguration:
     controller_heartbeat_timeout_seconds: float = _key("controllerHeartBeatTimeoutMills", _milliseconds, default=10.0)
     sync_broker_metadata_period_seconds: float = _key("syncBrokerMetadataPeriod", _milliseconds, default=5.0)
     sync_controller_metadata_period_seconds: float = _key("syncControllerMetadataPeriod", _milliseconds, default=10.0)
-    check_sync_state_set_period_seconds: float = _key("checkSyncStateSetPeriod", _milliseconds, default=5.0)
     ha_max_time_slave_not_catchup_seconds: float = _key("haMaxTimeSlaveNotCatchup", _milliseconds, default=15.0)
     ha_send_heartbeat_interval_seconds: float = _key("haSendHeartbeatInterval", _milliseconds, default=5.0)
     ha_housekeeping_interval_seconds: float = _key("haHousekeepingInterval", _milliseconds, default=20.0)
