@@ -14,6 +14,8 @@ from brokergroup_operator.sandbox.api_server.structural_schema import NOT_CHECKE
 from brokergroup_operator.sandbox.api_server.tables import custom_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 
@@ -105,11 +107,18 @@ def _schema_of(version: JsonObject) -> SchemaNode:
 
 
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
-    """One resource type for each version of the definition."""
-    return [_resource_type(definition["spec"], version) for version in definition["spec"]["versions"]]
+    """One resource type for each version of the definition. Several versions differ in their apiVersion only (strategy None)."""
+    spec = definition["spec"]
+    versions = spec["versions"]
+    stored = next(version["name"] for version in versions if version.get("storage"))
+    return [_resource_type(spec, version, "" if len(versions) == 1 else stored) for version in versions]
 
 
-def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
+def _in_version(group: str, version: str) -> Callable[[JsonObject], JsonObject]:
+    return lambda obj: {**obj, "apiVersion": f"{group}/{version}"}
+
+
+def _resource_type(spec: JsonObject, version: JsonObject, stored_version: str) -> ResourceType:
     names = spec["names"]
     subresources = version.get("subresources") or {}
     scale = _scale_paths(subresources.get("scale"))
@@ -132,6 +141,8 @@ def _resource_type(spec: JsonObject, version: JsonObject) -> ResourceType:
         custom=True,
         open_api_schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         served=version.get("served", True),
+        from_stored=_in_version(spec["group"], version["name"]) if stored_version else None,
+        to_stored=_in_version(spec["group"], stored_version) if stored_version else None,
     )
 
 
