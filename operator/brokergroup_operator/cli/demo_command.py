@@ -27,7 +27,7 @@ def demo(
     from brokergroup_operator.cli.signals import run_until_signalled
     from brokergroup_operator.demo.processes import DemoProcessError
     from brokergroup_operator.demo.run import DemoResult, DemoSettings, run_demo
-    from brokergroup_operator.demo.scenario import DemoTimeoutError
+    from brokergroup_operator.demo.scenario import DemoStoppedError, DemoTimeoutError
     from brokergroup_operator.sandbox.kubelet.images import installed_rocketmq_homes
 
     java = implementation == "rocketmq"
@@ -56,6 +56,9 @@ def demo(
     except (DemoProcessError, DemoTimeoutError) as error:
         typer.echo(f"demo: {error}", err=True)
         raise typer.Exit(2) from error
+    except DemoStoppedError as error:
+        typer.echo(f"demo: ended while {error}: no verdict", err=True)
+        raise typer.Exit(130) from error
     [result] = results
     typer.echo(f"demo: took {time.monotonic() - started:.1f} s", err=True)
     typer.echo(json.dumps(result.document))

@@ -44,7 +44,11 @@ class DemoProcesses:
         log_path = self.log_directory / f"{name}.log"
         with log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "brokergroup_operator.cli.main", *arguments, stdout=log, stderr=log
+                *(sys.executable, "-m", "brokergroup_operator.cli.main", *arguments),
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is for the demo, which then ends its children in order; the terminal must not end them all at once.
+                start_new_session=True,
             )
         child = ChildProcess(name, process, log_path)
         self.children.append(child)

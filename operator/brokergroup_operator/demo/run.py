@@ -73,7 +73,7 @@ class DemoResult:
 
 
 async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
-    """Play the whole demo. Raises DemoTimeoutError or DemoProcessError where it could not go on."""
+    """Play the whole demo. Raises DemoTimeoutError or DemoProcessError where it could not go on, DemoStoppedError when asked to."""
     processes = DemoProcesses(settings.directory / "logs")
     try:
         kubeconfig = await _start_sandbox(processes, settings)
@@ -149,12 +149,13 @@ async def _play(
                 incident_log=settings.directory / "incidents.jsonl",
                 container_pid=lambda pod: container_pid(settings.directory / "sandbox", pod),
                 screen=screen,
+                stop=stop,
                 deadline_seconds=_PYTHON_SECONDS if settings.rocketmq_home is None else _JAVA_SECONDS,
             )
             replicas = int(manifest["spec"].get("replicas", 3))
             await scenario.until_ready(replicas)
             async with _producing(_producer(settings, group, manifest, ledger)):
-                await _strike(scenario, settings, replicas, stop)
+                await _strike(scenario, settings, replicas)
             result = await _verify(scenario, replicas)
             screen.close_with(scenario.view())
             return result
@@ -197,7 +198,7 @@ async def _producing(producer: Producer) -> AsyncIterator[None]:
         await task
 
 
-async def _strike(scenario: Scenario, settings: DemoSettings, replicas: int, stop: asyncio.Event) -> None:
+async def _strike(scenario: Scenario, settings: DemoSettings, replicas: int) -> None:
     await scenario.until_acknowledged()
     await scenario.kill_master()
     await scenario.until_ready(replicas)
@@ -207,8 +208,7 @@ async def _strike(scenario: Scenario, settings: DemoSettings, replicas: int, sto
     await scenario.until_acknowledged()
     if not settings.once:
         scenario.doing = "done; the group goes on: look at it with kubectl, Ctrl-C ends and counts"
-        while not stop.is_set():
-            await scenario.watch(1.0)
+        await scenario.watch_until_stopped()
 
 
 async def _verify(scenario: Scenario, replicas: int) -> DemoResult:

@@ -21,15 +21,21 @@ from brokergroup_operator.demo.watched_group import WatchedGroup
 
 _POLL_SECONDS = 0.02
 _WARM_UP_ACKNOWLEDGEMENTS = 100
+# Nobody watches longer than a day.
+_WATCH_SECONDS = 86_400.0
 
 
 class DemoTimeoutError(Exception):
     """Something the demo waited for did not happen; names it, and what was seen instead."""
 
 
+class DemoStoppedError(Exception):
+    """Somebody asked the demo to end before its story was told."""
+
+
 @dataclass
 class Scenario:
-    """The demo's steps over a running environment."""
+    """The demo's steps over a running environment. `stop` ends it at any wait, save when only the read-back is left."""
 
     group: WatchedGroup
     ledger: Ledger
@@ -37,6 +43,7 @@ class Scenario:
     incident_log: Path
     container_pid: Callable[[str], int | None]
     screen: Screen
+    stop: asyncio.Event
     deadline_seconds: float = 40.0
     failovers: list[DemoFailover] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
@@ -108,15 +115,18 @@ class Scenario:
             )
         )
 
-    async def watch(self, seconds: float) -> None:
-        """Go on showing the group."""
+    async def watch_until_stopped(self) -> None:
+        """Go on showing the group until somebody asks to end; what follows is only the verdict."""
         with suppress(DemoTimeoutError):
-            await self._wait(lambda: None, seconds)
+            await self._wait(self.stop.is_set, _WATCH_SECONDS)
+        self.stop = asyncio.Event()
 
     async def _wait(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:
         """The first true value of `condition`; raises DemoTimeoutError at the deadline, DemoProcessError when a process ends."""
         deadline = time.monotonic() + (self.deadline_seconds if seconds is None else seconds)
         while not (value := condition()):
+            if self.stop.is_set():
+                raise DemoStoppedError(self.doing)
             self.processes.check()
             self.screen.show(self.view())
             if time.monotonic() > deadline:
