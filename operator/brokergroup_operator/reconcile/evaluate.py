@@ -1,7 +1,7 @@
 """Decides what to do for a group, from what was observed: pure, so that every case is a row of a table test.
 
-The order of a pass: our finalizer, then what pods need (configuration, Services, budget), then ids, then each member's
-claim and pod, then role labels, then status. A group that is being deleted goes the other way, in `deletion.py`.
+The order of a pass: our finalizer, then what pods need (configuration, Services, budget), then each member's claim and pod,
+then role labels, then ids for new members, then status. A group that is being deleted goes the other way, in `deletion.py`.
 Nothing here grants a role: roles come from the record, and labels and status only show them.
 """
 
@@ -57,10 +57,11 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
     else:
         work += _hold_group(seen)
         work += _shared_children(seen, settings)
-        work += _reservations(members)
         for member in members.members:
             work += _member(seen, member, settings)
         work += _roles(seen, members)
+        # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
+        work += _reservations(members)
     status = list(status_action(seen, members, settings, now=now))
     return Plan(actions=(*work, *status), look_again_seconds=UNSETTLED_SECONDS if work else None)
 
