@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import re
@@ -248,7 +249,9 @@ def openssl_missing() -> str | None:
 
 
 def package_index_missing() -> str | None:
-    """Whether pip gets an answer about a package that this project uses."""
+    """Whether pip gets an answer about a package that this project uses, and a virtual environment can be made."""
+    if importlib.util.find_spec("ensurepip") is None:
+        return "python3 has no ensurepip (Debian's python3-venv)"
     command = ["python3", "-m", "pip", "--disable-pip-version-check", "--retries", "1", "index", "versions", "uv"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else f"pip gets no answer from its index: {done.stderr.strip()[-200:]}"
