@@ -57,7 +57,7 @@ async def create_group(api: KubernetesApi, name: str = "orders", **spec: Any) ->
         "metadata": {"namespace": "default", "name": name},
         "spec": {"implementation": "replica", **spec},
     }
-    await api.create(BROKER_GROUPS, obj)
+    await api.create(BROKER_GROUPS, obj, timeout_seconds=60.0)
 
 
 async def create_pod(api: KubernetesApi, name: str = "orders-1", *, address: str = "127.64.1.1") -> dict[str, Any]:
@@ -67,7 +67,8 @@ async def create_pod(api: KubernetesApi, name: str = "orders-1", *, address: str
         "metadata": {"namespace": "default", "name": name, "labels": {names.LABEL_BROKER_GROUP: "orders"}},
         "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": "node-1"},
     }
-    await api.create(PODS, pod)
+    # The first pod of a process costs the embedded API seconds: it builds the pod's schema then.
+    await api.create(PODS, pod, timeout_seconds=60.0)
     return await set_status(api, name, address=address, state={"running": {}})
 
 
@@ -88,7 +89,9 @@ async def set_status(
             }
         ],
     }
-    return await api.patch(PODS, name, {"status": status}, namespace="default", subresource="status")
+    return await api.patch(
+        PODS, name, {"status": status}, namespace="default", subresource="status", timeout_seconds=60.0
+    )
 
 
 TERMINATED = {"terminated": {"exitCode": 137}}
@@ -98,7 +101,7 @@ async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
     await create_group(api, nameServers=["ns:9876"], failover={"fenceTimeoutMilliseconds": 1500})
-    binding = await eventually(lambda: directory.find("orders", cluster_name="DefaultCluster"))
+    binding = await eventually(lambda: directory.find("orders", cluster_name="DefaultCluster"), within_seconds=30)
     assert binding.key == KEY
     assert binding.name_servers == ("ns:9876",)
     assert binding.fence_timeout_seconds == 1.5
