@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from brokergroup_operator.sandbox.api_server.errors import bad_request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 _TYPE = re.compile(r"^(?:(List)\[(.+)\]|(Dict)\[str, (.+)\]|(\w+))$")
@@ -129,6 +131,16 @@ def read_as(obj: JsonObject, model: str) -> list[str]:
     walk.model(obj, model, "")
     obj["metadata"] = metadata
     return walk.unknown
+
+
+def load(models: Iterable[str]) -> None:
+    """Imports the client and reads these models and all that they reach, so that no write has to wait for it."""
+    waiting, seen = list(models), set()
+    while waiting:
+        model = waiting.pop()
+        if model not in seen:
+            seen.add(model)
+            waiting.extend(field.type for field in fields_of(model).values() if field.is_model)
 
 
 def component_name(model: str) -> str:

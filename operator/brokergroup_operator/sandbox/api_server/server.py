@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import yaml
 from aiohttp import web
 
-from brokergroup_operator.sandbox.api_server import http_subresources, http_targets, http_verbs
+from brokergroup_operator.sandbox.api_server import http_subresources, http_targets, http_verbs, model_schemas
 from brokergroup_operator.sandbox.api_server.database import Database
 from brokergroup_operator.sandbox.api_server.errors import NoSuchPathError, StatusError, method_not_allowed
 from brokergroup_operator.sandbox.api_server.fixed_documents import FixedDocuments
@@ -92,6 +92,8 @@ class SandboxApiServer:
     async def start(self) -> None:
         self._stopping.clear()
         loop = asyncio.get_running_loop()
+        models = {resource.behaviour.model for resource in self.store.registry} - {""}
+        await asyncio.to_thread(model_schemas.load, models)  # a second of imports that would stop the loop later
 
         def run_background_soon() -> None:
             loop.call_soon(self.store.run_background)
