@@ -90,7 +90,9 @@ class Broker:
     reign: Reign[PendingSend] | None = None
     on_appended: Callable[[], None] = lambda: None
     on_confirmed: Callable[[], None] = lambda: None
+    member_addresses: dict[int, str] = field(default_factory=dict)  # as a controller last said (1006)
     on_proposal_possible: Callable[[], None] = lambda: None
+    on_unproven_slave: Callable[[], None] = lambda: None
     on_distrust: Callable[[], None] = lambda: None
     on_flush_wanted: Callable[[], None] = lambda: None
 

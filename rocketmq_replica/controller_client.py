@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_bodies import ElectMasterResponseBody, SyncStateSetBody
+from rocketmq_remoting.controller_bodies import (
+    BrokerReplicasInfoBody,
+    ElectMasterResponseBody,
+    SyncStateSetBody,
+    encode_broker_names,
+)
 from rocketmq_remoting.controller_headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
@@ -194,6 +199,20 @@ class ControllerClient:
             raise ControllerRefusedError("replica info", answer.code, "the answer has no masterEpoch")
         members, set_epoch = decode_sync_state_set(answer.body, "replica info")
         return GroupInfo(fields.master_epoch, fields.master_broker_id, fields.master_address or "", members, set_epoch)
+
+    async def member_addresses(self) -> dict[int, str]:
+        """1006: where the controller knows every replica of this group to be."""
+        answer = await self._ask(
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, body=encode_broker_names([self._broker_name])
+        )
+        try:
+            group = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(self._broker_name)
+        except BodyError as error:
+            raise ControllerRefusedError("members", answer.code, str(error)) from error
+        if group is None:
+            raise ControllerRefusedError("members", answer.code, f"the answer lacks {self._broker_name}")
+        replicas = (*group.in_sync_replicas, *group.not_in_sync_replicas)
+        return {replica.broker_id: replica.broker_address or "" for replica in replicas}
 
     async def alter_sync_state_set(
         self, proposal: Proposal, *, master_id: int, master_epoch: int

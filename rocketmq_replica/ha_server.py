@@ -2,6 +2,10 @@
 
 A replica that is not master closes such connections at once. A Java slave serves its HA port, so that another slave can end up
 chained behind it, outside the SyncStateSet for ever (``switchover-and-strict.md``, stuck cases).
+
+A slave's introduction is only a number, and whoever says a member's number would have its acknowledgements counted, and be sent
+every message (upstream #1893, #3015). So nothing is sent to a slave, and nothing it says counts, before a controller has said
+that this broker id is at the host the connection comes from.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from rocketmq_replica.master_link import MasterLink, SlaveIntroduced
 if TYPE_CHECKING:
     from rocketmq_replica.broker import PendingSend
     from rocketmq_replica.reign import Reign
+    from rocketmq_replica.sync_state import SlaveProgress
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,8 @@ class SlaveConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._writable = True
         self.peer = ""
+        self._host = ""
+        self._unproven: SlaveProgress | None = None
         self.transferred_bytes = 0
         self.link = MasterLink(
             server.broker.store, now_seconds=monotonic_seconds(), keepalive_seconds=server.keepalive_seconds
@@ -44,8 +51,8 @@ class SlaveConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse at once unless this replica is master."""
         self._transport = cast("asyncio.Transport", transport)
-        host, port = transport.get_extra_info("peername")[:2]
-        self.peer = f"{host}:{port}"
+        self._host, port = transport.get_extra_info("peername")[:2]
+        self.peer = f"{self._host}:{port}"
         self._reign = self._broker.reign
         if self._reign is None:
             logger.info("slave %s refused: this replica is no master", self.peer)
@@ -69,16 +76,42 @@ class SlaveConnection(asyncio.Protocol):
             return
         for event in events:
             if isinstance(event, SlaveIntroduced):
-                logger.info("slave %s is broker %d", self.peer, event.progress.broker_id)
-                reign.sync_state.link_opened(event.progress)
-            else:
+                self._introduced(event.progress)
+            elif self._unproven is None:
                 reign.acknowledged(event.progress, event.offset, now_seconds=now)
+            else:
+                logger.warning("link of slave %s closed: it acknowledges before it was answered", self.peer)
+                self.close()
+                return
         self.pump()
         self._broker.settle()
 
+    def _introduced(self, progress: SlaveProgress) -> None:
+        self._unproven = progress
+        self.prove()
+        if self._unproven is not None:
+            self._broker.on_unproven_slave()
+
+    def prove(self, *, members_are_new: bool = False) -> None:
+        """Let a slave in whose host is the one its broker id is known at; turn it away if that is certain to be another."""
+        reign, progress = self._reign, self._unproven
+        if reign is None or progress is None:
+            return
+        if self._broker.member_addresses.get(progress.broker_id, "").rpartition(":")[0] == self._host:
+            self._unproven = None
+            logger.info("slave %s is broker %d", self.peer, progress.broker_id)
+            reign.sync_state.link_opened(progress)
+            self.pump()
+        elif members_are_new:
+            known = self._broker.member_addresses.get(progress.broker_id)
+            logger.warning(
+                "link of slave %s closed: it says it is broker %d, known at %s", self.peer, progress.broker_id, known
+            )
+            self.close()
+
     def pump(self) -> None:
         """Send what the slave lacks, as far as the socket takes it."""
-        if self._transport is None or not self._writable or self._transport.is_closing():
+        if self._transport is None or not self._writable or self._transport.is_closing() or self._unproven is not None:
             return
         try:
             frames = self.link.frames(
@@ -102,7 +135,9 @@ class SlaveConnection(asyncio.Protocol):
             logger.warning("link of slave %s closed: silent for %.0f s", self.peer, self._server.housekeeping_seconds)
             self.close()
             return
-        if self._writable:
+        if self._unproven is not None:
+            self._broker.on_unproven_slave()  # the controller may not have answered; asked again until it does
+        elif self._writable:
             frame = self.link.keepalive(confirm_offset=self._broker.store.confirm_offset, now_seconds=now)
             if frame is not None:
                 self._write(frame)
@@ -170,6 +205,12 @@ class HaServer:
         """Time passes."""
         for connection in list(self.connections):
             connection.tick()
+
+    def members_known(self, addresses: dict[int, str], *, asked_seconds: float) -> None:
+        """A controller said where everybody is; a slave that came after the question waits for the next answer."""
+        self.broker.member_addresses = addresses
+        for connection in list(self.connections):
+            connection.prove(members_are_new=connection.link.last_read_seconds <= asked_seconds)
 
     def close_links(self) -> None:
         """End every link: this replica stops or changes its role."""

@@ -144,6 +144,8 @@ class ReplicaProcess:
         broker.on_appended = self.ha_server.wake
         broker.on_confirmed = self.pulls.confirmed
         broker.on_proposal_possible = self.manager.report_if_needed
+        broker.on_unproven_slave = self.manager.look_up_members
+        self.manager.on_members = lambda addresses, asked: self.ha_server.members_known(addresses, asked_seconds=asked)
         broker.on_distrust = self._distrusted
         self.ha_client.on_master_lost = self.manager.poll_soon
         broker.on_flush_wanted = self.saving.flush_soon

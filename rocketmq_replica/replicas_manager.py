@@ -24,6 +24,8 @@ from rocketmq_replica.controller_client import (
 from rocketmq_replica.identity_files import BrokerIdentity, IdentityFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_replica.broker import PendingSend
     from rocketmq_replica.reign import Reign
     from rocketmq_replica.roles import Roles
@@ -52,6 +54,8 @@ class ReplicasManager:
         self._poll_now = asyncio.Event()
         self._registered = False
         self._reporting: asyncio.Task[None] | None = None
+        self._looking_up: asyncio.Task[None] | None = None
+        self.on_members: Callable[[dict[int, str], float], None] = lambda _addresses, _asked_seconds: None
         self.running = asyncio.Event()
 
     async def run(self) -> None:
@@ -96,6 +100,22 @@ class ReplicasManager:
         """Something makes us doubt what we know: ask 1004 now."""
         self._poll_now.set()
 
+    def look_up_members(self) -> None:
+        """Ask where the members are, unless somebody is asking: a slave has introduced itself from a host we do not know."""
+        if self._looking_up is None:
+            self._looking_up = asyncio.create_task(self._look_up_members(), name="look up members")
+
+    async def _look_up_members(self) -> None:
+        asked_seconds = monotonic_seconds()
+        try:
+            addresses = await self._controller.member_addresses()
+        except ControllerError as error:
+            logger.info("members: %s", error)
+        else:
+            self.on_members(addresses, asked_seconds)
+        finally:
+            self._looking_up = None
+
     def report_if_needed(self) -> None:
         """Ask the controller for another SyncStateSet, if there is a reason and no request is under way."""
         reign = self._broker.reign
@@ -109,10 +129,11 @@ class ReplicasManager:
             self._reporting = asyncio.create_task(self._report(reign, proposal), name="alter SyncStateSet")
 
     async def stop(self) -> None:
-        """End the request that may be under way."""
-        if self._reporting is not None:
-            self._reporting.cancel()
-            await asyncio.gather(self._reporting, return_exceptions=True)
+        """End the requests that may be under way."""
+        tasks = [task for task in (self._reporting, self._looking_up) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _start_up(self) -> None:
         while True:

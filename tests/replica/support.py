@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_bodies import ElectMasterResponseBody, SyncStateSetBody
+from rocketmq_remoting.controller_bodies import (
+    BrokerReplicasInfoBody,
+    ElectMasterResponseBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSetBody,
+)
 from rocketmq_remoting.controller_headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
@@ -110,6 +116,8 @@ class FakeController:
                 return self._info(command)
             case RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET:
                 return self._alter(command)
+            case RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
+                return self._members(command)
             case RequestCode.BROKER_HEARTBEAT:
                 beat = BrokerHeartbeatRequestHeader.decode(command.ext_fields)
                 assert beat.broker_id is not None
@@ -171,6 +179,11 @@ class FakeController:
             master_epoch=self.master_epoch,
         )
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
+
+    def _members(self, command: RemotingCommand) -> RemotingCommand:
+        known = [ReplicaIdentity(BROKER_NAME, broker_id, address) for broker_id, address in self.addresses.items()]
+        table = {BROKER_NAME: ReplicasInfo(not_in_sync_replicas=tuple(known))}
+        return command.answer(0, body=BrokerReplicasInfoBody(table).encode())
 
     def _alter(self, command: RemotingCommand) -> RemotingCommand:
         header = AlterSyncStateSetRequestHeader.decode(command.ext_fields)
