@@ -55,7 +55,7 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
         fencer = KubernetesFencer(api)
         stack.push_async_callback(fencer.close)
         plane = ControllerPlane(
-            store=KubernetesRecordStore(api),
+            store=KubernetesRecordStore(api, namespace=settings.namespace),
             directory=KubernetesDirectory(api, namespace=settings.namespace),
             settings=_plane_settings(settings),
             fencer=fencer,

@@ -66,8 +66,12 @@ class GroupView(Protocol):
         """Be told of every change of a group's snapshot; the call returned ends it. The callback must return at once."""
         ...
 
-    async def reserve_broker_id(self, key: GroupKey, pod_name: str) -> int:
-        """Return the broker id kept for this pod name, reserving the next one durably where it has none."""
+    async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
+        """Return the broker id kept for this pod name, reserving the next one durably where it has none.
+
+        A pod carries its id in its name, so the id is known before it is reserved: with `broker_id` this raises
+        ``GroupViewError`` unless the id is, or can be, that one.
+        """
         ...
 
     async def switch_master_away(self, key: GroupKey, broker_id: int) -> int | None:

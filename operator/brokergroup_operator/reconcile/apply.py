@@ -16,10 +16,10 @@ from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.events import EventPoster
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
-    from brokergroup_operator.reconcile.view import ReservingGroupView
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ class PlanApplier:
         *,
         api: KubernetesApi,
         applier: ServerSideApplier,
-        view: ReservingGroupView,
+        view: GroupView,
         events: EventPoster,
         timeout_seconds: float,
     ) -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.settings import ReconcileSettings
-    from brokergroup_operator.reconcile.view import ReservingGroupView
 
 log = structlog.get_logger(__name__)
 WAIT_FOR_KINDS_SECONDS = 0.5
@@ -47,7 +47,7 @@ class ReconcilePlane:
         self,
         api: KubernetesApi,
         access: ClusterAccess,
-        view: ReservingGroupView,
+        view: GroupView,
         settings: ReconcileSettings,
         *,
         after_watch_spawned: Callable[[], None] | None = None,
