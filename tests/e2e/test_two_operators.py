@@ -1,0 +1,77 @@
+"""Two operators at once, both alive (ADR 2): one loss is one election, and either may die while the other goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.house import House, WholeGroup, whole_group
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+OPERATORS = ("operator-a", "operator-b")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(house: House) -> AsyncIterator[WholeGroup]:
+    """A settled group whose brokers heartbeat to both."""
+    async with whole_group(house, "shared", replicas=3) as watched:
+        for name in OPERATORS:
+            await house.start_operator(name, all_names=OPERATORS)
+        await house.create_group("shared")
+        await watched.until_settled()
+        yield watched
+
+
+async def kill_master(group: WholeGroup) -> tuple[int, int]:
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    assert master is not None
+    os.kill(group.pids()[master] or 0, signal.SIGKILL)
+    await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
+    return epoch, master
+
+
+@pytest.mark.parametrize("time", [1, 2])
+async def test_one_loss_is_one_election(shared: WholeGroup, time: int) -> None:
+    await shared.until_settled()
+    async with shared.under_load():
+        epoch, master = await kill_master(shared)
+        await shared.until_acknowledged()
+    await shared.verify()
+    assert shared.seen.master_epoch == epoch + 1
+    assert shared.seen.master_id != master
+    assert shared.seen.record["nextBrokerId"] == 4
+
+
+async def test_either_goes_on_alone(shared: WholeGroup) -> None:
+    """Kill both in turn; each time the one that is left replaces a master at once, for it was warm all the time."""
+    house = shared.house
+    for name in OPERATORS:
+        await shared.until_settled()
+        [dying] = [child for child in house.processes.children if child.name == name]
+        async with shared.under_load():
+            await house.kill_operator(dying)
+            epoch, _ = await kill_master(shared)
+            await shared.until_acknowledged()
+        await shared.verify()
+        assert shared.seen.master_epoch == epoch + 1
+        await house.start_operator(name, all_names=OPERATORS)
+
+
+async def test_a_third_operator_that_comes_late_changes_nothing(shared: WholeGroup) -> None:
+    """Nobody heartbeats to it: whom it does not hear it may not declare dead for that reason, but for its own eyes."""
+    await shared.until_settled()
+    epoch, master = shared.seen.master_epoch, shared.seen.master_id
+    await shared.house.start_operator("operator-c")
+    async with shared.under_load():
+        # Longer than it takes a cold controller to believe its own silence (3 s + 3.5 s): some 8 s of this load.
+        await shared.until_acknowledged(1500)
+    await shared.verify()
+    assert (shared.seen.master_id, shared.seen.master_epoch) == (master, epoch)
