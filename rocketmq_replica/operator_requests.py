@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 _VERSION = "V5_5_0"
 
 
+LARGEST_EPOCH_JUMP = 10_000
+"""Anybody who reaches this port can send a 1008. With the largest epoch there is, it would make this replica deaf to all that come
+later (``reliability-security.md`` §4.1, poisoned epoch). One that missed so many hears of them from the controllers it asks."""
+
+
 class OperatorRequests:
     """Handlers by the name of their request."""
 
@@ -75,6 +80,10 @@ class OperatorRequests:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="1008 without masterEpoch or masterAddress")
         if self._broker.broker_id < 1:
             return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark="this replica has no broker id yet")
+        seen = max(self._broker.master.master_epoch, self._broker.store.epochs.last_epoch)
+        if seen > 0 and header.master_epoch - seen > LARGEST_EPOCH_JUMP:
+            remark = f"masterEpoch={header.master_epoch}: expected at most {LARGEST_EPOCH_JUMP} above {seen}"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         self._roles.apply(
             GroupInfo(
                 header.master_epoch,

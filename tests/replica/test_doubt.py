@@ -64,3 +64,20 @@ async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
     controller.silent.clear()
     await eventually(lambda: reign.trusted)
     assert (await client.send(one.address, b"after the thaw")).code == ResponseCode.SUCCESS
+
+
+async def test_a_poisoned_epoch_makes_nobody_deaf(start: Starter, controller: FakeController, client: Client) -> None:
+    """1008 is not authenticated: with epoch 2^31-1 everything the controller says later would be old news."""
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    fields = {
+        "masterBrokerId": "9",
+        "masterEpoch": str(2**31 - 1),
+        "masterAddress": "127.0.0.1:1",
+        "syncStateSetEpoch": "9",
+    }
+    code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+    answer = await client.ask(one.address, code, ext_fields=fields, body=controller.set_body())
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "masterEpoch=2147483647: expected at most" in (answer.remark or "")
+    assert (await client.send(one.address, b"still master")).code == ResponseCode.SUCCESS
