@@ -18,6 +18,7 @@ import yaml
 
 from brokergroup_operator.api.generate import KINDS, custom_resource_definition
 from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import ApiUnavailableError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 from .api_server.errors import bad_request
@@ -37,6 +38,7 @@ log = structlog.get_logger(__name__)
 NetworkMode = Literal["loopback", "netns"]
 NODE_NAME = "sandbox"
 FIELD_MANAGER = "brokergroup-sandbox"
+_DEFINITIONS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,17 @@ def _read_definitions(folder: Path) -> list[dict[str, Any]]:
 
 
 async def _apply_definitions(api: KubernetesApi, definitions: list[dict[str, Any]]) -> None:
-    for definition in definitions:
-        await api.apply(CUSTOM_RESOURCE_DEFINITIONS, definition, field_manager=FIELD_MANAGER)
+    """Apply each until it is known to be applied: on a busy machine the first answers may come too late."""
+    async with asyncio.timeout(_DEFINITIONS_SECONDS):
+        for definition in definitions:
+            while True:
+                try:
+                    await api.apply(CUSTOM_RESOURCE_DEFINITIONS, definition, field_manager=FIELD_MANAGER)
+                except (ApiUnavailableError, OutcomeUnknownError) as error:
+                    log.warning("definition not applied yet", error=str(error))
+                    await asyncio.sleep(0.1)
+                else:
+                    break
 
 
 def _write_kubeconfig(server: SandboxApiServer, path: Path) -> None:

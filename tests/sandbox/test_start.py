@@ -1,0 +1,35 @@
+"""The sandbox's own start on a machine that is busy with something else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import ApiUnavailableError, OutcomeUnknownError
+from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+from brokergroup_operator.sandbox.run import sandbox
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknownError, ApiUnavailableError])
+async def test_a_late_answer_to_a_definition_does_not_end_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    apply, failed = KubernetesApi.apply, []
+
+    async def late_once(self: KubernetesApi, *arguments: Any, **keywords: Any) -> Any:
+        applied = await apply(self, *arguments, **keywords)
+        if not failed:
+            failed.append(arguments)
+            raise error("PATCH: TimeoutError")
+        return applied
+
+    monkeypatch.setattr(KubernetesApi, "apply", late_once)
+    async with sandbox(data_dir=tmp_path) as running, KubernetesApi.from_kubeconfig(running.kubeconfig) as api:
+        served = await api.list(CUSTOM_RESOURCE_DEFINITIONS)
+    assert failed
+    assert {item["metadata"]["name"] for item in served.items} >= {"brokergroups.brokergroup.dev"}
