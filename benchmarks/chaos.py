@@ -40,6 +40,7 @@ _TOPIC = "chaos"
 _QUEUES = 4
 _REPLICAS = 3
 _READY_SECONDS = 90.0
+_SETTLED_SECONDS = 1.5
 _SPY_TIMEOUT_SECONDS = 12.0
 _MEASURED = (
     "kill_master", "freeze_master", "delete_master", "delete_master_now",
@@ -68,12 +69,15 @@ class Run:
         """Wait until the group is whole again and takes messages."""
         await self.striker.settle()
         deadline = time.monotonic() + _READY_SECONDS
+        # Whole for a while, not for a moment: the status is a little behind, just after a strike it shows the time before.
+        whole_since, count = None, 0
         while time.monotonic() < deadline:
-            if self.group.is_ready() and len(self.group.sync_state_set) == _REPLICAS:
-                count = len(self.ledger.acknowledgements)
-                await asyncio.sleep(0.5)
-                if len(self.ledger.acknowledgements) > count:
-                    return True
+            if not (self.group.is_ready() and len(self.group.sync_state_set) == _REPLICAS and self.striker.all_run()):
+                whole_since = None
+            elif whole_since is None:
+                whole_since, count = time.monotonic(), len(self.ledger.acknowledgements)
+            elif time.monotonic() - whole_since > _SETTLED_SECONDS and len(self.ledger.acknowledgements) > count:
+                return True
             await asyncio.sleep(0.05)
         self.stuck.append(f"{what}: not Ready in {_READY_SECONDS:.0f} s: {self.group.record} {self.group.status}")
         _say(self.stuck[-1])

@@ -88,6 +88,13 @@ class Striker:
             hit |= await self._strike(fault.also)
         return hit
 
+    def all_run(self) -> bool:
+        """Whether every replica of the record has a process."""
+        return all(
+            container_pid(self.sandbox_directory, f"{self.group.name}-{replica['brokerId']}") is not None
+            for replica in self.group.record.get("replicas", [])
+        )
+
     async def settle(self) -> None:
         """Wait for every thaw and return that is still to come."""
         while self.later:
