@@ -5,13 +5,17 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
 from brokergroup_operator.controller.failover import rank_of
+from brokergroup_operator.controller.fencing import FenceOutcome
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
 from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
 from tests.controller.conftest import StartPlane
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
@@ -70,6 +74,26 @@ class CheckedStore(MemoryRecordStore):
                 if replica.claimed:
                     holder = holders.setdefault(replica.broker_id, replica.register_check_code)
                     assert holder == replica.register_check_code
+
+
+class CountingFencer:
+    """Fences nothing, and remembers whom it was asked to."""
+
+    def __init__(self) -> None:
+        self.fenced: list[int] = []
+
+    async def fence(
+        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
+    ) -> FenceOutcome:
+        self.fenced.append(broker_id)
+        return FenceOutcome(confirmed=False, how="only counted")
+
+
+async def _ask_for_the_master(plane: str) -> None:
+    client = RemotingClient()
+    fields = {"brokerName": NAME}
+    await client.invoke(plane, request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields=fields), timeout_seconds=3.0)
+    await client.close()
 
 
 class Commits(Observer):
@@ -133,6 +157,34 @@ async def test_a_plane_that_dies_with_the_master_is_not_missed(start_plane: Star
     )
     store.check()
     assert group.master().broker_id in (2, 3)
+
+
+async def test_a_master_that_tells_only_others_is_left_alone(start_plane: StartPlane, group: FakeGroup) -> None:
+    """A plane that no broker knows of hears nobody; one that answers as master is no stuck one, however long it is unheard."""
+    store, fencer = CheckedStore(), CountingFencer()
+    known = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [known.address]
+    await group.three()
+    await eventually(lambda: known.snapshot(KEY).writable)
+    unknown = await start_plane(
+        store,
+        directory=FixedDirectory(settings=STRICT),
+        fencer=fencer,
+        no_successor_patience_seconds=0.1,
+        no_successor_pause_seconds=0.05,
+    )
+    # Somebody asks it about the group (mqadmin would), so that it knows of the group without being heard by its brokers.
+    async with asyncio.timeout(5):
+        await _ask_for_the_master(unknown.address)
+    asked_before = group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    await eventually(
+        lambda: group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked_before + 5,
+        what="the unknown plane to doubt the master again and again",
+    )
+    await unknown.stop()
+    assert fencer.fenced == []
+    assert known.snapshot(KEY).record.master_epoch == 1
+    store.check()
 
 
 def test_every_plane_is_first_for_some_groups_and_all_agree_on_the_order() -> None:

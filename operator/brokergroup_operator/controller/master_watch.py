@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
 from brokergroup_operator.observe.timeline import Trigger
 
@@ -173,6 +174,8 @@ class MasterWatch:
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
         finally:
             probe.cancel()
+        if suspicion is Suspicion.UNHEARD and await self._answers_as_master(case):
+            return None
         trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
         return Verdict(trigger, tuple(case.evidence), certain=False)
 
@@ -231,6 +234,22 @@ class MasterWatch:
             task = asyncio.create_task(self._ask(group, master, address, entry), name=f"rmq:ask {group.key}")
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
+
+    async def _answers_as_master(self, case: _Case) -> bool:
+        """Whether a master that was never heard here does its work: it tells others, as after a change of our address."""
+        owner = self._directory.known_peer(case.address.rpartition(":")[0])
+        own_pod = names.pod_name(case.group.key.name, case.master)
+        if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
+            return False  # the address changed hands (safety rule 8)
+        try:
+            status = await self._calls.ha_status(case.address)
+        except BrokerCallError:
+            return False
+        if status.master:
+            log.warning(
+                "master never heard, but it answers: left alone", group=str(case.group.key), broker_id=case.master
+            )
+        return status.master
 
     async def _ask(self, group: Group, master: int, address: str, before: HeartbeatEntry) -> None:
         try:
