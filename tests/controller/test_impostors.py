@@ -110,3 +110,29 @@ async def test_a_pod_registers_its_own_address_only(pods: PodGroup) -> None:
         RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=pods.brokers[0].address
     )
     assert answer.code == ResponseCode.NO_PERMISSION
+
+
+async def test_nobody_makes_the_controller_forget_living_pods(pods: PodGroup) -> None:
+    """1011 with isCleanLivingBroker forgets a whole group, whoever sends it."""
+    code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, isCleanLivingBroker="true")
+    assert code == ResponseCode.NO_PERMISSION
+    snapshot = pods.plane.snapshot(KEY)
+    assert snapshot is not None
+    assert [one for one in snapshot.record.replicas if snapshot.record.claimed_replica(one)] == [1, 2, 3]
+
+
+async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_data(pods: PodGroup) -> None:
+    for broker in pods.brokers:
+        await broker.kill()
+
+    def nobody_leads() -> bool:
+        seen = pods.plane.snapshot(KEY)
+        return seen is not None and not seen.live and seen.record.granted_master_id is None and not seen.in_progress
+
+    await eventually(nobody_leads, what="all are dead, and known to be")
+    snapshot = pods.plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.record.sync_state_set
+    for broker_id in snapshot.record.sync_state_set:
+        code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean=str(broker_id))
+        assert code == ResponseCode.NO_PERMISSION

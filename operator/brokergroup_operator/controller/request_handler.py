@@ -188,6 +188,8 @@ class RequestHandler:
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
         else:
+            await group.load()
+            _refuse_to_forget_pods(group, wanted)
             decision = await group.decide(wanted)
         return wire.encode_decision(request, decision)
 
@@ -340,6 +342,29 @@ def _speaks_for(peer: Peer | None, group: Group, broker_id: int) -> bool:
         return True
     own = group.record.replicas[broker_id].reserved_for
     return peer is not None and (peer.namespace, peer.pod_name) == (group.key.namespace, own)
+
+
+def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
+    """1011 is not authenticated, and forgets a living group as a whole if it says so: not one whose members are pods.
+
+    Whoever may decide over those has the BrokerGroup for it. A pod's replica that is neither alive nor in sync may be forgotten.
+    """
+    record = group.record
+    if record is None:
+        return
+    after = step(record, wanted, group.live(), group.binding.settings).record
+    forgotten = [one for one in record.replicas if after is None or after.claimed_replica(one) is None]
+    needed = sorted(
+        one
+        for one in forgotten
+        if record.claimed_replica(one) is not None
+        and _belongs_to_a_pod(group, one)
+        and (group.is_live(one) or one in record.sync_state_set)
+    )
+    if needed:
+        raise ForeignPeerError(
+            f"brokers {needed} of group {group.key} are pods, alive or in sync: their BrokerGroup rules them"
+        )
 
 
 def _refuse_foreign(peer: Peer | None, group: Group) -> None:
