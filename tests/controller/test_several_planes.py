@@ -178,7 +178,7 @@ async def test_a_master_that_tells_only_others_is_left_alone(start_plane: StartP
         await _ask_for_the_master(unknown.address)
     asked_before = group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS)
     await eventually(
-        lambda: group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked_before + 5,
+        lambda: group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked_before + 2,
         what="the unknown plane to doubt the master again and again",
     )
     await unknown.stop()

@@ -249,6 +249,7 @@ class MasterWatch:
             log.warning(
                 "master never heard, but it answers: left alone", group=str(case.group.key), broker_id=case.master
             )
+            await asyncio.sleep(self._settings.small_rpc_deadline_seconds)  # and not asked again at every tick
         return status.master
 
     async def _ask(self, group: Group, master: int, address: str, before: HeartbeatEntry) -> None:
