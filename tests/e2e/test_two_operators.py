@@ -65,13 +65,18 @@ async def test_either_goes_on_alone(shared: WholeGroup) -> None:
         await house.start_operator(name, all_names=OPERATORS)
 
 
-async def test_a_third_operator_that_comes_late_changes_nothing(shared: WholeGroup) -> None:
-    """Nobody heartbeats to it: whom it does not hear it may not declare dead for that reason, but for its own eyes."""
+async def test_an_operator_that_nobody_knows_kills_nobody(shared: WholeGroup) -> None:
+    """Its address is in no broker's configuration, so it hears nobody, for ever: the master is asked, answers, and lives."""
     await shared.until_settled()
     epoch, master = shared.seen.master_epoch, shared.seen.master_id
-    await shared.house.start_operator("operator-c")
+    house = shared.house
+    await house.start_operator("operator-c", all_names=OPERATORS)
+    log = house.folder / "logs" / "operator-c.log"
     async with shared.under_load():
-        # Longer than it takes a cold controller to believe its own silence (3 s + 3.5 s): some 8 s of this load.
-        await shared.until_acknowledged(1500)
+        await shared.until(
+            lambda: log.read_text().count("master never heard, but it answers") >= 3, "the third operator to doubt"
+        )
+        await shared.until_acknowledged()
     await shared.verify()
     assert (shared.seen.master_id, shared.seen.master_epoch) == (master, epoch)
+    assert house.incidents("operator-c") == []
