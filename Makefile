@@ -62,9 +62,10 @@ test-core: .venv/.installed-all ## Only the state machine's traces and propertie
 ##@ Generated files
 
 .PHONY: generate
-generate: .venv/.installed-all ## Write crds/ and dashboards/ anew from their models
+generate: .venv/.installed-all ## Write crds/, dashboards/ and the chart's copies anew from their models
 	@$(BIN)/python -m brokergroup_operator.api.generate
 	@$(BIN)/python -m brokergroup_operator.observe.dashboards
+	@$(BIN)/python charts/sync.py
 
 ##@ Reports
 
