@@ -38,7 +38,6 @@ from rocketmq_remoting.errors import RemotingError
 _NAMESPACE = "default"
 _TOPIC = "chaos"
 _QUEUES = 4
-_REPLICAS = 3
 _READY_SECONDS = 90.0
 _SETTLED_SECONDS = 1.5
 _SPY_TIMEOUT_SECONDS = 12.0
@@ -57,6 +56,7 @@ class Run:
     """One group, its producers, and what was seen of it."""
 
     directory: Path
+    replicas: int
     group: WatchedGroup
     striker: Striker
     ledger: Ledger
@@ -72,7 +72,9 @@ class Run:
         # Whole for a while, not for a moment: the status is a little behind, just after a strike it shows the time before.
         whole_since, count = None, 0
         while time.monotonic() < deadline:
-            if not (self.group.is_ready() and len(self.group.sync_state_set) == _REPLICAS and self.striker.all_run()):
+            if not (
+                self.group.is_ready() and len(self.group.sync_state_set) == self.replicas and self.striker.all_run()
+            ):
                 whole_since = None
             elif whole_since is None:
                 whole_since, count = time.monotonic(), len(self.ledger.acknowledgements)
@@ -127,13 +129,13 @@ async def running(directory: Path, manifest_path: Path) -> AsyncIterator[Run]:
 
             operator = await start_operator()
             await _apply(api, manifest)
-            name = manifest["metadata"]["name"]
+            name, replicas = manifest["metadata"]["name"], int(manifest["spec"].get("replicas", 3))
             group = await stack.enter_async_context(watch_group(api, _NAMESPACE, name))
             history = await stack.enter_async_context(_recorded(api))
             ledger = Ledger()
             striker = Striker(group, api, data, _NAMESPACE, sandbox, operator, start_operator)
-            run = Run(directory, group, striker, ledger, history)
-            await stack.enter_async_context(_producing(group, ledger, name))
+            run = Run(directory, replicas, group, striker, ledger, history)
+            await stack.enter_async_context(_producing(group, ledger, name, replicas))
             yield run
     finally:
         await processes.stop()
@@ -200,12 +202,12 @@ async def _recorded(api: KubernetesApi) -> AsyncIterator[RecordHistory]:
 
 
 @asynccontextmanager
-async def _producing(group: WatchedGroup, ledger: Ledger, broker_name: str) -> AsyncIterator[None]:
+async def _producing(group: WatchedGroup, ledger: Ledger, broker_name: str, replicas: int) -> AsyncIterator[None]:
     keys = itertools.count(1)
     producers = [
         DemoProducer(route=group.master_address, broker_name=broker_name, topic=_TOPIC, ledger=ledger, _keys=keys)
     ]
-    for broker_id in range(1, _REPLICAS + 1):
+    for broker_id in range(1, replicas + 1):
         route = _SpyRoute(group, broker_id)
         producers += [
             DemoProducer(
