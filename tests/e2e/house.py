@@ -7,6 +7,7 @@ sandbox have no hand to help a test with, and need none.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import time
@@ -21,7 +22,7 @@ from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses, fre
 from brokergroup_operator.demo.producer import DemoProducer
 from brokergroup_operator.demo.readback import read_keys
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
-from brokergroup_operator.kube import ApiError, KubernetesApi
+from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
 from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
@@ -40,7 +41,6 @@ QUEUES = 4
 # One wait. A loaded machine with two cores starts three replicas in 5 to 15 s.
 DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.02
-BROKER_PORT = 10911
 
 Found = TypeVar("Found")
 
@@ -229,11 +229,16 @@ class WholeGroup:
     async def under_load(self) -> AsyncIterator[None]:
         """Send all the time, with the fault in the middle of it."""
         stop = asyncio.Event()
-        keys = DemoProducer(
-            route=self.seen.master_address, broker_name=self.name, topic=TOPIC, pause_seconds=0.02, ledger=self.ledger
+        producer = DemoProducer(
+            route=self.seen.master_address,
+            broker_name=self.name,
+            topic=TOPIC,
+            pause_seconds=0.02,
+            ledger=self.ledger,
+            # Keys go on where the last load ended: none is used twice in the life of a group.
+            _keys=itertools.count(1 + len(self.ledger.acknowledgements) + self.ledger.failures),
         )
-        keys._keys = _keys_after(self.ledger)
-        sending = asyncio.create_task(keys.run(stop))
+        sending = asyncio.create_task(producer.run(stop))
         try:
             await self.until_acknowledged()
             yield
@@ -279,12 +284,6 @@ class WholeGroup:
         return found
 
 
-def _keys_after(ledger: Ledger) -> Any:
-    import itertools
-
-    return itertools.count(1 + len(ledger.acknowledgements) + ledger.failures)
-
-
 @asynccontextmanager
 async def whole_group(house: House, name: str, *, replicas: int) -> AsyncIterator[WholeGroup]:
     """Watch a group that exists, or will."""
@@ -307,6 +306,3 @@ def kubeconfig_for(url: str, path: Path) -> Path:
         )
     )
     return path
-
-
-__all__ = ["NAMESPACE", "ApiError", "House", "WholeGroup", "eventually", "kubeconfig_for", "open_house", "whole_group"]
