@@ -231,7 +231,11 @@ def _restarts(pod: JsonObject) -> int:
 
 
 def _termination(pod: JsonObject) -> str | None:
-    terminated = (_broker_status(pod).get("state") or {}).get("terminated")
+    status = _broker_status(pod)
+    state = status.get("state") or {}
+    terminated = state.get("terminated")
+    if "waiting" in state:  # between two processes (CrashLoopBackOff): the last one has ended, the next has not begun
+        terminated = (status.get("lastState") or {}).get("terminated")
     if terminated:
         return f"container terminated (exit code {terminated.get('exitCode')})"
     return f"pod {pod['status']['phase']}" if _is_over(pod) else None
