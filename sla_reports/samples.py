@@ -12,8 +12,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 # One row a sample. `at_seconds` is the scrape's own wall-clock timestamp; `cause` is empty where a metric has no such label.
-SAMPLE_SCHEMA = "metric string, namespace string, broker_group string, cause string, at_seconds double, value double"
-_COLUMNS = ("metric", "namespace", "broker_group", "cause", "at_seconds", "value")
+# `instance` is Prometheus's name of the scraped operator pod: a counter means nothing without it.
+SAMPLE_SCHEMA = ", ".join(
+    ("metric string", "instance string", "namespace string", "broker_group string", "cause string",
+     "at_seconds double", "value double")
+)  # fmt: skip
+_LABELS = ("instance", "namespace", "broker_group", "cause")
 
 
 class ExportFormatError(Exception):
@@ -50,14 +54,13 @@ def _parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _parse(content: bytes) -> pa.RecordBatch:
-    rows: dict[str, list[str | float]] = {column: [] for column in _COLUMNS}
+    rows: dict[str, list[str | float]] = {name: [] for name in ("metric", *_LABELS, "at_seconds", "value")}
     for series in json.loads(content)["data"]["result"]:
         labels = series["metric"]
         for at_seconds, value in series["values"]:
             rows["metric"].append(labels.get("__name__", ""))
-            rows["namespace"].append(labels.get("namespace", ""))
-            rows["broker_group"].append(labels.get("broker_group", ""))
-            rows["cause"].append(labels.get("cause", ""))
+            for label in _LABELS:
+                rows[label].append(labels.get(label, ""))
             rows["at_seconds"].append(float(at_seconds))
             rows["value"].append(float(value))
     return pa.RecordBatch.from_pydict(rows)

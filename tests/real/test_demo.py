@@ -27,7 +27,11 @@ def test_the_demo_loses_nothing_and_its_figures_reach_dashboard_and_report(
     directory = tmp_path / "demo"
     with (tmp_path / "stderr").open("wb") as errors:
         demo = subprocess.Popen(
-            [sys.executable, "-m", "brokergroup_operator.cli.main", "demo", "--once", "--directory", str(directory)],
+            # The pace gives Prometheus time to start and to scrape before the first fault.
+            [
+                *(sys.executable, "-m", "brokergroup_operator.cli.main", "demo", "--once"),
+                *("--pace-seconds", "8", "--directory", str(directory)),
+            ],
             stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
     try:

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from controller_core.metric_names import GROUP_WRITABLE
+from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
 
 pytestmark = pytest.mark.real("java")
 
 
-def _export(path: Path, samples: dict[str, list[tuple[float, float]]]) -> Path:
-    result = [
-        {
-            "metric": {"__name__": GROUP_WRITABLE, "namespace": "default", "broker_group": group},
-            "values": [[at_seconds, str(value)] for at_seconds, value in values],
-        }
-        for group, values in samples.items()
-    ]
+def _series(metric: str, group: str, values: list[tuple[float, float]], **labels: str) -> dict[str, Any]:
+    return {
+        "metric": {"__name__": metric, "namespace": "default", "broker_group": group, **labels},
+        "values": [[at_seconds, str(value)] for at_seconds, value in values],
+    }
+
+
+def _export(path: Path, samples: dict[str, list[tuple[float, float]]], *more: dict[str, Any]) -> Path:
+    result = [_series(GROUP_WRITABLE, group, values) for group, values in samples.items()] + list(more)
     path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
     return path
 
@@ -67,6 +68,27 @@ def test_the_planted_outage_gap_and_incidents_come_out_exactly(spark: Any, tmp_p
     assert recovered["rto_max_ms"] == pytest.approx(3300.0)
     assert report.unreadable_incidents == 2
     assert "default/orders: 83.333 %" in as_text(report)
+
+
+def test_what_no_scrape_saw_is_counted_by_the_counter(spark: Any, tmp_path: Path) -> None:
+    from sla_reports.report import make_report
+
+    always_up = [(float(second), 1.0) for second in range(61)]
+    # One outage of 3.5 s before a restart of the operator, one of 2 s after it; an old total of 100 s from before the export.
+    rises = [(10.0, 3.5), (20.0, 3.5), (30.0, 2.0), (60.0, 2.0)]
+    export = _export(
+        tmp_path / "export.json",
+        {"orders": always_up},
+        _series(UNAVAILABLE_SECONDS_TOTAL, "orders", rises, cause="silence", instance="a"),
+        _series(UNAVAILABLE_SECONDS_TOTAL, "orders", [(0.0, 100.0), (60.0, 100.0)], cause="silence", instance="b"),
+    )
+    log = tmp_path / "incidents.jsonl"
+    log.write_text(_incident(1) + "\n")
+    report = make_report(spark, exports=[export], incident_logs=[log], max_gap_seconds=5.0)
+    [group] = report.groups
+    assert group["down_seconds"] == pytest.approx(5.5)
+    assert group["up_seconds"] == pytest.approx(54.5)
+    assert group["availability"] == pytest.approx(54.5 / 60)
 
 
 def test_a_file_that_is_no_export_is_named(spark: Any, tmp_path: Path) -> None:

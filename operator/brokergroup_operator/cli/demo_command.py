@@ -21,6 +21,7 @@ def demo(
     directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = Path(
         ".demo"
     ),
+    pace_seconds: Annotated[float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)] = 2.0,
     manifest: Annotated[Path | None, typer.Option("--manifest", help="The BrokerGroup to apply")] = None,
 ) -> None:
     """Start a sandbox, the operator and a group; kill its master, freeze the next; read everything back."""
@@ -44,6 +45,7 @@ def demo(
         manifest=manifest or Path("examples") / ("rocketmq.yaml" if java else "quickstart.yaml"),
         once=once,
         rocketmq_home=rocketmq_home,
+        pace_seconds=pace_seconds,
     )
     results: list[DemoResult] = []
     started = time.monotonic()

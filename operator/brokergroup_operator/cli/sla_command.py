@@ -22,17 +22,19 @@ def export(
     range_seconds: Annotated[float, typer.Option("--range-seconds", help="How far back from now", min=1.0)] = 3600.0,
 ) -> None:
     """Write the operator's samples of the last while to a file, as they were scraped."""
-    from controller_core.metric_names import GROUP_WRITABLE
+    from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
     from sla_reports.exporting import ExportError, export_range
 
+    metrics = [GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL]
+
     try:
-        count = export_range(server, [GROUP_WRITABLE], end_seconds=time.time(), range_seconds=range_seconds, target=out)
+        count = export_range(server, metrics, end_seconds=time.time(), range_seconds=range_seconds, target=out)
     except ExportError as error:
         typer.echo(f"sla export: {error}", err=True)
         raise typer.Exit(2) from error
     typer.echo(json.dumps({"samples": count, "out": str(out)}))
     if count == 0:
-        typer.echo(f"sla export: {server} holds no samples of {GROUP_WRITABLE} in that range", err=True)
+        typer.echo(f"sla export: {server} holds no samples of {', '.join(metrics)} in that range", err=True)
         raise typer.Exit(3)
 
 

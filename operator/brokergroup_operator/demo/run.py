@@ -55,6 +55,8 @@ class DemoSettings:
     once: bool
     rocketmq_home: Path | None = None
     name_server_manifest: Path = Path("examples/nameserver.yaml")
+    # How long at least the group is left in peace before each fault, and at the end.
+    pace_seconds: float = 2.0
     thaw_after_seconds: float = 1.0
 
     @property
@@ -199,13 +201,13 @@ async def _producing(producer: Producer) -> AsyncIterator[None]:
 
 
 async def _strike(scenario: Scenario, settings: DemoSettings, replicas: int) -> None:
-    await scenario.until_acknowledged()
+    await scenario.send_for_a_while(settings.pace_seconds)
     await scenario.kill_master()
     await scenario.until_ready(replicas)
-    await scenario.until_acknowledged()
+    await scenario.send_for_a_while(settings.pace_seconds)
     await scenario.freeze_master(settings.thaw_after_seconds)
     await scenario.until_ready(replicas)
-    await scenario.until_acknowledged()
+    await scenario.send_for_a_while(settings.pace_seconds)
     if not settings.once:
         scenario.doing = "done; the group goes on: look at it with kubectl, Ctrl-C ends and counts"
         await scenario.watch_until_stopped()

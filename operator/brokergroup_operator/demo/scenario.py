@@ -55,11 +55,11 @@ class Scenario:
         await self._wait(lambda: self.group.is_ready() and len(self.group.sync_state_set) == replicas)
         self._note_epoch()
 
-    async def until_acknowledged(self, count: int = _WARM_UP_ACKNOWLEDGEMENTS) -> None:
-        """Wait until `count` more messages are acknowledged."""
+    async def send_for_a_while(self, seconds: float, count: int = _WARM_UP_ACKNOWLEDGEMENTS) -> None:
+        """Wait until `count` more messages are acknowledged, and for so long at least."""
         self.doing = "sending messages"
-        target = len(self.ledger.acknowledgements) + count
-        await self._wait(lambda: len(self.ledger.acknowledgements) >= target)
+        target, until = len(self.ledger.acknowledgements) + count, time.monotonic() + seconds
+        await self._wait(lambda: len(self.ledger.acknowledgements) >= target and time.monotonic() >= until)
 
     async def kill_master(self) -> None:
         """SIGKILL the master and wait for the failover to end."""
