@@ -21,7 +21,9 @@ def demo(
     directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = Path(
         ".demo"
     ),
-    pace_seconds: Annotated[float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)] = 2.0,
+    pace_seconds: Annotated[
+        float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)
+    ] = 2.0,
     manifest: Annotated[Path | None, typer.Option("--manifest", help="The BrokerGroup to apply")] = None,
 ) -> None:
     """Start a sandbox, the operator and a group; kill its master, freeze the next; read everything back."""
