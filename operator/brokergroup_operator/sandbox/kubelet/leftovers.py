@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 KUBELET_MARK = "BROKERGROUP_KUBELET_DATA"
 CONTAINER_MARK = "BROKERGROUP_CONTAINER_START"
+
+EXEC_READS = 5
+EXEC_PAUSE_SECONDS = 0.002
 
 
 def kill_leftovers(data_folder: Path, *, deadline_seconds: float = 5.0) -> list[int]:
@@ -37,7 +41,15 @@ def kill_strays(container_start: str, *, deadline_seconds: float = 5.0) -> list[
 
 
 def _kill_marked(marks: tuple[str, ...], deadline_seconds: float) -> list[int]:
+    """Kill in passes until one finds nobody: what is found may have started another since the list was read."""
     wanted = [b"\0" + mark.encode() for mark in marks]
+    killed: list[int] = []
+    while found := _kill_found(wanted, deadline_seconds):
+        killed += found
+    return killed
+
+
+def _kill_found(wanted: list[bytes], deadline_seconds: float) -> list[int]:
     found = [(pid, pidfd) for pid in _marked_pids(wanted) if (pidfd := _open_marked(pid, wanted)) is not None]
     try:
         for _, pidfd in found:
@@ -56,12 +68,26 @@ def _marked_pids(wanted: list[bytes]) -> list[int]:
 
 
 def _is_marked(pid: int, wanted: list[bytes]) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
-            content = b"\0" + file.read()
-    except OSError:
-        return False
+    content = b"\0" + _environment(pid)
     return any(mark in content for mark in wanted)
+
+
+def _environment(pid: int) -> bytes:
+    """What a process was started with; empty for one that is gone, and for threads of the kernel.
+
+    In the middle of an exec the kernel shows an empty environment too, so a program's empty one is read again.
+    """
+    for _ in range(EXEC_READS):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+                content = file.read()
+            if content:
+                return content
+            os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - a thread of the kernel has none
+        except OSError:
+            return b""
+        time.sleep(EXEC_PAUSE_SECONDS)
+    return b""
 
 
 def _open_marked(pid: int, wanted: list[bytes]) -> int | None:
