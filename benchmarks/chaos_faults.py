@@ -13,10 +13,10 @@ from typing import Any
 
 from brokergroup_operator.demo.faults import hold
 from brokergroup_operator.demo.processes import ChildProcess
-from brokergroup_operator.demo.run import container_pid
 from brokergroup_operator.demo.watched_group import WatchedGroup
 from brokergroup_operator.kube import ApiError, KubernetesApi
 from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
 
 SINGLE = (
     "kill_master",
@@ -91,8 +91,7 @@ class Striker:
     def all_run(self) -> bool:
         """Whether every replica of the record has a process."""
         return all(
-            container_pid(self.sandbox_directory, f"{self.group.name}-{replica['brokerId']}") is not None
-            for replica in self.group.record.get("replicas", [])
+            self._broker_pid(replica["brokerId"]) is not None for replica in self.group.record.get("replicas", [])
         )
 
     async def settle(self) -> None:
@@ -113,6 +112,9 @@ class Striker:
         hits = [self._signal(victim, verb, fault.seconds) for victim in victims]  # all of them, whatever the first says
         return any(hits)
 
+    def _broker_pid(self, broker_id: int) -> int | None:
+        return read_container_pid(self.sandbox_directory, self.namespace, f"{self.group.name}-{broker_id}", "broker")
+
     def _victims(self, whom: str, pick: float) -> list[int]:
         everyone = sorted(replica["brokerId"] for replica in self.group.record.get("replicas", []))
         master = self.group.master_id
@@ -126,7 +128,7 @@ class Striker:
         return [master] if master is not None else []
 
     def _signal(self, broker_id: int, verb: str, seconds: float) -> bool:
-        pid = container_pid(self.sandbox_directory, f"{self.group.name}-{broker_id}")
+        pid = self._broker_pid(broker_id)
         if pid is None:
             return False
         if verb == "freeze":

@@ -1,13 +1,7 @@
-"""The embedded API and a process kubelet with short back-offs.
-
-Also keeps pytest-asyncio from making an event loop that nobody closes: before its first test it asks for the current loop
-to put it back later; on Python 3.11 that *creates* one, which the garbage collector then reports as unclosed, in whichever
-test it happens to run. Saying "there is none" avoids it.
-"""
+"""The embedded API and a process kubelet with short back-offs."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +15,6 @@ from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
-
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +14,6 @@ from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-# pytest-asyncio asks for the current loop before it sets its own; Python 3.11 then makes one that nobody closes, and the
-# warning about it fails whatever test runs when it is collected. None was set means none is made.
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +11,6 @@ from tests.replica.support import Client, FakeController, RunningReplica, Starte
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-# pytest-asyncio asks for the current event loop before its first test. Where none was ever set, Python 3.11 makes one that
-# nobody closes, and the ResourceWarning hits whichever test runs when it is collected. "None" counts as set.
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture

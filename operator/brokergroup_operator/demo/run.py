@@ -7,7 +7,7 @@ master's log does not hold.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from brokergroup_operator.demo.screen import Screen
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import ApiError, KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES
+from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
 
 _NAMESPACE = "default"
 _TOPIC = "demo"
@@ -149,7 +150,7 @@ async def _play(
                 ledger=ledger,
                 processes=processes,
                 incident_log=settings.directory / "incidents.jsonl",
-                container_pid=lambda pod: container_pid(settings.directory / "sandbox", pod),
+                container_pid=lambda pod: read_container_pid(settings.directory / "sandbox", _NAMESPACE, pod, "broker"),
                 screen=screen,
                 stop=stop,
                 deadline_seconds=_PYTHON_SECONDS if settings.rocketmq_home is None else _JAVA_SECONDS,
@@ -229,16 +230,6 @@ async def _verify(scenario: Scenario, replicas: int) -> DemoResult:
     }
     completed = len(scenario.failovers) == 2 and all(failover.completed for failover in scenario.failovers)
     return DemoResult(document, holds=completed and not lost and bool(keys))
-
-
-def container_pid(data_directory: Path, pod: str) -> int | None:
-    """The process of a pod's broker container, as the process kubelet wrote it down; None while it runs none."""
-    with suppress(FileNotFoundError, ValueError):
-        for entry in json.loads((data_directory / "pods.json").read_text())["pods"]:
-            if (entry["namespace"], entry["name"]) == (_NAMESPACE, pod):
-                pids: list[int | None] = [item["pid"] for item in entry["containers"] if item["name"] == "broker"]
-                return next(iter(pids), None)
-    return None
 
 
 def _hints(name: str, endpoints: Mapping[str, str]) -> list[str]:

@@ -189,14 +189,6 @@ def too_old(requested: int, oldest: int) -> StatusError:
     return StatusError(410, "Expired", f"too old resource version: {requested} ({oldest})")
 
 
-def expired_continue(resource_version: int) -> StatusError:
-    message = (
-        "The provided continue parameter is too old to display a consistent list result. You can start a new list"
-        f" without the continue parameter (was resource version {resource_version})."
-    )
-    return StatusError(410, "Expired", message)
-
-
 def method_not_allowed() -> StatusError:
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {})

@@ -23,12 +23,6 @@ class ResourceRegistry:
         found = self._types.get((group, version, plural))
         return found if found is not None and found.served else None
 
-    def of_kind(self, group: str, version: str, kind: str) -> ResourceType | None:
-        for resource in self:
-            if (resource.group, resource.version, resource.kind) == (group, version, kind):
-                return resource
-        return None
-
     def of_storage(self, storage_key: tuple[str, str]) -> ResourceType | None:
         """One served resource that reads these objects, the kind's own group first."""
         candidates = [resource for resource in self if resource.storage_key == storage_key]

@@ -30,11 +30,6 @@ class DataFolders:
         return self.root / FILE_NAME
 
     @property
-    def network_state_file(self) -> Path:
-        """The address counter."""
-        return self.root / "next-address"
-
-    @property
     def all_pods(self) -> Path:
         """The pods' own folders."""
         return self.root / "pods"
