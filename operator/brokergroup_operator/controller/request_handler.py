@@ -14,11 +14,12 @@ import structlog
 
 from brokergroup_operator.controller import wire
 from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.controller.heartbeats import Heartbeats
+from brokergroup_operator.controller.speakers import belongs_to_a_pod, is_foreign, speaks_for
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer, GetSyncStateDataAnswer
-from controller_core.liveness import Heartbeat
 from controller_core.requests import (
     AlterSyncStateSet,
     ElectMaster,
@@ -31,7 +32,7 @@ from controller_core.step import step
 from rocketmq_remoting.bodies import decode_broker_names
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
+from rocketmq_remoting.headers import GetMetaDataResponseHeader
 from rocketmq_remoting.server import RemotingConnection, not_supported
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.switchover import Switchover
     from brokergroup_operator.observe.observer import Observer
-    from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.command import RemotingCommand
 
 log = structlog.get_logger(__name__)
@@ -71,7 +71,7 @@ class RequestHandler:
         self.advertise_address = settings.advertise_address
         self._groups = groups
         self._directory = directory
-        self._carried: dict[int, set[Group]] = {}
+        self.heartbeats = Heartbeats(groups=groups, directory=directory, settings=settings)
         self._failover = failover
         self._switchover = switchover
         self._settings = settings
@@ -93,14 +93,14 @@ class RequestHandler:
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         """Its brokers may be dead."""
-        self._on_connection_closed(connection.id, self._carried.pop(connection.id, ()))
+        self._on_connection_closed(connection.id, self.heartbeats.connection_closed(connection))
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Heartbeats and metadata at once, everything else in a task of its own."""
         if request.code == RequestCode.BROKER_HEARTBEAT:
-            return self._noted(request, self._heartbeat(request, connection))
+            return self._noted(request, self.heartbeats.take(request, connection))
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             return self._noted(request, self._metadata(request))
         if request.code in _CONFIGURATION:
@@ -134,31 +134,6 @@ class RequestHandler:
     def _noted(self, request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
         self._observer.request_answered(request.code, answer.code)
         return answer
-
-    def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """904 (§2.8), answered for those who want it; brokers send it one-way."""
-        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
-        if header.broker_id is None:
-            return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
-        peer = self._directory.known_peer(connection.peer_host)
-        group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
-        if group is not None and not _is_foreign(peer, group) and _speaks_for(peer, group, header.broker_id):
-            now_seconds = asyncio.get_running_loop().time()
-            wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
-            if not group.beats_regularly(header.broker_id, now_seconds):
-                wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
-            heartbeat = Heartbeat(
-                identity=group.identity(header.broker_id),
-                address=header.broker_addr or "",
-                epoch=header.epoch,
-                max_offset=header.max_offset,
-                confirm_offset=header.confirm_offset,
-                heartbeat_timeout_seconds=wished_seconds,
-                election_priority=header.election_priority,
-            )
-            came_back = self._table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
-            group.heard(header.broker_id, header.epoch, came_back=came_back)
-        return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
     def _metadata(self, request: RemotingCommand) -> RemotingCommand:
         """1005 (§2.4): every plane leads."""
@@ -202,13 +177,7 @@ class RequestHandler:
         await self._refuse_impostor(connection, group, wanted.broker_id, address=wanted.broker_address)
         decision = await group.decide(wanted)
         if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
-            self._table_for(group, connection).registered(
-                asyncio.get_running_loop().time(),
-                group.identity(wanted.broker_id),
-                connection.id,
-                address=wanted.broker_address or "",
-            )
-            group.new_process(wanted.broker_id)
+            self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address or "", connection)
         return wire.encode_decision(request, decision)
 
     async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -229,9 +198,7 @@ class RequestHandler:
             and record.claimed_replica(caller)
             and connection.is_open
         ):
-            # Its own request proves that it lives, and may have overtaken its heartbeat (§7.2).
-            table = self._table_for(group, connection)
-            table.sign_of_life(asyncio.get_running_loop().time(), group.identity(caller), connection.id)
+            self.heartbeats.sign_of_life(group, caller, connection)
         decision = await self._elect_safely(group, wanted)
         if decision.code in wire.SUCCEEDED_ELECTIONS and by_broker:
             group.answered_election()
@@ -290,11 +257,6 @@ class RequestHandler:
                 answers[broker_name] = decision.answer
         return request.answer(ResponseCode.SUCCESS, body=wire.encode_sync_state_data(answers))
 
-    def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
-        """The group's heartbeat table, for an entry bound to this connection: its end is told to every group it carried."""
-        self._carried.setdefault(connection.id, set()).add(group)
-        return group.table
-
     async def _refuse_impostor(
         self, connection: RemotingConnection, group: Group, broker_id: int | None, *, address: str | None = None
     ) -> None:
@@ -303,13 +265,13 @@ class RequestHandler:
         Otherwise a neighbour's 1003 ends a healthy master's reign, and its 1001 makes a replica electable that lacks messages.
         """
         await group.load()
-        if not _belongs_to_a_pod(group, broker_id):
+        if not belongs_to_a_pod(group, broker_id):
             return
         peer = await self._directory.peer(connection.peer_host)
         who = (
             f"pod {peer.namespace}/{peer.pod_name}" if peer is not None else f"{connection.peer_host}, no pod of ours,"
         )
-        if broker_id is None or not _speaks_for(peer, group, broker_id):
+        if broker_id is None or not speaks_for(peer, group, broker_id):
             raise ForeignPeerError(f"{who} does not speak for broker {broker_id} of group {group.key}")
         if address and address.rpartition(":")[0] != connection.peer_host:
             raise ForeignPeerError(f"{who} is at {connection.peer_host}, not at {address}")
@@ -327,23 +289,6 @@ class ForeignPeerError(Exception):
     """A pod of one group asked for another: refused."""
 
 
-def _is_foreign(peer: Peer | None, group: Group) -> bool:
-    return peer is not None and peer.group is not None and peer.group != group.key
-
-
-def _belongs_to_a_pod(group: Group, broker_id: int | None) -> bool:
-    replica = group.record.replicas.get(broker_id) if group.record is not None and broker_id is not None else None
-    return replica is not None and bool(replica.reserved_for)
-
-
-def _speaks_for(peer: Peer | None, group: Group, broker_id: int) -> bool:
-    """Whether this peer is the member: it must be the pod that the id is reserved for, where it is reserved for one."""
-    if group.record is None or not _belongs_to_a_pod(group, broker_id):
-        return True
-    own = group.record.replicas[broker_id].reserved_for
-    return peer is not None and (peer.namespace, peer.pod_name) == (group.key.namespace, own)
-
-
 def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
     """1011 is not authenticated, and forgets a living group as a whole if it says so: not one whose members are pods.
 
@@ -358,7 +303,7 @@ def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
         one
         for one in forgotten
         if record.claimed_replica(one) is not None
-        and _belongs_to_a_pod(group, one)
+        and belongs_to_a_pod(group, one)
         and (group.is_live(one) or one in record.sync_state_set)
     )
     if needed:
@@ -368,7 +313,7 @@ def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
 
 
 def _refuse_foreign(peer: Peer | None, group: Group) -> None:
-    if peer is not None and _is_foreign(peer, group):
+    if peer is not None and is_foreign(peer, group):
         raise ForeignPeerError(f"pod {peer.namespace}/{peer.pod_name} does not speak for group {group.key}")
 
 

@@ -7,7 +7,9 @@ what an answer waits for (the record store) has less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from brokergroup_operator.controller.security_settings import SecuritySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class PlaneSettings:
     # All planes of this installation, for mqadmin's list of peers. Empty: only this one.
     peer_addresses: tuple[str, ...] = ()
     controller_group: str = "brokergroup-operator"
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
     # Brokers give up after 3 s; half a second is left for the way there and back and for a busy loop.
     answer_deadline_seconds: float = 2.5

@@ -43,6 +43,18 @@ class Observer:
     def incident_closed(self, timeline: FailoverTimeline) -> None:
         """Nothing more will be added to this timeline."""
 
+    def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:
+        """A member came back with less than it had held, and counts as out of sync from now on (safety rule 2)."""
+
+    def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:
+        """Brokers were ahead of the record, so the record had gone back in time; it goes on above them (safety rule 3)."""
+
+    def epoch_jump(self, key: GroupKey, epoch: int) -> None:
+        """A replica reports an epoch too far ahead to be believed: elections stop until a human accepts it."""
+
+    def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
+        """A broker whose id the record did not know became a member again (no seat yet)."""
+
 
 class ObserverGroup(Observer):
     """Tells several observers, in order."""
@@ -86,3 +98,23 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.incident_closed(timeline)
+
+    def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.seat_lost(key, broker_id, why)
+
+    def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.epoch_floor_raised(key, epoch, why)
+
+    def epoch_jump(self, key: GroupKey, epoch: int) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.epoch_jump(key, epoch)
+
+    def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.broker_adopted(key, broker_id)

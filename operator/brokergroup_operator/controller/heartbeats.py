@@ -1,0 +1,83 @@
+"""Hearing the brokers: heartbeats (904, ``controller-protocol.md`` §2.8) and which connection carries which group's members."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.speakers import is_foreign, speaks_for
+from controller_core.liveness import Heartbeat
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.controller.directory import GroupDirectory
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.groups import Groups
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.liveness import HeartbeatTable
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+
+
+class Heartbeats:
+    """Takes heartbeats and other signs of life into the groups' tables; knows which groups a connection carries."""
+
+    def __init__(self, *, groups: Groups, directory: GroupDirectory, settings: PlaneSettings) -> None:
+        self._groups = groups
+        self._directory = directory
+        self._settings = settings
+        self._carried: dict[int, set[Group]] = {}
+
+    def take(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """904 (§2.8), answered for those who want it; brokers send it one-way."""
+        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
+        if header.broker_id is None:
+            return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
+        peer = self._directory.known_peer(connection.peer_host)
+        group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
+        if group is not None and not is_foreign(peer, group) and speaks_for(peer, group, header.broker_id):
+            self._note(group, header.broker_id, header, connection)
+        return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
+
+    def _note(
+        self, group: Group, broker_id: int, header: BrokerHeartbeatRequestHeader, connection: RemotingConnection
+    ) -> None:
+        now_seconds = asyncio.get_running_loop().time()
+        wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
+        if not group.beats_regularly(broker_id, now_seconds):
+            wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
+        heartbeat = Heartbeat(
+            identity=group.identity(broker_id),
+            address=header.broker_addr or "",
+            epoch=header.epoch,
+            max_offset=header.max_offset,
+            confirm_offset=header.confirm_offset,
+            heartbeat_timeout_seconds=wished_seconds,
+            election_priority=header.election_priority,
+        )
+        came_back = self.table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
+        group.heard(broker_id, header.epoch, came_back=came_back)
+
+    def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
+        """A new process of a replica registered (1003): what an earlier one said is not true any more."""
+        now_seconds = asyncio.get_running_loop().time()
+        table = self.table_for(group, connection)
+        table.registered(now_seconds, group.identity(broker_id), connection.id, address=address)
+        group.new_process(broker_id)
+
+    def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
+        """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat (§7.2)."""
+        table = self.table_for(group, connection)
+        table.sign_of_life(asyncio.get_running_loop().time(), group.identity(broker_id), connection.id)
+
+    def table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
+        """The group's heartbeat table, for an entry bound to this connection: its end is told to every group it carried."""
+        self._carried.setdefault(connection.id, set()).add(group)
+        return group.table
+
+    def connection_closed(self, connection: RemotingConnection) -> Iterable[Group]:
+        """The groups whose members this connection carried."""
+        return self._carried.pop(connection.id, ())
