@@ -11,13 +11,28 @@ group's pods from speaking for another's. It is never an identity that grants a 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = ["Credentials", "FixedDirectory", "GroupBinding", "GroupDirectory", "MemberGone", "Peer", "SignaturePolicy"]
+
+
+class SignaturePolicy(Enum):
+    """What a group's controller requests must carry (controller-protocol.md §1.7)."""
+
+    OFF = "Off"
+    """Signatures are not looked at: whoever speaks is known by the address of his pod or not at all."""
+    ACCEPTED = "Accepted"
+    """A right signature is one way of being known; a wrong one is refused; none is left to the address."""
+    REQUIRED = "Required"
+    """Only signed requests are heard, heartbeats included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +46,14 @@ class GroupBinding:
     name_servers: tuple[str, ...] = ()
     # None: as long as the broker's own heartbeat says.
     heartbeat_timeout_seconds: float | None = None
+    # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
+    minimum_heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = 2.0
     # Its owner is deleting it: members go one by one on purpose, and nobody is elected for it.
     deleting: bool = False
+    signature: SignaturePolicy = SignaturePolicy.ACCEPTED
+    # Whom the group's brokers sign as (innerClientAuthenticationCredentials), and how our own requests to them are signed.
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
