@@ -103,7 +103,11 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
         "heartbeatIntervalMilliseconds": 500,
         "fenceTimeoutMilliseconds": 2000,
         "uncleanElection": "Never",
+        "electionPolicy": "most-data",
+        "priorities": [],
+        "preferredZones": [],
     }
+    assert spec["security"] == {"signature": "Accepted"}
     assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain"}}
     assert "durability" not in spec, "the default follows the number of replicas, also when that changes"
 

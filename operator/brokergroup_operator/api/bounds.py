@@ -25,6 +25,8 @@ HostAndPort = Annotated[
 ]
 AddressText = Annotated[str, Meta(max_length=259)]
 NameText = Annotated[str, Meta(max_length=253)]
+SecretNameText = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+ZoneText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 ImageText = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[^\s]+$")]
 VersionText = Annotated[str, Meta(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.-]*$")]
 WordText = Annotated[str, Meta(max_length=64)]

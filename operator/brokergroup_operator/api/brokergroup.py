@@ -12,6 +12,11 @@ from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.brokergroup_status import BrokerGroupStatus, Durability
+from brokergroup_operator.api.election_policies import (
+    DEFAULT_ELECTION_POLICY,
+    ELECTION_POLICIES_TEXT,
+    ElectionPolicy,
+)
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
 
 
@@ -29,11 +34,33 @@ class UncleanElection(StrEnum):
     ALLOWED = "Allowed"
 
 
+class Signature(StrEnum):
+    """What requests of a group's brokers must carry (controller-protocol.md §1.7)."""
+
+    OFF = "Off"
+    ACCEPTED = "Accepted"
+    REQUIRED = "Required"
+
+
 class RetentionPolicy(StrEnum):
     """What happens to claims, and with them to the data."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
+
+
+class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
+    """The election priority of one broker id."""
+
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The broker id, as in status.members.")]
+    priority: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=bounds.JAVA_INT_MAX,
+            description="The lower number is preferred. 0: never a master, not even when nobody else is left.",
+        ),
+    ]
 
 
 class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -42,6 +69,13 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
     heartbeat_timeout_milliseconds: Annotated[
         int, Meta(ge=500, le=60_000, description="A broker silent for this long is lost. At least twice the interval.")
     ] = 3000
+    minimum_heartbeat_timeout_milliseconds: Annotated[
+        Annotated[int, Meta(ge=500, le=60_000)] | None,
+        Meta(
+            description="Lower bound of the adaptive timeout: a broker whose heartbeats come evenly is given up sooner"
+            " than after heartbeatTimeoutMilliseconds, but never before this. Absent: not adaptive.",
+        ),
+    ] = None
     heartbeat_interval_milliseconds: Annotated[
         int, Meta(ge=100, le=30_000, description="How often a broker sends its heartbeat to the controller.")
     ] = 500
@@ -58,6 +92,51 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
         UncleanElection,
         Meta(description="Allowed trades acknowledged messages for availability; refused with durability Strict."),
     ] = UncleanElection.NEVER
+    election_policy: Annotated[
+        ElectionPolicy,
+        Meta(description=f"Who of the candidates becomes master. {ELECTION_POLICIES_TEXT}"),
+    ] = DEFAULT_ELECTION_POLICY
+    priorities: Annotated[
+        list[BrokerPriority],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="Election priority of broker ids, over what their heartbeats say (brokerElectionPriority)."
+            " It decides between replicas with equal data; 0 bars a replica from mastership altogether.",
+            extra_json_schema=bounds.map_list("brokerId"),
+        ),
+    ] = []
+    preferred_zones: Annotated[
+        list[bounds.ZoneText],
+        Meta(
+            max_length=16,
+            description="Zones (node label topology.kubernetes.io/zone) in which a master is wanted, best first. It decides"
+            " between replicas with equal data and priority. Absent: another zone than the lost master's."
+            " Needs the right to read nodes.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+
+
+class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """How the brokers of the group prove who they are, beside the address of their pod."""
+
+    signature: Annotated[
+        Signature,
+        Meta(
+            description='"Off" (in quotes: YAML reads a bare Off as false): signatures are not looked at.'
+            " Accepted: a right signature identifies the group's brokers, a wrong one is refused, none is left to the pod's"
+            " address. Required: only signed requests are heard; it needs credentialsSecretName, and brokers that have it:"
+            " first Accepted, restart them, then Required."
+        ),
+    ] = Signature.ACCEPTED
+    credentials_secret_name: Annotated[
+        bounds.SecretNameText | None,
+        Meta(
+            description="Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
+            " quotes and backslashes), with which brokers sign their requests (innerClientAuthenticationCredentials)."
+            " A changed Secret is used by a broker after its next restart, by the controller within a minute."
+        ),
+    ] = None
 
 
 class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
@@ -130,6 +209,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="What an acknowledgement promises. Absent: Strict from 3 replicas on, Available below."),
     ] = None
     failover: FailoverSpec = FailoverSpec()
+    security: SecuritySpec = SecuritySpec()
     storage: StorageSpec = StorageSpec()
     config: Annotated[
         dict[str, bounds.ConfigValue],

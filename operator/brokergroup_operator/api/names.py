@@ -34,6 +34,8 @@ MANAGED_BY: Final = "brokergroup-operator"
 
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
+# On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (design.md §4, rule 3).
+ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
 FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
@@ -43,6 +45,12 @@ FINALIZER_FENCE: Final = f"{GROUP}/fence"
 FIELD_MANAGER_RECONCILE: Final = "brokergroup-reconcile"
 FIELD_MANAGER_STATUS: Final = "brokergroup-status"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"
+
+# The keys of the Secret that spec.security.credentialsSecretName names.
+CREDENTIALS_ACCESS_KEY: Final = "accessKey"
+CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
+# A node's zone, by Kubernetes' own label.
+LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 
 CONTAINER_BROKER: Final = "broker"
 VOLUME_STORE: Final = "store"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, StorageSpec
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, SecuritySpec, StorageSpec
 from brokergroup_operator.api.brokergroup_state import GroupRecord
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ RESERVED_CONFIG_KEYS: Final = {
     "fetchNamesrvAddrByAddressServer": "use spec.nameServers",
     "haListenPort": "the operator sets the ports",
     "inSyncReplicas": "use spec.durability",
+    "innerClientAuthenticationCredentials": "use spec.security.credentialsSecretName",
     "listenPort": "the operator sets the ports",
     "minInSyncReplicas": "use spec.durability",
     "namesrvAddr": "use spec.nameServers",
@@ -101,6 +102,28 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             " one lost heartbeat is no lost broker",
             field_path=".heartbeatTimeoutMilliseconds",
         ),
+        Rule(
+            "!has(self.minimumHeartbeatTimeoutMilliseconds) ||"
+            " self.minimumHeartbeatTimeoutMilliseconds <= self.heartbeatTimeoutMilliseconds",
+            "minimumHeartbeatTimeoutMilliseconds must not exceed heartbeatTimeoutMilliseconds:"
+            " it is the lower bound of the timeout, the other one the upper",
+            field_path=".minimumHeartbeatTimeoutMilliseconds",
+        ),
+        Rule(
+            "!has(self.minimumHeartbeatTimeoutMilliseconds) ||"
+            " self.minimumHeartbeatTimeoutMilliseconds >= 2 * self.heartbeatIntervalMilliseconds",
+            "minimumHeartbeatTimeoutMilliseconds must be at least twice heartbeatIntervalMilliseconds:"
+            " one lost heartbeat is no lost broker",
+            field_path=".minimumHeartbeatTimeoutMilliseconds",
+        ),
+    ),
+    SecuritySpec: (
+        Rule(
+            "self.signature != 'Required' || has(self.credentialsSecretName)",
+            "signature Required needs credentialsSecretName: without it no broker could sign",
+            field_path=".credentialsSecretName",
+            reason="FieldValueRequired",
+        ),
     ),
     JvmSpec: (
         Rule(
@@ -151,6 +174,13 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
         *(
             Rule(f"!('{key}' in self)", f"config.{key} is set by the operator: {instead}", reason="FieldValueForbidden")
             for key, instead in RESERVED_CONFIG_KEYS.items()
+        ),
+    ),
+    ("FailoverSpec", "preferredZones"): (
+        Rule(
+            "self.all(zone, self.exists_one(other, other == zone))",
+            "preferredZones names a zone twice",
+            reason="FieldValueDuplicate",
         ),
     ),
     ("StorageSpec", "size"): (
