@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
+OLDER_CONTROLLER_VERSION = "5.3.3"
 KUBERNETES_VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
@@ -64,6 +65,13 @@ def cache_folder() -> Path:
 def rocketmq_home() -> Path:
     """The folder whose lib/ holds the Java brokers' jars."""
     return cache_folder() / f"rocketmq-{ROCKETMQ_VERSION}"
+
+
+def controller_home(version: str = ROCKETMQ_VERSION) -> Path:
+    """The folder whose lib/ holds a Java controller of this version."""
+    if version == ROCKETMQ_VERSION:
+        return rocketmq_home()
+    return cache_folder() / f"rocketmq-controller-{version}"
 
 
 def kubernetes_folder() -> Path:
@@ -182,6 +190,18 @@ def install_rocketmq() -> None:
         run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"])
 
 
+def older_controller_jar() -> Path:
+    return controller_home(OLDER_CONTROLLER_VERSION) / "lib" / f"rocketmq-controller-{OLDER_CONTROLLER_VERSION}.jar"
+
+
+def install_older_controller() -> None:
+    with built_aside(controller_home(OLDER_CONTROLLER_VERSION)) as aside:
+        pom = HERE / "rocketmq" / "controller" / "pom.xml"
+        command = ["mvn", "-q", "-B", "-f", str(pom), f"-Drocketmq.version={OLDER_CONTROLLER_VERSION}"]
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"]
+        run([*command, *goal])
+
+
 def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags: str = "") -> None:
     """Build programs of a pinned module: go.sum in the tree guards what is compiled. Niced, for it takes minutes."""
     with built_aside(target) as aside, tempfile.TemporaryDirectory() as copied:
@@ -296,6 +316,13 @@ PARTS: dict[str, Part] = {
             f"Java RocketMQ {ROCKETMQ_VERSION}: broker, NameServer, controller, mqadmin, client",
             lambda: java_missing() or no_files(rocketmq_home() / "lib" / f"rocketmq-broker-{ROCKETMQ_VERSION}.jar"),
             install_rocketmq,
+            ("java", "maven"),
+        ),
+        Part(
+            "older-java-controller",
+            f"Java RocketMQ controller {OLDER_CONTROLLER_VERSION}",
+            lambda: java_missing() or no_files(older_controller_jar()),
+            install_older_controller,
             ("java", "maven"),
         ),
         Part(

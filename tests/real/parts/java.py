@@ -23,12 +23,14 @@ MQADMIN_ATTEMPTS = 4
 MQADMIN_DEADLINE_SECONDS = 90.0
 
 
-def java_command(program: str, folder: Path, *, heap: str = "256m", flags: tuple[str, ...] = ()) -> list[str]:
+def java_command(
+    program: str, folder: Path, *, heap: str = "256m", flags: tuple[str, ...] = (), home: Path | None = None
+) -> list[str]:
     """The command up to the program's own arguments; everything it writes stays in `folder`."""
     return [
         *("java", f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m"),
         *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
-        *("-cp", str(install.rocketmq_home() / "lib" / "*")),
+        *("-cp", str((home or install.rocketmq_home()) / "lib" / "*")),
         *flags,
         MAIN_CLASSES[program],
     ]
@@ -70,8 +72,10 @@ def start_name_server(folder: Path, *, host: str = "127.0.0.1") -> JavaProgram:
     return JavaProgram(start("namesrv", command, log=folder / "namesrv.log"), host, port)
 
 
-def start_controller(folder: Path, *, host: str = "127.0.0.1") -> JavaProgram:
-    """A real Java controller, alone: the peer that our own is compared with."""
+def start_controller(
+    folder: Path, *, host: str = "127.0.0.1", version: str = install.ROCKETMQ_VERSION, **extra: str | int
+) -> JavaProgram:
+    """A real Java controller, alone: the peer that our own is compared with. `extra` are options of its own (§9)."""
     port = free_port(host)
     properties: dict[str, str | int] = {
         "controllerDLegerGroup": "tests",
@@ -79,9 +83,10 @@ def start_controller(folder: Path, *, host: str = "127.0.0.1") -> JavaProgram:
         "controllerDLegerSelfId": "n0",
         "controllerStorePath": str(folder / "store"),
         "mappedFileSize": 16777216,
+        **extra,
     }
     config = write_properties(folder / "controller.conf", properties)
-    command = [*java_command("controller", folder), "-c", str(config)]
+    command = [*java_command("controller", folder, home=install.controller_home(version)), "-c", str(config)]
     return JavaProgram(start("controller", command, log=folder / "controller.log"), host, port)
 
 
