@@ -1,0 +1,99 @@
+"""The controllers that an upstream issue is shown on: the Java one, which needs Java, and ours, which needs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.records.memory import MemoryRecordStore
+from tests.upstream.java_controllers import start_dledger, start_jraft, wait_until_leading
+from tests.upstream.lab import Controller, WireGroup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from tests.real.parts.java import JavaProgram
+
+REAL_JAVA = pytest.mark.real("java", "rocketmq")
+BOTH = [pytest.param("java", marks=REAL_JAVA), pytest.param("ours")]
+
+# Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
+QUICK = PlaneSettings(
+    listen_host="127.0.0.1",
+    listen_port=0,
+    tick_seconds=0.01,
+    startup_timeout_seconds=1.0,
+    broker_rescan_seconds=0.2,
+    reconnect_grace_seconds=0.3,
+    role_change_deadline_seconds=1.0,
+    leftover_fence_seconds=0.3,
+    link_missing_seconds=0.1,
+    incident_deadline_seconds=2.0,
+    drain_deadline_seconds=0.5,
+)
+
+
+@pytest.fixture(scope="session")
+def java_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+    """One Java controller for all tests: each uses group names of its own."""
+    program = start_dledger(tmp_path_factory.mktemp("java-controller"))
+    try:
+        yield wait_until_leading(program)
+    finally:
+        program.process.kill()
+
+
+@pytest.fixture(scope="session")
+def jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+    """The same on jRaft."""
+    program = start_jraft(tmp_path_factory.mktemp("jraft-controller"))
+    try:
+        yield wait_until_leading(program)
+    finally:
+        program.process.kill()
+
+
+@pytest.fixture
+async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
+    """Starts our controller, as it stands alone."""
+    planes: list[ControllerPlane] = []
+
+    async def start(*, store: Any = None, directory: Any = None, fencer: Any = None, **changes: Any) -> Controller:
+        directory = directory or FixedDirectory()
+        store = store or MemoryRecordStore()
+        plane = ControllerPlane(store=store, directory=directory, settings=replace(QUICK, **changes), fencer=fencer)
+        planes.append(plane)
+        await plane.start()
+        return Controller(plane.address, is_java=False, plane=plane, store=store, directory=directory)
+
+    yield start
+    for plane in planes:
+        await plane.stop()
+
+
+@pytest.fixture
+async def ours(start_ours: Callable[..., Awaitable[Controller]]) -> Controller:
+    """Our controller with its default wishes."""
+    return await start_ours()
+
+
+@pytest.fixture(params=BOTH)
+def controller(request: pytest.FixtureRequest) -> Controller:
+    """The Java controller, then ours."""
+    if request.param == "java":
+        java: JavaProgram = request.getfixturevalue("java_controller")
+        return Controller(java.address, is_java=True)
+    found: Controller = request.getfixturevalue("ours")
+    return found
+
+
+@pytest.fixture
+async def group(controller: Controller) -> AsyncIterator[WireGroup]:
+    """A group at the controller under test."""
+    async with WireGroup(controller) as group:
+        yield group

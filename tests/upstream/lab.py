@@ -1,0 +1,367 @@
+"""A broker group played over the wire: the same scripted brokers speak to a Java controller and to ours.
+
+Nothing happens by itself but what a test asks for: a broker here sends what it is told to send, on the connection it is told to
+use, and notes what it is told. What a controller thinks is read by 1006, which both answer from their present state (our 1004
+may tell the old state while a change of roles is under way).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from rocketmq_remoting import java_json
+from rocketmq_remoting.bodies import HARuntimeInfoBody, SyncStateSetBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.server import RemotingServer, not_supported
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory import FixedDirectory
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from brokergroup_operator.records.store import RecordStore
+    from rocketmq_remoting.connection import RemotingConnection
+
+CLUSTER = "cl"
+PATIENCE_SECONDS = 30.0
+WATCH_SECONDS = 1.5
+LONG_TIMEOUT_MS = 600_000
+_names = itertools.count(1)
+
+
+@dataclass
+class Controller:
+    """A controller under test: `is_java`, or ours with its parts at hand."""
+
+    address: str
+    is_java: bool
+    plane: ControllerPlane | None = None
+    store: RecordStore | None = None
+    directory: FixedDirectory | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """What 1006 says of one group; `None` for a group that it leaves out is `UNKNOWN`."""
+
+    known: bool
+    master: int | None = None
+    master_address: str | None = None
+    master_epoch: int = 0
+    set_epoch: int = 0
+    members: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+    alive: set[int] = field(default_factory=set)
+
+
+UNKNOWN = State(known=False)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A request that a broker got."""
+
+    code: int
+    oneway: bool
+    fields: dict[str, str]
+    body: bytes | None
+
+
+async def eventually(look: Callable[[], Any], what: str, *, within_seconds: float = PATIENCE_SECONDS) -> Any:
+    """What `look` returns as soon as it is true."""
+    deadline = asyncio.get_running_loop().time() + within_seconds
+    while True:
+        found = look()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return found
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError(f"never happened: {what}")
+        await asyncio.sleep(0.02)
+
+
+async def ask(client: RemotingClient, address: str, code: int, body: object = None, **fields: object) -> RemotingCommand:
+    """One request, its body given as bytes or as what is to be JSON."""
+    encoded = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+    ext_fields = {name: str(value) for name, value in fields.items()} or None
+    return await client.invoke(address, request(code, ext_fields=ext_fields, body=encoded), timeout_seconds=5.0)
+
+
+class WireGroup:
+    """A group of scripted brokers under a name of its own."""
+
+    def __init__(self, controller: Controller, *, name: str | None = None, cluster: str = CLUSTER) -> None:
+        self.controller = controller
+        self.name = name or f"bn{next(_names)}"
+        self.cluster = cluster
+        self.brokers: dict[int, WireBroker] = {}
+        self.started: list[WireBroker] = []
+        self.client = RemotingClient()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for broker in self.started:
+            await broker.close()
+        await self.client.close()
+
+    async def ask(self, code: int, body: object = None, **fields: object) -> RemotingCommand:
+        """As somebody who is no broker: an administrator, a stranger."""
+        named = {"clusterName": self.cluster, "brokerName": self.name} | fields
+        return await ask(self.client, self.controller.address, code, body, **named)
+
+    async def broker(self, **settings: Any) -> WireBroker:
+        """One more broker, which asks for an id, takes it, registers and heartbeats once."""
+        broker = WireBroker(self, **settings)
+        self.started.append(broker)
+        await broker.listen()
+        await broker.take_id()
+        await broker.register()
+        await broker.heartbeat()
+        return broker
+
+    async def in_sync(self, count: int, **settings: Any) -> list[WireBroker]:
+        """So many brokers, all in the SyncStateSet; the first is master, epoch 1."""
+        brokers = [await self.broker(**settings) for _ in range(count)]
+        assert (await brokers[0].elect()).code == 0
+        for broker in brokers:
+            broker.epoch = 1
+            await broker.heartbeat()
+        if count > 1:
+            answer = await brokers[0].alter({broker.broker_id for broker in brokers})
+            assert answer.code == 0, answer
+        return brokers
+
+    async def state(self) -> State:
+        """The group as the controller shows it (1006)."""
+        answer = await ask(
+            self.client, self.controller.address, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, [self.name]
+        )
+        assert answer.code == 0, answer
+        info = java_json.loads(answer.body or b"")["replicasInfoTable"].get(self.name)
+        if info is None:
+            return UNKNOWN
+        everybody = [*info["inSyncReplicas"], *info["notInSyncReplicas"]]
+        return State(
+            known=True,
+            master=info.get("masterBrokerId"),
+            master_address=info.get("masterAddress"),
+            master_epoch=info["masterEpoch"],
+            set_epoch=info["syncStateSetEpoch"],
+            members={replica["brokerId"] for replica in info["inSyncReplicas"]},
+            others={replica["brokerId"] for replica in info["notInSyncReplicas"]},
+            alive={replica["brokerId"] for replica in everybody if replica["alive"]},
+        )
+
+    async def until(self, holds: Callable[[State], bool], what: str) -> State:
+        """The first state that fulfils this."""
+        last = UNKNOWN
+
+        async def look() -> bool:
+            nonlocal last
+            last = await self.state()
+            return holds(last)
+
+        try:
+            await eventually(look, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last {last}") from None
+        return last
+
+    async def stays(self, holds: Callable[[State], bool], *, for_seconds: float = WATCH_SECONDS) -> State:
+        """Every state seen for a while fulfils this. What a controller never does can only be watched for so long."""
+        deadline = asyncio.get_running_loop().time() + for_seconds
+        while True:
+            state = await self.state()
+            assert holds(state), state
+            if asyncio.get_running_loop().time() > deadline:
+                return state
+            await asyncio.sleep(0.02)
+
+
+class WireBroker:
+    """One broker process: a port that hears the controller, and as many connections to the controller as a test names."""
+
+    def __init__(
+        self,
+        group: WireGroup,
+        *,
+        timeout_ms: int = LONG_TIMEOUT_MS,
+        epoch: int = 0,
+        max_offset: int = 0,
+        priority: int | None = None,
+    ) -> None:
+        self.group = group
+        self.broker_id = 0
+        self.timeout_ms = timeout_ms
+        self.epoch = epoch
+        self.max_offset = max_offset
+        self.priority = priority
+        self.is_master = False
+        self.told: list[Told] = []
+        self.answers = True
+        self._server = RemotingServer(self)
+        self._port = 0
+        self._clients: dict[str, RemotingClient] = {}
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def client(self, via: str) -> RemotingClient:
+        """One connection to the controller by a name that a test gives it."""
+        return self._clients.setdefault(via, RemotingClient())
+
+    def share_connection(self, other: WireBroker, via: str = "main") -> None:
+        """Speak over another broker's connection, as the brokers of a container do."""
+        self._clients[via] = other.client(via)
+
+    # ---- what it says
+
+    async def ask(self, code: int, body: object = None, *, via: str = "main", **fields: object) -> RemotingCommand:
+        named = {"clusterName": self.group.cluster, "brokerName": self.group.name} | fields
+        return await ask(self.client(via), self.group.controller.address, code, body, **named)
+
+    async def take_id(self) -> None:
+        """1012, then 1013."""
+        answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
+        assert answer.code == 0, answer
+        self.broker_id = int((answer.ext_fields or {})["nextBrokerId"])
+        answer = await self.apply(self.broker_id)
+        assert answer.code == 0, answer
+        self.group.brokers[self.broker_id] = self
+
+    async def apply(self, broker_id: int) -> RemotingCommand:
+        """1013 for this id."""
+        return await self.ask(
+            RequestCode.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=broker_id, registerCheckCode=f"{self.address};1"
+        )
+
+    async def register(self) -> RemotingCommand:
+        """1003."""
+        return await self.ask(
+            RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
+        )
+
+    async def heartbeat(self, *, via: str = "main") -> None:
+        """904, sent as a request so that it has arrived when this returns."""
+        fields: dict[str, object] = {
+            "brokerId": self.broker_id,
+            "brokerAddr": self.address,
+            "epoch": self.epoch,
+            "maxOffset": self.max_offset,
+            "confirmOffset": self.max_offset,
+            "heartbeatTimeoutMills": self.timeout_ms,
+        }
+        if self.priority is not None:
+            fields["electionPriority"] = self.priority
+        answer = await self.ask(RequestCode.BROKER_HEARTBEAT, via=via, **fields)
+        assert answer.code == 0, answer
+
+    async def elect(self, *, designate: bool = False) -> RemotingCommand:
+        """1002."""
+        answer = await self.ask(
+            RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.broker_id, designateElect=str(designate).lower()
+        )
+        master = (answer.ext_fields or {}).get("masterBrokerId")
+        self.is_master = answer.code in (0, 2011) and master == str(self.broker_id)
+        return answer
+
+    async def alter(self, members: set[int], *, body: object = None) -> RemotingCommand:
+        """1001 as the master, under the epochs that hold now."""
+        state = await self.group.state()
+        wanted = {"syncStateSet": sorted(members), "syncStateSetEpoch": state.set_epoch} if body is None else body
+        return await self.ask(
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+            wanted,
+            masterBrokerId=self.broker_id,
+            masterEpoch=state.master_epoch,
+        )
+
+    def keep_beating(self, *, via: str = "main") -> None:
+        """Heartbeat all the time from now on."""
+        self.stop_beating()
+        self._beating = asyncio.create_task(self._beat(via))
+
+    def stop_beating(self) -> None:
+        """Fall silent; the connections stay."""
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+
+    async def _beat(self, via: str) -> None:
+        while True:
+            with contextlib.suppress(RemotingError):
+                await self.heartbeat(via=via)
+            await asyncio.sleep(0.05)
+
+    # ---- what happens to it
+
+    async def disconnect(self, via: str = "main") -> None:
+        """Close one connection to the controller; the process lives on."""
+        client = self._clients.pop(via, None)
+        if client is not None:
+            await client.close()
+
+    async def die(self) -> None:
+        """As SIGKILL: nobody listens any more, then every connection closes."""
+        self.stop_beating()
+        await self._server.stop(grace_seconds=0.0)
+        for via in list(self._clients):
+            await self.disconnect(via)
+
+    async def come_back(self, *, elsewhere: bool = False) -> None:
+        """The next process on the same disk: it listens again, at another address if so, and has asked nothing yet."""
+        await self.die()
+        self.is_master = False
+        self._server = RemotingServer(self)
+        await self.listen(0 if elsewhere else self._port)
+
+    async def close(self) -> None:
+        await self.die()
+
+    # ---- what it hears
+
+    async def listen(self, port: int = 0) -> None:
+        await self._server.start("127.0.0.1", port)
+        self._port = self._server.port
+
+    def notifications(self) -> list[Told]:
+        """The 1008 it got."""
+        return [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        pass
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
+        self.told.append(Told(command.code, command.is_oneway, dict(command.ext_fields or {}), command.body))
+        if not self.answers:
+            return None
+        match command.code:
+            case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
+                fields = command.ext_fields or {}
+                self.is_master = fields.get("masterBrokerId") == str(self.broker_id)
+                self.epoch = max(self.epoch, int(fields["masterEpoch"]))
+                SyncStateSetBody.decode(command.body)
+                return command.answer(0)
+            case RequestCode.GET_BROKER_HA_STATUS:
+                body = HARuntimeInfoBody(master=self.is_master, master_commit_log_max_offset=self.max_offset)
+                return command.answer(0, body=body.encode())
+            case RequestCode.EXCHANGE_BROKER_HA_INFO | RequestCode.UPDATE_BROKER_CONFIG:
+                return command.answer(0)
+            case RequestCode.GET_BROKER_CONFIG:
+                return command.answer(0, body=b"minInSyncReplicas=1\n")
+        return not_supported(command)
