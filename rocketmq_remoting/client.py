@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
 from rocketmq_remoting.errors import RemotingConnectError
+from rocketmq_remoting.tls_front import ClientFront
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.handler import RemotingHandler
+    from rocketmq_remoting.tls import ClientTls
 
 _UNACKNOWLEDGED_MS: Final = 10_000
 """The kernel gives a connection up when the peer's host has acknowledged nothing for so long (TCP_USER_TIMEOUT)."""
@@ -43,7 +45,9 @@ class RemotingClient:
         on_connection_closed: Callable[[str], None] | None = None,
         limits: FrameLimits | None = None,
         idle_timeout_seconds: float = 120.0,
+        tls: ClientTls | None = None,
     ) -> None:
+        self._tls = tls
         self._local_host = local_host
         self._connect_timeout_seconds = connect_timeout_seconds
         self._request_handler = request_handler
@@ -138,13 +142,16 @@ class RemotingClient:
 
     async def _connect_to(self, address: str, ip: str, port: int, family: int) -> RemotingConnection:
         local_address = (self._local_host, 0) if self._local_host else None
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            lambda: self._make(address), ip, port, family=family, local_addr=local_address
-        )
+        loop = asyncio.get_running_loop()
+        made = self._make(address)
+        front = made if self._tls is None else ClientFront(made, self._tls.context.get(loop.time()))
+        transport, _ = await loop.create_connection(lambda: front, ip, port, family=family, local_addr=local_address)
         _watch_path(transport.get_extra_info("socket"))
-        if not connection.is_open:
+        if isinstance(front, ClientFront):
+            await _shake_hands(address, front)
+        if not made.is_open:
             raise ConnectionResetError(errno.ECONNRESET, "closed as soon as it stood")
-        return connection
+        return made
 
     def _make(self, address: str) -> RemotingConnection:
         return RemotingConnection(
@@ -171,6 +178,16 @@ def _split(address: str) -> tuple[str, int]:
 
 def _left_seconds(deadline_seconds: float) -> float:
     return max(deadline_seconds - asyncio.get_running_loop().time(), 0.0)
+
+
+async def _shake_hands(address: str, front: ClientFront) -> None:
+    try:
+        await front.opened
+    except RemotingConnectError as error:
+        raise RemotingConnectError(f"{address}: {error}", refused=False) from error
+    except asyncio.CancelledError:
+        front.transport.abort()
+        raise
 
 
 def _watch_path(sock: socket.socket | None) -> None:

@@ -58,7 +58,11 @@ class ConnectionSettings:
 
 
 class RemotingConnection(asyncio.Protocol):
-    """One connection. ``id`` is unique in the process; peer host and port are what the socket says."""
+    """One connection. ``id`` is unique in the process; peer host and port are what the socket says.
+
+    ``certificate_names`` are the names in the certificate that the peer showed and that was checked, ``tls_version`` is empty
+    where there is no TLS.
+    """
 
     def __init__(
         self,
@@ -67,14 +71,19 @@ class RemotingConnection(asyncio.Protocol):
         settings: ConnectionSettings,
         on_opened: Callable[[RemotingConnection], None] | None = None,
         on_closed: Callable[[RemotingConnection], None] | None = None,
+        on_known: Callable[[RemotingConnection], None] | None = None,
     ) -> None:
         self.id: int = next(_connection_ids)
         self.peer_host: str = ""
         self.peer_port: int = 0
+        self.certificate_names: tuple[str, ...] = ()
+        self.tls_version: str = ""
+        self.is_known = False
         self._handler = handler
         self._settings = settings
         self._on_opened = on_opened
         self._on_closed = on_closed
+        self._on_known = on_known
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(settings.limits)
@@ -108,7 +117,18 @@ class RemotingConnection(asyncio.Protocol):
 
     def peer_is_known(self) -> None:
         """The owner recognised the peer: the full frame limit holds from now on (reliability-security.md F33)."""
-        self._decoder.peer_is_known()
+        if not self.is_known:
+            self.is_known = True
+            self._decoder.peer_is_known()
+            if self._on_known is not None:
+                self._on_known(self)
+
+    def secured(self, certificate_names: tuple[str, ...], tls_version: str) -> None:
+        """Called by the front when the TLS handshake is done."""
+        self.certificate_names = certificate_names
+        self.tls_version = tls_version
+        if certificate_names:
+            self.peer_is_known()
 
     def close(self) -> None:
         """Close after what is already written has been sent."""
@@ -192,10 +212,10 @@ class RemotingConnection(asyncio.Protocol):
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
         self._schedule_timer(self._settings.idle_timeout_seconds)
+        if self._handler is not None:  # first: the owner may know the peer, and an unknown one may be one too many
+            self._handler.connection_opened(self)
         if self._on_opened is not None:
             self._on_opened(self)
-        if self._handler is not None:
-            self._handler.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio. Whatever the peer sends ends here as commands or as a closed connection."""

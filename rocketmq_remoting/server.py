@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
 from rocketmq_remoting.handler import RemotingHandler, not_supported
+from rocketmq_remoting.tls import ServerTls, TlsMode
+from rocketmq_remoting.tls_front import ServerFront
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
+
+    from rocketmq_remoting.tls import TlsServerSettings
 
 __all__ = ["ConnectionSettings", "RemotingConnection", "RemotingHandler", "RemotingServer", "not_supported"]
 
@@ -24,9 +28,14 @@ logger = logging.getLogger(__name__)
 
 
 class RemotingServer:
-    """Serves one address. Handler tasks of a lost connection run to their end; only their answers have nowhere to go."""
+    """Serves one address. Handler tasks of a lost connection run to their end; only their answers have nowhere to go.
 
-    def __init__(
+    Peers nobody knows (``RemotingConnection.peer_is_known`` was not called) have a share of the connections that is their own:
+    they can take it from each other, never from those who are known (reliability-security.md F34). ``TlsConfigurationError``
+    when the TLS files cannot be used.
+    """
+
+    def __init__(  # noqa: PLR0913 - limits, each with its own default
         self,
         handler: RemotingHandler,
         *,
@@ -36,6 +45,9 @@ class RemotingServer:
         max_in_flight: int = 1024,
         max_connections: int = 20_000,
         max_connections_per_host: int = 1024,
+        max_unknown_connections: int | None = None,
+        max_unknown_connections_per_host: int | None = None,
+        tls: TlsServerSettings | None = None,
     ) -> None:
         self._handler = handler
         self._settings = ConnectionSettings(
@@ -46,8 +58,14 @@ class RemotingServer:
         )
         self._max_connections = max_connections
         self._max_connections_per_host = max_connections_per_host
+        self._max_unknown_connections = max_unknown_connections or max_connections
+        self._max_unknown_connections_per_host = max_unknown_connections_per_host or max_connections_per_host
+        self._tls = ServerTls(tls) if tls is not None and tls.mode is not TlsMode.DISABLED else None
+        self._tls_files: asyncio.Task[None] | None = None
         self._connections: set[RemotingConnection] = set()
         self._per_host: Counter[str] = Counter()
+        self._unknown: set[RemotingConnection] = set()
+        self._unknown_per_host: Counter[str] = Counter()
         self._lost_in_flight: set[RemotingConnection] = set()
         self._server: asyncio.Server | None = None
         self._host = ""
@@ -75,11 +93,22 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connection, host, port, backlog=1024)
         self._host, self._port = self._server.sockets[0].getsockname()[:2]
+        if self._tls is not None:
+            self._tls_files = asyncio.create_task(_watch_files(self._tls), name="tls files")
+
+    def stop_listening(self) -> None:
+        """Take no more connections; those that stand go on."""
+        if self._server is not None:
+            self._server.close()
 
     async def stop(self, *, grace_seconds: float = 3.0) -> None:
         """Stop listening, answer what is being handled for at most ``grace_seconds``, close every connection."""
         if self._server is None:
             return
+        if self._tls_files is not None:
+            self._tls_files.cancel()
+            await asyncio.gather(self._tls_files, return_exceptions=True)
+            self._tls_files = None
         self._server.close()
         connections = [*self._connections, *self._lost_in_flight]
         await _within(grace_seconds, [connection.wait_answered() for connection in connections])
@@ -93,34 +122,67 @@ class RemotingServer:
         await asyncio.gather(*(connection.wait_answered() for connection in connections))
         self._server = None
 
-    def _connection(self) -> RemotingConnection:
-        return RemotingConnection(
+    def _connection(self) -> asyncio.Protocol:
+        connection = RemotingConnection(
             handler=self._handler,
             settings=self._settings,
             on_opened=self._opened,
             on_closed=self._lost,
+            on_known=self._known,
         )
+        return connection if self._tls is None else ServerFront(connection, self._tls)
 
     def _opened(self, connection: RemotingConnection) -> None:
-        self._connections.add(connection)
         host = connection.peer_host
+        self._connections.add(connection)
         self._per_host[host] += 1
-        if len(self._connections) > self._max_connections:
-            logger.warning("%r: closing: %d connections is the most we keep", connection, self._max_connections)
-            connection.abort()
-        elif self._per_host[host] > self._max_connections_per_host:
-            most = self._max_connections_per_host
-            logger.warning("%r: closing: %d connections is the most we keep of one host", connection, most)
+        if not connection.is_known:
+            self._unknown.add(connection)
+            self._unknown_per_host[host] += 1
+        too_many = self._too_many(connection)
+        if too_many is not None:
+            logger.warning("%r: closing: %s", connection, too_many)
             connection.abort()
 
+    def _too_many(self, connection: RemotingConnection) -> str | None:
+        host = connection.peer_host
+        if len(self._connections) > self._max_connections:
+            return f"{self._max_connections} connections is the most we keep"
+        if self._per_host[host] > self._max_connections_per_host:
+            return f"{self._max_connections_per_host} connections is the most we keep of one host"
+        if connection.is_known:
+            return None
+        if len(self._unknown) > self._max_unknown_connections:
+            return f"{self._max_unknown_connections} connections is the most we keep of unknown peers"
+        if self._unknown_per_host[host] > self._max_unknown_connections_per_host:
+            return f"{self._max_unknown_connections_per_host} connections is the most we keep of one unknown host"
+        return None
+
+    def _known(self, connection: RemotingConnection) -> None:
+        if connection in self._unknown:
+            self._unknown.remove(connection)
+            _count_down(self._unknown_per_host, connection.peer_host)
+
     def _lost(self, connection: RemotingConnection) -> None:
+        self._known(connection)
         self._connections.discard(connection)
-        self._per_host[connection.peer_host] -= 1
-        if not self._per_host[connection.peer_host]:
-            del self._per_host[connection.peer_host]
+        _count_down(self._per_host, connection.peer_host)
         self._lost_in_flight = {lost for lost in self._lost_in_flight if lost.in_flight}
         if connection.in_flight:
             self._lost_in_flight.add(connection)
+
+
+def _count_down(counter: Counter[str], host: str) -> None:
+    counter[host] -= 1
+    if not counter[host]:
+        del counter[host]
+
+
+async def _watch_files(tls: ServerTls) -> None:
+    """A broken new certificate is told when it comes, not when the next connection does."""
+    while True:
+        await asyncio.sleep(tls.settings.check_files_seconds)
+        tls.context.refresh()
 
 
 async def _within(deadline_seconds: float, waits: Sequence[Coroutine[None, None, None]]) -> None:

@@ -2,8 +2,8 @@
 
 The sender adds ``AccessKey`` (and perhaps ``SecurityToken``) to the extFields and signs the *values* of all of them, in ascending
 order of their names, followed by the raw body: Base64(HMAC-SHA1(secret key, content)). What that does not cover: the request code,
-the flags, the remark, the names of the fields and where one value ends; and there is neither a nonce nor a time in it, so whoever can
-read a signed request can send it again. It tells who speaks where nobody listens in; against listeners there is TLS.
+the flags, the remark, the names of the fields and where one value ends; and there is neither a nonce nor a time in it, so whoever
+can read a signed request can send it again. It tells who speaks where nobody listens in; against listeners there is TLS.
 """
 
 from __future__ import annotations

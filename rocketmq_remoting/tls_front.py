@@ -1,0 +1,243 @@
+"""What stands between a socket and a :class:`RemotingConnection` where there may be TLS.
+
+Why not asyncio's own TLS: ``loop.start_tls`` after the peek has no way to be given the byte that was already read, and peeking
+with ``MSG_PEEK`` needs the socket before the loop has it, which uvloop does not give. A ``MemoryBIO`` needs neither, behaves the
+same under uvloop and plain asyncio, and lets a connection be counted, limited and timed from its first moment on, handshake
+included. The connection sees a transport either way and does not know which it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+from rocketmq_remoting.errors import RemotingConnectError
+from rocketmq_remoting.tls import CLIENT_HELLO, TlsMode
+from rocketmq_remoting.tls_channel import TlsChannel, TlsError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from rocketmq_remoting.connection import RemotingConnection
+    from rocketmq_remoting.tls import ServerTls
+
+logger = logging.getLogger(__name__)
+
+
+class FrontTransport(asyncio.Transport):
+    """The transport that the connection sees: seals what is written once there is a channel."""
+
+    def __init__(self, raw: asyncio.Transport) -> None:
+        super().__init__()
+        self.raw = raw
+        self.channel: TlsChannel | None = None
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the socket says."""
+        return self.raw.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; sealed on a TLS connection. Nothing is sent before its handshake is done: there is nothing to answer yet."""
+        if self.channel is None:
+            self.raw.write(data)
+        elif self.channel.established and not self.raw.is_closing():
+            self.channel.send(data)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the channel has for the peer."""
+        if self.channel is not None and (outgoing := self.channel.outgoing()) and not self.raw.is_closing():
+            self.raw.write(outgoing)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self.raw.is_closing()
+
+    def close(self) -> None:
+        """Say good-bye, send what is written, close."""
+        if self.channel is not None and self.channel.established and not self.raw.is_closing():
+            self.channel.end()
+            self.flush()
+        self.raw.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.raw.abort()
+
+    def pause_reading(self) -> None:
+        """Leave the peer's bytes in the socket."""
+        self.raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self.raw.resume_reading()
+
+
+class _Front(asyncio.Protocol):
+    """What both sides share: the socket's events, passed on."""
+
+    def __init__(self, connection: RemotingConnection) -> None:
+        self.connection = connection
+        self._transport: FrontTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def transport(self) -> FrontTransport:
+        assert self._transport is not None, "asyncio calls connection_made first"
+        return self._transport
+
+    def pause_writing(self) -> None:
+        """Called by asyncio."""
+        self.connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Called by asyncio."""
+        self.connection.resume_writing()
+
+    def _receive(self, channel: TlsChannel, data: bytes) -> None:
+        """Bytes of a TLS connection: handshake, then frames. Whatever they are, nothing is raised into the loop."""
+        was_established = channel.established
+        try:
+            plain = channel.receive(data)
+        except TlsError as error:
+            self.transport.flush()  # the alert, so that the peer's log says why
+            self._failed(error)
+            self.transport.raw.close()
+            return
+        self.transport.flush()
+        if channel.established and not was_established:
+            self._established(channel)
+        if plain and not self.transport.is_closing():
+            self.connection.data_received(plain)
+        if channel.ended:
+            self.transport.close()
+
+    def _established(self, channel: TlsChannel) -> None:
+        self._stop_timer()
+        self.connection.secured(channel.peer_names(), channel.version())
+
+    def _failed(self, error: TlsError) -> None:
+        logger.info("%r: closing: TLS failed: %s", self.connection, error)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class ServerFront(_Front):
+    """Looks at the first byte, and lets through what the mode allows."""
+
+    def __init__(self, connection: RemotingConnection, tls: ServerTls) -> None:
+        super().__init__(connection)
+        self._tls = tls
+        self._plain = False
+        self._counted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio. The connection counts from here on, whatever it turns out to be."""
+        self._transport = FrontTransport(cast("asyncio.Transport", transport))
+        self.connection.connection_made(self._transport)
+        if self._tls.settings.mode is TlsMode.ENFORCING:  # whoever may speak here speaks at once
+            self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        if self._plain:
+            self.connection.data_received(data)
+        elif self.transport.channel is not None:
+            self._receive(self.transport.channel, data)
+        elif not self.transport.is_closing():
+            self._first(data)
+
+    def _first(self, data: bytes) -> None:
+        if data[0] == CLIENT_HELLO:
+            self._begin(data)
+        elif self._tls.settings.mode is TlsMode.ENFORCING:
+            logger.info("%r: closing: plain bytes where TLS is enforced", self.connection)
+            self.transport.abort()
+        else:
+            self._plain = True
+            self.connection.data_received(data)
+
+    def _begin(self, data: bytes) -> None:
+        if self._tls.handshakes >= self._tls.settings.max_handshakes:
+            logger.warning("%r: closing: %d handshakes are under way", self.connection, self._tls.handshakes)
+            self.transport.abort()
+            return
+        self._tls.handshakes += 1
+        self._counted = True
+        if self._timer is None:
+            self._start_timer()
+        context = self._tls.context.get(asyncio.get_running_loop().time())
+        self.transport.channel = TlsChannel(context, server_side=True)
+        self._receive(self.transport.channel, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        self._handshake_over()
+        self.connection.connection_lost(exc)
+
+    def _established(self, channel: TlsChannel) -> None:
+        self._handshake_over()
+        super()._established(channel)
+
+    def _failed(self, error: TlsError) -> None:
+        self._handshake_over()
+        super()._failed(error)
+
+    def _handshake_over(self) -> None:
+        self._stop_timer()
+        if self._counted:
+            self._counted = False
+            self._tls.handshakes -= 1
+
+    def _start_timer(self) -> None:
+        deadline_seconds = self._tls.settings.handshake_timeout_seconds
+        self._timer = asyncio.get_running_loop().call_later(deadline_seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        logger.info("%r: closing: no TLS handshake in time", self.connection)
+        self.transport.abort()
+
+
+class ClientFront(_Front):
+    """Shakes hands first; the connection begins when that is done. ``opened`` is awaited by whoever connects."""
+
+    def __init__(self, connection: RemotingConnection, context: ssl.SSLContext) -> None:
+        super().__init__(connection)
+        self._context = context
+        self._error: TlsError | None = None
+        self.opened: asyncio.Future[RemotingConnection] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self._transport = FrontTransport(cast("asyncio.Transport", transport))
+        self._transport.channel = TlsChannel(self._context, server_side=False)
+        self._transport.channel.begin()
+        self._transport.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        assert self.transport.channel is not None
+        self._receive(self.transport.channel, data)
+
+    def _established(self, channel: TlsChannel) -> None:
+        super()._established(channel)
+        self.connection.connection_made(self.transport)
+        if not self.opened.done():
+            self.opened.set_result(self.connection)
+
+    def _failed(self, error: TlsError) -> None:
+        self._error = error
+        super()._failed(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        channel = self.transport.channel
+        if channel is not None and channel.established:
+            self.connection.connection_lost(exc)
+        elif not self.opened.done():
+            why = self._error or exc or "the peer closed the connection"
+            self.opened.set_exception(RemotingConnectError(f"TLS handshake failed: {why}", refused=False))

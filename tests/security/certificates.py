@@ -1,0 +1,59 @@
+"""Certificates made by the openssl program: a certificate authority and what it signs, as PEM files with PKCS#8 keys."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority of our own; each has a folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / f"{self.name}.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / f"{self.name}.key"
+
+    def issue(self, name: str, *, alternative_names: str = "", days: int = 30) -> TlsFiles:
+        """Files of a new certificate with this common name; issued again, the files are replaced."""
+        request, certificate = self.folder / f"{name}.csr", self.folder / f"{name}.crt"
+        extensions = self.folder / f"{name}.ext"
+        lines = ["basicConstraints=CA:FALSE", "subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid"]
+        lines += [f"subjectAltName={alternative_names}"] if alternative_names else []
+        extensions.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        key = self.folder / f"{name}.key"
+        _openssl("req", *_CURVE, "-keyout", str(key), "-out", str(request), "-subj", f"/CN={name}")
+        _openssl(
+            *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self.key)),
+            *("-CAcreateserial", "-days", str(days), "-extfile", str(extensions), "-out", str(certificate)),
+        )
+        return TlsFiles(certificate=certificate, key=key, ca=self.certificate)
+
+
+def make_authority(folder: Path, name: str = "authority") -> Authority:
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = Authority(folder, name)
+    _openssl(
+        *("req", "-x509", *_CURVE, "-keyout", str(authority.key), "-out", str(authority.certificate)),
+        *("-days", "30", "-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+    )
+    return authority
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL)
