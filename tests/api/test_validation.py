@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from brokergroup_operator.api import generate, names
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
-from brokergroup_operator.kube.resources import (
-    BROKER_GROUP_STATES,
-    BROKER_GROUPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    Resource,
-)
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS, Resource
+from tests.our_kinds import api_with_our_kinds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,15 +58,8 @@ async def judged_write(api: KubernetesApi, resource: Resource, case: dict[str, A
 
 @pytest.fixture
 async def api() -> AsyncIterator[KubernetesApi]:
-    server = SandboxApiServer()
-    await server.start()
-    try:
-        async with KubernetesApi.from_url(server.url) as client:
-            for text in generate.generated_files().values():
-                await client.create(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text))
-            yield client
-    finally:
-        await server.stop()
+    async with api_with_our_kinds(KubernetesApi) as client:
+        yield client
 
 
 @pytest.mark.parametrize("case", DOCUMENT["cases"], ids=[case["name"] for case in DOCUMENT["cases"]])

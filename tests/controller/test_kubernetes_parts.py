@@ -1,27 +1,23 @@
 """The directory and the fence against the embedded API: who is who, who is dead, and a silent master's pod that is killed."""
 
 import asyncio
-import contextlib
+import base64
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory import GroupBinding, MemberGone, Peer
+from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer, SignaturePolicy
 from brokergroup_operator.controller.fencing import KubernetesFencer
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
-from brokergroup_operator.kube.errors import AlreadyExistsError, NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
 from tests.controller.fake_broker import eventually
+from tests.our_kinds import api_with_our_kinds
 
-CRDS = Path(__file__).parents[2] / "crds"
-DEFINITIONS = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
 KEY = GroupKey("default", "orders")
 BINDING = GroupBinding(key=KEY, cluster_name="DefaultCluster", broker_name="orders")
 ADDRESS = "127.64.1.1:10911"
@@ -29,17 +25,8 @@ ADDRESS = "127.64.1.1:10911"
 
 @pytest.fixture
 async def api() -> AsyncIterator[KubernetesApi]:
-    server = SandboxApiServer()
-    await server.start()
-    try:
-        async with KubernetesApi.from_url(server.url) as opened:
-            for definition in DEFINITIONS:
-                await opened.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=60.0)
-            with contextlib.suppress(AlreadyExistsError):
-                await opened.create(NAMESPACES, {"metadata": {"name": "default"}})
-            yield opened
-    finally:
-        await server.stop()
+    async with api_with_our_kinds(KubernetesApi) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -60,12 +47,20 @@ async def create_group(api: KubernetesApi, name: str = "orders", **spec: Any) ->
     await api.create(BROKER_GROUPS, obj, timeout_seconds=60.0)
 
 
-async def create_pod(api: KubernetesApi, name: str = "orders-1", *, address: str = "127.64.1.1") -> dict[str, Any]:
+async def create_pod(
+    api: KubernetesApi,
+    name: str = "orders-1",
+    *,
+    address: str = "127.64.1.1",
+    broker_id: int | None = None,
+    node: str = "node-1",
+) -> dict[str, Any]:
+    labels = {names.LABEL_BROKER_GROUP: "orders"} | ({names.LABEL_BROKER_ID: str(broker_id)} if broker_id else {})
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"namespace": "default", "name": name, "labels": {names.LABEL_BROKER_GROUP: "orders"}},
-        "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": "node-1"},
+        "metadata": {"namespace": "default", "name": name, "labels": labels},
+        "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": node},
     }
     # The first pod of a process costs the embedded API seconds: it builds the pod's schema then.
     await api.create(PODS, pod, timeout_seconds=60.0)
@@ -175,6 +170,109 @@ async def test_a_restarted_container_is_a_dead_process(api: KubernetesApi, direc
     await set_status(api, "orders-1", address="127.64.1.1", state={"running": {}}, restarts=1)
     await eventually(lambda: gone)
     assert gone[0].how == "container restarted"
+
+
+async def test_a_pod_whose_disk_was_wiped_is_known_by_the_id_on_its_label(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    """It keeps its name and comes back under a new id (safety rule 4): what is told of it is told of that id."""
+    gone: list[MemberGone] = []
+    directory.subscribe_gone(gone.append)
+    await create_pod(api, "orders-2", broker_id=4)
+    await eventually(lambda: directory.known_peer("127.64.1.1"))
+    await set_status(api, "orders-2", address="127.64.1.1", state=TERMINATED)
+    await eventually(lambda: gone)
+    assert [item.broker_id for item in gone] == [4]
+    assert directory.is_terminated(KEY, 4, address=ADDRESS) is not None
+
+
+async def test_an_address_with_a_new_pod_says_nothing_of_the_old_one(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_pod(api, "orders-1")
+    await set_status(api, "orders-1", address="127.64.1.1", state=TERMINATED)
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.is_terminated(KEY, 1, address=ADDRESS) is not None)
+    await create_pod(api, "orders-2")
+    await eventually(lambda: directory.known_peer("127.64.1.1"))
+    assert directory.is_terminated(KEY, 1, address=ADDRESS) is None
+    await api.delete(PODS, "orders-2", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.known_peer("127.64.1.1") is None)
+    assert directory.is_terminated(KEY, 1, address=ADDRESS) is None  # the second one was removed by force
+
+
+async def create_secret(api: KubernetesApi, **entries: str) -> None:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in entries.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "keys"}, "data": data}
+    await api.create(SECRETS, secret, timeout_seconds=60.0)
+
+
+async def test_the_secret_of_a_group_is_its_credentials(api: KubernetesApi, directory: KubernetesDirectory) -> None:
+    await create_secret(api, accessKey="orders", secretKey="correct horse")
+    await create_group(api, security={"signature": "Required", "credentialsSecretName": "keys"})
+    binding = await eventually(lambda: (found := directory.binding(KEY)) and found.credentials and found)
+    assert binding.signature is SignaturePolicy.REQUIRED
+    assert binding.credentials == Credentials(access_key="orders", secret_key="correct horse")
+    assert "correct horse" not in repr(binding)
+    assert directory.find("orders") == binding
+    await api.patch(BROKER_GROUPS, "orders", {"spec": {"security": None}}, namespace="default")
+    await eventually(lambda: directory.binding(KEY).credentials is None)
+    assert directory.binding(KEY).signature is SignaturePolicy.ACCEPTED
+
+
+async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when_the_group_changes(
+    api: KubernetesApi,
+) -> None:
+    directory = KubernetesDirectory(api, missing_seconds=0.05)
+    await directory.start()
+    await create_group(api, security={"credentialsSecretName": "keys"})
+    await eventually(lambda: directory.binding(KEY))
+    assert directory.binding(KEY).credentials is None
+    await create_secret(api, accessKey="orders", secretKey="one")
+    await eventually(lambda: directory.binding(KEY).credentials)
+    await api.patch(SECRETS, "keys", {"stringData": {"secretKey": "two"}}, namespace="default")
+    await api.patch(BROKER_GROUPS, "orders", {"metadata": {"annotations": {"rotated": "yes"}}}, namespace="default")
+    await eventually(lambda: directory.binding(KEY).credentials.secret_key == "two")
+    await directory.stop()
+
+
+async def test_a_directory_that_starts_has_the_credentials_at_once(api: KubernetesApi) -> None:
+    """Otherwise a new operator would refuse the brokers of every group that demands signatures, for a moment."""
+    await create_secret(api, accessKey="orders", secretKey="one")
+    await create_group(api, security={"credentialsSecretName": "keys"})
+    directory = KubernetesDirectory(api)
+    await directory.start()
+    assert directory.binding(KEY).credentials is not None
+    await directory.stop()
+
+
+@pytest.mark.parametrize(
+    ("entries", "complaint"),
+    [
+        ({"accessKey": "orders"}, "no key secretKey"),
+        ({"accessKey": "orders", "secretKey": 'with "quotes"'}, "secretKey is not usable"),
+        ({"accessKey": "line\nbreak", "secretKey": "fine"}, "accessKey is not usable"),
+        ({"accessKey": "orders", "secretKey": "back\\slash"}, "secretKey is not usable"),
+        ({"accessKey": "orders", "secretKey": "${HOME}"}, "secretKey is not usable"),
+        ({"accessKey": "orders", "secretKey": "ümlaut"}, "secretKey is not usable"),
+    ],
+)
+async def test_a_secret_that_cannot_be_used_is_named_without_its_value(
+    api: KubernetesApi, directory: KubernetesDirectory, capsys: pytest.CaptureFixture[str], entries: Any, complaint: str
+) -> None:
+    await create_secret(api, **entries)
+    await create_group(api, security={"credentialsSecretName": "keys"})
+    said = ""
+
+    def complained() -> bool:
+        nonlocal said
+        said += "".join(capsys.readouterr())
+        return complaint in said
+
+    await eventually(complained)
+    assert directory.binding(KEY).credentials is None
+    for value in entries.values():
+        assert value == "orders" or value not in said
 
 
 async def test_the_fence_kills_the_pod_and_waits_for_its_end(api: KubernetesApi) -> None:

@@ -1,20 +1,15 @@
 """The Kubernetes store against the embedded API: compare-and-set, what it leaves alone, and writes whose answer is lost."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from brokergroup_operator.kube.client import KubernetesApi
-from brokergroup_operator.kube.errors import AlreadyExistsError, ApiUnavailableError, OutcomeUnknownError
+from brokergroup_operator.kube.errors import ApiUnavailableError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    NAMESPACES,
     Resource,
 )
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
@@ -24,11 +19,9 @@ from brokergroup_operator.records.store import (
     RecordRefusedError,
     RecordUnavailableError,
 )
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
 from controller_core.model import BrokerGroupRecord, Replica
+from tests.our_kinds import api_with_our_kinds
 
-CRDS = Path(__file__).parents[2] / "crds"
-DEFINITIONS = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
 KEY = GroupKey("default", "orders")
 RECORD = BrokerGroupRecord(
     "DefaultCluster",
@@ -87,17 +80,8 @@ class LossyApi(KubernetesApi):
 
 @pytest.fixture
 async def api() -> AsyncIterator[LossyApi]:
-    server = SandboxApiServer()
-    await server.start()
-    try:
-        async with LossyApi.from_url(server.url) as opened:
-            for definition in DEFINITIONS:
-                await opened.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=60.0)
-            with contextlib.suppress(AlreadyExistsError):
-                await opened.create(NAMESPACES, {"metadata": {"name": "default"}})
-            yield opened
-    finally:
-        await server.stop()
+    async with api_with_our_kinds(LossyApi) as opened:
+        yield opened
 
 
 async def test_what_was_committed_is_read_back_and_replaced_only_by_its_version(api: LossyApi) -> None:

@@ -20,12 +20,16 @@ class Durability(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """Unfenced is present only while true; the others always."""
+    """The first three are always there; the others only while they are true, for each of them wants a look."""
 
     READY = "Ready"
     AVAILABLE = "Available"
     PROGRESSING = "Progressing"
     UNFENCED = "Unfenced"
+    EPOCH_JUMP = "EpochJump"
+    RECOVERING = "Recovering"
+    SEAT_LOST = "SeatLost"
+    CREDENTIALS_MISSING = "CredentialsMissing"
 
 
 class ConditionStatus(StrEnum):
@@ -57,6 +61,18 @@ class Reason(StrEnum):
     CHANGES_PENDING_RESTART = "ChangesPendingRestart"
     # Unfenced
     FENCE_NOT_CONFIRMED = "FenceNotConfirmed"
+    # EpochJump
+    EPOCH_FAR_ABOVE_RECORD = "EpochFarAboveRecord"
+    # Recovering
+    RECORD_BEHIND_BROKERS = "RecordBehindBrokers"
+    RECORD_REBUILT_FROM_BROKERS = "RecordRebuiltFromBrokers"
+    # SeatLost
+    EVERY_SEAT_LOST = "EverySeatLost"
+    # CredentialsMissing
+    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 (a reason)
+    SECRET_NOT_READABLE = "SecretNotReadable"  # noqa: S105 (a reason)
+    SECRET_INCOMPLETE = "SecretIncomplete"  # noqa: S105 (a reason)
+    SECRET_INVALID = "SecretInvalid"  # noqa: S105 (a reason)
 
 
 class MemberRole(StrEnum):
@@ -73,6 +89,15 @@ class MemberState(StrEnum):
     IN_SYNC = "InSync"  # in the SyncStateSet and alive
     OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record, but its pod is not ready
     LOST = "Lost"  # registered, but neither pod nor heartbeat
+
+
+class MemberSeat(StrEnum):
+    """Whether an election may choose a member as one that has every acknowledged message (design.md §4, rules 1 and 2)."""
+
+    IN_SYNC_STATE_SET = "InSyncStateSet"
+    ELIGIBLE = "Eligible"  # left the set while nothing could be acknowledged without it
+    LOST = "Lost"  # the last ones to hold a seat, and their disks have less than they had held
+    NONE = "None"
 
 
 class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
@@ -95,7 +120,37 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     pod_ip: Annotated[str, Meta(max_length=45)] = field(default="", name="podIP")
     address: bounds.AddressText = ""
     role: MemberRole
-    state: MemberState
+    state: Annotated[MemberState, Meta(description="Where the member is on its way into the SyncStateSet.")]
+    seat: Annotated[
+        MemberSeat | None,
+        Meta(
+            description="InSyncStateSet or Eligible: it has every acknowledged message and may be elected. Lost: it held a"
+            " seat and came back with less than it had. None: it must catch up first."
+        ),
+    ] = None
+
+
+class ControllerStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    """What the group's controller goes by."""
+
+    addresses: Annotated[
+        list[bounds.HostAndPort],
+        Meta(
+            max_length=16,
+            description="Where brokers and mqadmin reach the controller (controllerAddr).",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+    election_policy: Annotated[bounds.WordText | None, Meta(description="The election policy in effect.")] = None
+    signature: Annotated[bounds.WordText | None, Meta(description="What is demanded of requests in effect.")] = None
+    epoch_jump: Annotated[
+        bounds.Epoch | None,
+        Meta(description="A master epoch that brokers report, too far above the record's: it waits for a human."),
+    ] = None
+    accepted_epoch: Annotated[
+        bounds.Epoch | None,
+        Meta(description="Up to this epoch a jump is accepted (annotation brokergroup.dev/accept-epoch)."),
+    ] = None
 
 
 class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
@@ -143,6 +198,13 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
         | None
     ) = None
     last_failover: FailoverStatus | None = None
+    unclean_elections: Annotated[
+        Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
+        Meta(
+            description="Masters elected from outside the SyncStateSet since the group began: each may have lost messages."
+        ),
+    ] = None
+    controller: Annotated[ControllerStatus | None, Meta(description="What the group's controller goes by.")] = None
     durability: Annotated[
         Durability | None, Meta(description="The durability in effect, also where the spec leaves it open.")
     ] = None
@@ -158,8 +220,10 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
             Meta(
                 max_length=16,
                 description="Ready: every member is in sync and writes are served. Available: writes are served."
-                " Progressing: members are being made or repaired. Unfenced, only while true: a failover could not"
-                " confirm that the old master is dead.",
+                " Progressing: members are being made or repaired. Only while true: Unfenced, a failover could not"
+                " confirm that the old master is dead. EpochJump, brokers report an epoch far above the record's."
+                " Recovering, the record was behind its brokers and is being rebuilt from them. SeatLost, every replica that"
+                " had all acknowledged messages came back with less. CredentialsMissing, the Secret can't be used.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

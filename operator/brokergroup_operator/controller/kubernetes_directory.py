@@ -4,25 +4,40 @@ Both are local copies kept by watches, so they may be old; what that can cost is
 that no known pod has is looked up at the API once more before a new broker is told that it has no reservation. A container
 reported terminated is evidence of a death and stays true for ever, for that process: it is old news only when a newer process of
 the same member is heard, which the failure detector knows better.
+
+The Secret of a group's credentials and the zones of its nodes are read by name (``look_ups.py``). The right to read nodes is
+optional: without it no zone is known and ties are decided without.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import BrokerGroup, UncleanElection
-from brokergroup_operator.api.brokergroup_status import Durability
-from brokergroup_operator.controller.directory import GroupBinding, MemberGone, Peer
-from brokergroup_operator.kube.errors import ApiError
-from brokergroup_operator.kube.reflector import Reflector, key_of
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_readable
+from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer
+from brokergroup_operator.controller.kubernetes_binding import (
+    binding_of,
+    broker_id_of,
+    credentials_secret_of,
+    is_over,
+    node_of,
+    peer_of,
+    pod_ip,
+    restarts,
+    termination,
+    zone_of_node,
+)
+from brokergroup_operator.controller.look_ups import LookUps
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +49,11 @@ LOOK_UP_DEADLINE_SECONDS = 1.0
 # A peer that is no pod of ours (mqadmin, say) is not looked up again at every request.
 UNKNOWN_PEER_SECONDS = 0.5
 UNKNOWN_PEERS_LIMIT = 10_000
+CREDENTIALS_REFRESH_SECONDS = 60.0
+ZONES_REFRESH_SECONDS = 600.0
+# What a group names and is not there yet is looked for this often.
+MISSING_SECONDS = 5.0
+FORBIDDEN = 403
 
 log = structlog.get_logger(__name__)
 
@@ -41,32 +61,58 @@ log = structlog.get_logger(__name__)
 class KubernetesDirectory:
     """BrokerGroups and pods, as the API last told. ``namespace=None`` watches all of them."""
 
-    def __init__(self, api: KubernetesApi, *, namespace: str | None = None) -> None:
+    def __init__(
+        self, api: KubernetesApi, *, namespace: str | None = None, missing_seconds: float = MISSING_SECONDS
+    ) -> None:
         self._api = api
         self._namespace = namespace
         self._groups = Reflector(api, BROKER_GROUPS, namespace=namespace, on_change=self._on_group)
         self._pods = Reflector(
             api, PODS, namespace=namespace, label_selector=names.LABEL_BROKER_GROUP, on_change=self._on_pod
         )
+        self._credentials: LookUps[Credentials] = LookUps(
+            wanted=lambda: set(self._secrets.values()),
+            read=self._read_credentials,
+            on_change=self._credentials_changed,
+            refresh_seconds=CREDENTIALS_REFRESH_SECONDS,
+            missing_seconds=missing_seconds,
+        )
+        self._zones: LookUps[str] = LookUps(
+            wanted=self._nodes_of_pods,
+            read=self._read_zone,
+            on_change=self._zone_changed,
+            refresh_seconds=ZONES_REFRESH_SECONDS,
+            missing_seconds=missing_seconds,
+        )
+        self._nodes_are_readable = True
+        # As declared; and with credentials and zones, which is what others see.
+        self._declared: dict[GroupKey, GroupBinding] = {}
         self._bindings: dict[GroupKey, GroupBinding] = {}
+        self._secrets: dict[GroupKey, ObjectKey] = {}
         self._by_address: dict[str, Peer] = {}
         self._unknown_until_seconds: dict[str, float] = {}
-        self._ended: dict[tuple[GroupKey, int], tuple[str, str]] = {}
+        # The pod's end, by pod: at which address, and how.
+        self._ended: dict[ObjectKey, tuple[GroupKey, str, str]] = {}
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
-        self._previous_pods: dict[tuple[str, str], JsonObject] = {}
+        self._previous_pods: dict[ObjectKey, JsonObject] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Watch both kinds; returns when both were listed once."""
+        """Watch both kinds; returns when both were listed once, and what they name was looked at."""
         self._tasks = [
             asyncio.create_task(self._groups.run(), name="rmq:directory-groups"),
             asyncio.create_task(self._pods.run(), name="rmq:directory-pods"),
         ]
         await self._groups.wait_synced(SYNC_DEADLINE_SECONDS)
         await self._pods.wait_synced(SYNC_DEADLINE_SECONDS)
+        await self._credentials.refresh()
+        self._tasks += [
+            asyncio.create_task(self._credentials.run(), name="rmq:directory-credentials"),
+            asyncio.create_task(self._zones.run(), name="rmq:directory-zones"),
+        ]
 
     async def stop(self) -> None:
-        """End both watches."""
+        """End the watches and the looking up."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -112,21 +158,23 @@ class KubernetesDirectory:
             log.warning("peer not looked up", host=host, error=str(error))
             return None
         for pod in listed.items:
-            if _pod_ip(pod) == host and not _is_over(pod):
-                return _peer_of(pod)
+            if pod_ip(pod) == host and not is_over(pod):
+                return peer_of(pod)
         if len(self._unknown_until_seconds) >= UNKNOWN_PEERS_LIMIT:
             self._unknown_until_seconds.clear()
         self._unknown_until_seconds[host] = now_seconds + UNKNOWN_PEER_SECONDS
         return None
 
-    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
-        """Whether the container at this address was reported terminated, or was so before its pod went."""
+    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002 - see below
+        """Whether the container at this address was reported terminated, or was so before its pod went.
+
+        The address decides, not the broker id: which pod carries an id is the record's to say, and may have just changed.
+        """
         host = address.rpartition(":")[0]
-        pod = self._pods.objects.get((key.namespace, names.pod_name(key.name, broker_id)))
-        if pod is not None and _pod_ip(pod) == host:
-            return _termination(pod)
-        ended_at, how = self._ended.get((key, broker_id), ("", ""))
-        return how if ended_at == host else None
+        at_address = [termination(pod) for pod in self._pods_of(key) if pod_ip(pod) == host]
+        if at_address:
+            return None if None in at_address else at_address[0]
+        return next((how for group, ended_at, how in self._ended.values() if (group, ended_at) == (key, host)), None)
 
     def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
         """Be told when a container is reported terminated or was replaced by a new one."""
@@ -136,13 +184,85 @@ class KubernetesDirectory:
         namespace, name = key_of(event.object)
         key = GroupKey(namespace, name)
         if event.type == "DELETED":
+            self._declared.pop(key, None)
             self._bindings.pop(key, None)
+            self._secrets.pop(key, None)
             return
         try:
-            self._bindings[key] = binding_of(event.object)
+            self._declared[key] = binding_of(event.object)
         except msgspec.ValidationError as error:
             # The API server validates; this is a CRD newer than this operator. What we knew of the group stays in force.
             log.error("BrokerGroup not understood", group=str(key), error=str(error))  # noqa: TRY400
+            return
+        self._secrets.pop(key, None)
+        if secret := credentials_secret_of(event.object):
+            self._secrets[key] = (namespace, secret)
+            self._credentials.look_again((namespace, secret))
+        self._compose(key)
+
+    def _compose(self, key: GroupKey) -> None:
+        """Put together what is declared, what the Secret says, and where the pods run."""
+        declared = self._declared.get(key)
+        if declared is None:
+            return
+        secret = self._secrets.get(key)
+        self._bindings[key] = replace(
+            declared,
+            credentials=self._credentials.get(secret) if secret is not None else None,
+        )
+
+    def _pods_of(self, key: GroupKey) -> list[JsonObject]:
+        return [
+            pod
+            for (namespace, _), pod in self._pods.objects.items()
+            if namespace == key.namespace and peer_of(pod).group == key
+        ]
+
+    async def _read_credentials(self, secret: ObjectKey) -> Credentials | None:
+        namespace, name = secret
+        try:
+            found = await self._api.get(SECRETS, name, namespace=namespace, timeout_seconds=LOOK_UP_DEADLINE_SECONDS)
+            pair = credentials_in(found)
+        except NotFoundError:
+            return None
+        except CredentialsError as error:
+            log.warning("credentials not usable", reason=error.reason.value, error=str(error))
+            return None
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            log.warning("credentials not usable", error=str(secret_not_readable(namespace, name)))
+            return None
+        return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
+
+    def _credentials_changed(self, secret: ObjectKey) -> None:
+        for key in [key for key, wanted in self._secrets.items() if wanted == secret]:
+            self._compose(key)
+            log.info(
+                "credentials read", group=str(key), secret=secret[1], usable=self._credentials.get(secret) is not None
+            )
+
+    def _nodes_of_pods(self) -> set[ObjectKey]:
+        return {("", node_of(pod)) for pod in self._pods.objects.values() if node_of(pod)}
+
+    async def _read_zone(self, node: ObjectKey) -> str | None:
+        try:
+            return zone_of_node(await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS))
+        except NotFoundError:
+            return None
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            if self._nodes_are_readable:
+                log.info("nodes may not be read, so nothing is known of zones: the role lacks the verb get on nodes")
+            self._nodes_are_readable = False
+            return ""
+
+    def _zone_changed(self, node: ObjectKey) -> None:
+        groups = {peer_of(pod).group for pod in self._pods.objects.values() if node_of(pod) == node[1]}
+        for key in groups:
+            if key is not None:
+                self._compose(key)
 
     def _on_pod(self, event: WatchEvent) -> None:
         pod = event.object
@@ -154,88 +274,47 @@ class KubernetesDirectory:
             self._previous_pods.pop((namespace, name), None)
         else:
             self._previous_pods[namespace, name] = pod
-            address = _pod_ip(pod)
-            if address and not _is_over(pod):
-                self._by_address[address] = _peer_of(pod)
+            address = pod_ip(pod)
+            if address and not is_over(pod):
+                self._by_address[address] = peer_of(pod)
+            if self._ended:
+                self._forget_ends(at=address)
         self._notice_death(event.type, pod, previous)
+        self._notice_place(pod, previous)
+
+    def _forget_ends(self, *, at: str) -> None:
+        """An address that has a pod again says nothing any more about the one that had it."""
+        for key in [key for key, (_, ended_at, _) in self._ended.items() if ended_at == at]:
+            del self._ended[key]
+
+    def _notice_place(self, pod: JsonObject, previous: JsonObject | None) -> None:
+        group, node = peer_of(pod).group, ("", node_of(pod))
+        if node[1] and not self._zones.is_known(node):
+            self._zones.look_again(node)
+        if group is not None and (previous is None or _place(previous) != _place(pod)):
+            self._compose(group)
 
     def _notice_death(self, event_type: str, pod: JsonObject, previous: JsonObject | None) -> None:
-        peer = _peer_of(pod)
-        broker_id = names.broker_id_of_pod_name(peer.group.name, peer.pod_name) if peer.group is not None else None
+        peer = peer_of(pod)
+        broker_id = broker_id_of(pod)
         if peer.group is None or broker_id is None:
             return
-        how = _termination(pod)
+        how = termination(pod)
         if event_type == "DELETED":
             # A pod removed by force vanishes before its process: only a reported end counts.
             if how is not None:
-                self._ended[peer.group, broker_id] = (_pod_ip(pod), how)
-        elif how is None and previous is not None and _restarts(pod) > _restarts(previous):
+                self._ended[key_of(pod)] = (peer.group, pod_ip(pod), how)
+        elif how is None and previous is not None and restarts(pod) > restarts(previous):
             how = "container restarted"
-        if how is not None and (previous is None or _termination(previous) is None):
+        if how is not None and (previous is None or termination(previous) is None):
             for callback in self._gone_callbacks:
                 callback(MemberGone(key=peer.group, broker_id=broker_id, how=how))
 
     def _forget_address(self, pod: JsonObject) -> None:
-        address = _pod_ip(pod)
-        if address and self._by_address.get(address) == _peer_of(pod):
+        address = pod_ip(pod)
+        if address and self._by_address.get(address) == peer_of(pod):
             del self._by_address[address]
 
 
-def binding_of(obj: JsonObject) -> GroupBinding:
-    """Reduce a BrokerGroup to what the controller plane needs."""
-    group = msgspec.convert(obj, BrokerGroup)
-    namespace, name = key_of(obj)
-    spec = group.spec
-    durability = spec.durability or (Durability.STRICT if spec.replicas >= 3 else Durability.AVAILABLE)
-    strict = durability is Durability.STRICT
-    return GroupBinding(
-        key=GroupKey(namespace, name),
-        cluster_name=spec.broker_cluster_name,
-        broker_name=spec.broker_name or name,
-        settings=ControllerSettings(
-            unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
-            shrink_floor=strict,
-            min_in_sync_replicas=2 if strict else 1,
-        ),
-        name_servers=tuple(spec.name_servers),
-        heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
-        fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
-        deleting="deletionTimestamp" in obj["metadata"],
-    )
-
-
-def _peer_of(pod: JsonObject) -> Peer:
-    namespace, name = key_of(pod)
-    group = pod["metadata"].get("labels", {}).get(names.LABEL_BROKER_GROUP)
-    return Peer(namespace=namespace, pod_name=name, group=GroupKey(namespace, group) if group else None)
-
-
-def _pod_ip(pod: JsonObject) -> str:
-    return str(pod.get("status", {}).get("podIP", ""))
-
-
-def _is_over(pod: JsonObject) -> bool:
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
-
-
-def _broker_status(pod: JsonObject) -> dict[str, Any]:
-    for status in pod.get("status", {}).get("containerStatuses") or []:
-        if status.get("name") == names.CONTAINER_BROKER:
-            found: dict[str, Any] = status
-            return found
-    return {}
-
-
-def _restarts(pod: JsonObject) -> int:
-    return int(_broker_status(pod).get("restartCount", 0))
-
-
-def _termination(pod: JsonObject) -> str | None:
-    status = _broker_status(pod)
-    state = status.get("state") or {}
-    terminated = state.get("terminated")
-    if "waiting" in state:  # between two processes (CrashLoopBackOff): the last one has ended, the next has not begun
-        terminated = (status.get("lastState") or {}).get("terminated")
-    if terminated:
-        return f"container terminated (exit code {terminated.get('exitCode')})"
-    return f"pod {pod['status']['phase']}" if _is_over(pod) else None
+def _place(pod: JsonObject) -> tuple[int | None, str]:
+    return broker_id_of(pod), node_of(pod)

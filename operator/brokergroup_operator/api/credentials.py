@@ -1,0 +1,81 @@
+"""The Secret of a group's credentials: what must be in it, and why it can't be used where it is otherwise.
+
+Its values go to a Java broker as JSON inside a properties file (``innerClientAuthenticationCredentials``), so what those two forms
+would change on the way is refused here, with a reason that a person can act on, and never with the value itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+
+# Printable ASCII without `"`, `\` and `$`: JSON, Java properties and placeholders leave the rest alone.
+USABLE: Final = re.compile(r"[ !#%-\[\]-~]{1,512}")
+
+
+class CredentialPair(NamedTuple):
+    """What the Secret holds. Not for texts of any kind."""
+
+    access_key: str
+    secret_key: str
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return "CredentialPair(…)"
+
+
+class CredentialsError(Exception):
+    """The Secret is missing or can't be used; ``reason`` is the condition's, the message says what to do about it."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def credentials_in(secret: JsonObject) -> CredentialPair:
+    """The pair in a Secret; raises CredentialsError."""
+    return CredentialPair(_entry(secret, names.CREDENTIALS_ACCESS_KEY), _entry(secret, names.CREDENTIALS_SECRET_KEY))
+
+
+def secret_not_found(namespace: str, name: str) -> CredentialsError:
+    """For the caller that looked for it."""
+    return CredentialsError(
+        Reason.SECRET_NOT_FOUND,
+        f"Secret {namespace}/{name} does not exist: create it with the keys"
+        f" {names.CREDENTIALS_ACCESS_KEY} and {names.CREDENTIALS_SECRET_KEY}",
+    )
+
+
+def secret_not_readable(namespace: str, name: str) -> CredentialsError:
+    """For the caller that was refused."""
+    return CredentialsError(
+        Reason.SECRET_NOT_READABLE,
+        f"The operator may not read Secret {namespace}/{name}: its role needs the verb get on secrets",
+    )
+
+
+def _entry(secret: JsonObject, key: str) -> str:
+    metadata = secret.get("metadata") or {}
+    what = f"Secret {metadata.get('namespace')}/{metadata.get('name')}"
+    encoded = (secret.get("data") or {}).get(key)
+    if not encoded:
+        raise CredentialsError(Reason.SECRET_INCOMPLETE, f"{what} has no key {key}, expected a text under it")
+    try:
+        value = base64.b64decode(encoded, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        value = ""
+    if not USABLE.fullmatch(value):
+        raise CredentialsError(
+            Reason.SECRET_INVALID,
+            f"{what}: {key} is not usable, expected 1 to 512 printable ASCII characters without"
+            " double quotes, backslashes, dollar signs and line breaks",
+        )
+    return value

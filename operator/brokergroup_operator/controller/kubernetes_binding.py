@@ -1,0 +1,142 @@
+"""From a BrokerGroup, its pods and its Secret to what the controller plane goes by. Pure.
+
+A broker id belongs to a pod by the record's reservation, not by the pod's name: a pod whose disk was wiped comes back under a new
+id. The reconcile plane writes the id on the pod's label; the name is what it was made with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
+from brokergroup_operator.api.brokergroup_status import Durability
+from brokergroup_operator.controller.directory import GroupBinding, Peer, SignaturePolicy
+from brokergroup_operator.kube.reflector import key_of
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import JsonObject
+
+log = structlog.get_logger(__name__)
+
+
+def binding_of(obj: JsonObject) -> GroupBinding:
+    """Reduce a BrokerGroup to what the controller plane needs; raises msgspec.ValidationError. Without credentials and zones."""
+    group = msgspec.convert(obj, BrokerGroup)
+    namespace, name = key_of(obj)
+    spec = group.spec
+    minimum = spec.failover.minimum_heartbeat_timeout_milliseconds
+    return GroupBinding(
+        key=GroupKey(namespace, name),
+        cluster_name=spec.broker_cluster_name,
+        broker_name=spec.broker_name or name,
+        settings=_settings_of(spec),
+        name_servers=tuple(spec.name_servers),
+        heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
+        minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
+        fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
+        deleting="deletionTimestamp" in obj["metadata"],
+        signature=SignaturePolicy(spec.security.signature.value),
+    )
+
+
+def credentials_secret_of(obj: JsonObject) -> str | None:
+    """The name of the group's Secret."""
+    name = ((obj.get("spec") or {}).get("security") or {}).get("credentialsSecretName")
+    return str(name) if name else None
+
+
+def accepted_epoch(obj: JsonObject) -> int:
+    """The epoch up to which a person accepts a jump; 0 where nobody said, or said something else."""
+    text = str((obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_ACCEPT_EPOCH, "0"))
+    if text.isascii() and text.isdecimal() and len(text) <= 10:
+        return int(text)
+    log.warning(
+        "annotation ignored, expected a number",
+        group="/".join(key_of(obj)),
+        annotation=names.ANNOTATION_ACCEPT_EPOCH,
+        value=text[:64],
+    )
+    return 0
+
+
+def _settings_of(spec: BrokerGroupSpec) -> ControllerSettings:
+    durability = spec.durability or (Durability.STRICT if spec.replicas >= 3 else Durability.AVAILABLE)
+    strict = durability is Durability.STRICT
+    return ControllerSettings(
+        unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
+        shrink_floor=strict,
+        min_in_sync_replicas=2 if strict else 1,
+        election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
+    )
+
+
+def peer_of(pod: JsonObject) -> Peer:
+    """Who the pod is."""
+    namespace, name = key_of(pod)
+    group = _labels(pod).get(names.LABEL_BROKER_GROUP)
+    return Peer(namespace=namespace, pod_name=name, group=GroupKey(namespace, group) if group else None)
+
+
+def broker_id_of(pod: JsonObject) -> int | None:
+    """The broker id that the pod carries; None for a pod that is no member of a group."""
+    label = _labels(pod).get(names.LABEL_BROKER_ID, "")
+    if label.isascii() and label.isdecimal() and label != "0":
+        return int(label)
+    group = _labels(pod).get(names.LABEL_BROKER_GROUP)
+    return names.broker_id_of_pod_name(group, str(pod["metadata"]["name"])) if group else None
+
+
+def pod_ip(pod: JsonObject) -> str:
+    """Its address, or the empty text."""
+    return str(pod.get("status", {}).get("podIP", ""))
+
+
+def node_of(pod: JsonObject) -> str:
+    """Where it runs, or the empty text."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def is_over(pod: JsonObject) -> bool:
+    """Whether nothing of it will run again."""
+    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
+def restarts(pod: JsonObject) -> int:
+    """How often its broker was started again."""
+    return int(_broker_status(pod).get("restartCount", 0))
+
+
+def termination(pod: JsonObject) -> str | None:
+    """How the broker's last process ended, or None while one may run."""
+    status = _broker_status(pod)
+    state = status.get("state") or {}
+    terminated = state.get("terminated")
+    if "waiting" in state:  # between two processes (CrashLoopBackOff): the last one has ended, the next has not begun
+        terminated = (status.get("lastState") or {}).get("terminated")
+    if terminated:
+        return f"container terminated (exit code {terminated.get('exitCode')})"
+    return f"pod {pod['status']['phase']}" if is_over(pod) else None
+
+
+def zone_of_node(node: JsonObject) -> str:
+    """The node's zone, or the empty text."""
+    return str(_labels(node).get(names.LABEL_ZONE, ""))
+
+
+def _labels(obj: JsonObject) -> dict[str, str]:
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
+    return labels
+
+
+def _broker_status(pod: JsonObject) -> dict[str, Any]:
+    for status in pod.get("status", {}).get("containerStatuses") or []:
+        if status.get("name") == names.CONTAINER_BROKER:
+            found: dict[str, Any] = status
+            return found
+    return {}
