@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from fractions import Fraction
@@ -12,11 +13,13 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.broker_config import broker_conf, broker_properties
 from brokergroup_operator.reconcile.pods import build_pod, command, java_arguments
 from brokergroup_operator.reconcile.settings import ReconcileSettings
+from rocketmq_remoting.properties import decode_properties
 from tests.reconcile import builders as b
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -109,6 +112,64 @@ def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
     assert ended.stdout.splitlines()[-5:] == [
         "-cp", "/opt/rocketmq/lib/*", "org.apache.rocketmq.broker.BrokerStartup", "-c", f"{run}/broker.conf",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Path, shell: str) -> None:
+    """As a Java broker reads them: JSON inside properties; and the file is for its own user only."""
+    secret = "s|e&c%s r'e:t=#!"  # whatever api/credentials.py lets through
+    of = b.group(implementation="rocketmq", security={"credentialsSecretName": "keys"})
+    program = [shell, *command(of.spec)[1:]]
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / names.CONFIG_FILE).write_text(broker_conf(of, b.SETTINGS), encoding="utf-8")
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\numask\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    java.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "POD_IP": "10.1.2.3",
+        "STORE_DIR": "/data/store",
+        "CONFIG_DIR": str(tmp_path / "config"),
+        "RUN_DIR": str(tmp_path),
+        "ROCKETMQ_HOME": "/opt/rocketmq",
+        "BROKER_ACCESS_KEY": "orders",
+        "BROKER_SECRET_KEY": secret,
+    }
+    assert USABLE.fullmatch(secret)
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, umask=0o022)
+
+    rendered = tmp_path / names.CONFIG_FILE
+    properties = decode_properties(rendered.read_bytes())
+    assert json.loads(properties["innerClientAuthenticationCredentials"]) == {
+        "accessKey": "orders",
+        "secretKey": secret,
+    }
+    assert properties["brokerIP1"] == "10.1.2.3"
+    assert rendered.stat().st_mode & 0o777 == 0o600
+    assert ended.stdout.splitlines()[0] in {"0022", "022"}, "the broker's own files keep their mode"
+    assert secret not in ended.stdout
+
+
+def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
+    of = b.group(implementation="replica", security={"credentialsSecretName": "keys"})
+    properties = decode_properties(broker_conf(of, b.SETTINGS).encode())
+
+    assert json.loads(properties["innerClientAuthenticationCredentials"]) == {
+        "accessKey": "${BROKER_ACCESS_KEY}", "secretKey": "${BROKER_SECRET_KEY}",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_credentials_reach_the_pod_from_the_secret_and_nothing_else(implementation: str) -> None:
+    of = b.group(implementation=implementation, security={"credentialsSecretName": "keys"})
+    with_keys = {
+        entry["name"]: entry for entry in build_pod(of, b.member(1), b.SETTINGS)["spec"]["containers"][0]["env"]
+    }
+    plain = build_pod(b.group(implementation=implementation), b.member(1), b.SETTINGS)["spec"]["containers"][0]["env"]
+
+    assert with_keys["BROKER_ACCESS_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "keys", "key": "accessKey"}}
+    assert with_keys["BROKER_SECRET_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "keys", "key": "secretKey"}}
+    assert {entry["name"] for entry in plain} == set(with_keys) - {"BROKER_ACCESS_KEY", "BROKER_SECRET_KEY"}
 
 
 def test_java_memory_is_a_share_of_the_limit() -> None:

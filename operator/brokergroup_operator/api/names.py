@@ -49,6 +49,9 @@ FIELD_MANAGER_ROLE: Final = "brokergroup-role"
 # The keys of the Secret that spec.security.credentialsSecretName names.
 CREDENTIALS_ACCESS_KEY: Final = "accessKey"
 CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
+# The environment variables of a broker's container that carry them.
+ENVIRONMENT_ACCESS_KEY: Final = "BROKER_ACCESS_KEY"
+ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a variable)
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 

@@ -1,7 +1,8 @@
 """Renders broker.conf for a group: one text for all its members, since what differs comes from the pod's environment.
 
 `${POD_IP}` and `${STORE_DIR}` stay as they are; a Java broker's start command replaces them (its properties have no
-substitution, ha-and-deployment.md F.3), the Python replica does it itself. Keys are those of ha-and-deployment.md F.2
+substitution, ha-and-deployment.md F.3), the Python replica does it itself. Credentials come from the environment too, so that no
+ConfigMap holds a secret; for a Java broker the start command writes their line. Keys are those of ha-and-deployment.md F.2
 and A.14. The broker id is -1 and the role SLAVE: both come from the controller.
 """
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten. Use spec.config for further keys.\n"
+
+# With what a broker signs its requests (controller-protocol.md §1.7): JSON of two texts.
+CREDENTIALS_KEY: Final = "innerClientAuthenticationCredentials"
+CREDENTIALS_FORM: Final = '{{"accessKey":"{}","secretKey":"{}"}}'
 
 # Keys a user may set through spec.config; ours where they do not.
 OVERRIDABLE: Final = {
@@ -63,6 +68,10 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
     }
     if spec.name_servers:
         properties["namesrvAddr"] = ";".join(spec.name_servers)
+    if spec.security.credentials_secret_name is not None and spec.implementation is Implementation.REPLICA:
+        properties[CREDENTIALS_KEY] = CREDENTIALS_FORM.format(
+            f"${{{names.ENVIRONMENT_ACCESS_KEY}}}", f"${{{names.ENVIRONMENT_SECRET_KEY}}}"
+        )
     rule = acknowledgement_rule(spec)
     return properties | {
         "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile import identity, quantities
-from brokergroup_operator.reconcile.broker_config import broker_conf, content_hash
+from brokergroup_operator.reconcile.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY, broker_conf, content_hash
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -28,6 +28,11 @@ DEFAULT_JAVA_MEBIBYTES: Final = 512
 JAVA_RENDER: Final = (
     r'sed -e "s|\${POD_IP}|$POD_IP|g" -e "s|\${STORE_DIR}|$STORE_DIR|g"'
     ' "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
+)
+# The secret is written by the shell itself: as an argument of another program it would stand in the process list.
+JAVA_RENDER_CREDENTIALS: Final = (
+    f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
+    f' "${names.ENVIRONMENT_ACCESS_KEY}" "${names.ENVIRONMENT_SECRET_KEY}" >> "$RUN_DIR/broker.conf"'
 )
 
 
@@ -98,6 +103,7 @@ def _container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject
             {"name": "STORE_DIR", "value": names.STORE_DIR},
             {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
+            *_credentials(spec),
         ],
         "ports": [
             {"name": "broker", "containerPort": names.BROKER_PORT},
@@ -129,6 +135,20 @@ def _container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject
     return container | ({"resources": resources} if resources else {})
 
 
+def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
+    """From the Secret itself: the pod waits for it, and no object of ours repeats it."""
+    secret = spec.security.credentials_secret_name
+    if secret is None:
+        return []
+    return [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        for variable, key in (
+            (names.ENVIRONMENT_ACCESS_KEY, names.CREDENTIALS_ACCESS_KEY),
+            (names.ENVIRONMENT_SECRET_KEY, names.CREDENTIALS_SECRET_KEY),
+        )
+    ]
+
+
 def command(spec: BrokerGroupSpec) -> list[str]:
     if spec.implementation is Implementation.REPLICA:
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
@@ -138,7 +158,10 @@ def command(spec: BrokerGroupSpec) -> list[str]:
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
         f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
     )
-    return ["sh", "-c", f"{JAVA_RENDER} && {start}"]
+    render = JAVA_RENDER
+    if spec.security.credentials_secret_name is not None:
+        render = f"(umask 077 && {JAVA_RENDER} && {JAVA_RENDER_CREDENTIALS})"
+    return ["sh", "-c", f"{render} && {start}"]
 
 
 def java_arguments(spec: BrokerGroupSpec) -> list[str]:
