@@ -84,4 +84,6 @@ async def _until_leading(program: JavaProgram, deadline_seconds: float = 60.0) -
             await asyncio.sleep(0.1)
     finally:
         await client.close()
-    raise RealProcessError(f"{program.address}: no leader within {deadline_seconds} s; log ends:\n{program.process.tail()}")
+    raise RealProcessError(
+        f"{program.address}: no leader within {deadline_seconds} s; log ends:\n{program.process.tail()}"
+    )

@@ -88,7 +88,9 @@ async def eventually(look: Callable[[], Any], what: str, *, within_seconds: floa
         await asyncio.sleep(0.02)
 
 
-async def ask(client: RemotingClient, address: str, code: int, body: object = None, **fields: object) -> RemotingCommand:
+async def ask(
+    client: RemotingClient, address: str, code: int, body: object = None, **fields: object
+) -> RemotingCommand:
     """One request, its body given as bytes or as what is to be JSON."""
     encoded = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
     ext_fields = {name: str(value) for name, value in fields.items()} or None
@@ -208,6 +210,7 @@ class WireBroker:
         self.priority = priority
         self.is_master = False
         self.told: list[Told] = []
+        self.on_told: Callable[[Told], None] = lambda told: None
         self.answers = True
         self._server = RemotingServer(self)
         self._port = 0
@@ -316,7 +319,7 @@ class WireBroker:
     async def die(self) -> None:
         """As SIGKILL: nobody listens any more, then every connection closes."""
         self.stop_beating()
-        await self._server.stop(grace_seconds=0.0)
+        await self.stop_listening()
         for via in list(self._clients):
             await self.disconnect(via)
 
@@ -324,8 +327,9 @@ class WireBroker:
         """The next process on the same disk: it listens again, at another address if so, and has asked nothing yet."""
         await self.die()
         self.is_master = False
-        self._server = RemotingServer(self)
-        await self.listen(0 if elsewhere else self._port)
+        if elsewhere:
+            self._port = 0
+        await self.listen_again()
 
     async def close(self) -> None:
         await self.die()
@@ -336,9 +340,28 @@ class WireBroker:
         await self._server.start("127.0.0.1", port)
         self._port = self._server.port
 
-    def notifications(self) -> list[Told]:
-        """The 1008 it got."""
-        return [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
+    async def stop_listening(self) -> None:
+        """Close its port; its own connections stay.
+
+        asyncio loses a connection that is accepted in the very turn in which its server closes: so what is accepted already is
+        let in first, and nothing is accepted any more.
+        """
+        loop = asyncio.get_running_loop()
+        for listener in self._server._server.sockets if self._server._server is not None else ():
+            loop.remove_reader(listener.fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await self._server.stop(grace_seconds=0.0)
+
+    async def listen_again(self) -> None:
+        """Open the same port again."""
+        self._server = RemotingServer(self)
+        await self.listen(self._port)
+
+    def notifications(self, epoch: int) -> list[Told]:
+        """The 1008 of this master epoch that it got."""
+        changes = [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
+        return [told for told in changes if told.fields["masterEpoch"] == str(epoch)]
 
     def connection_opened(self, connection: RemotingConnection) -> None:
         pass
@@ -348,6 +371,7 @@ class WireBroker:
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
         self.told.append(Told(command.code, command.is_oneway, dict(command.ext_fields or {}), command.body))
+        self.on_told(self.told[-1])
         if not self.answers:
             return None
         match command.code:

@@ -1,0 +1,131 @@
+"""Who becomes master, and how often: upstream issues about elections and epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.upstream.lab import WireGroup, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.upstream.lab import Controller, WireBroker
+
+GIBIBYTE = 2**30
+ELECTED = 0
+ELECT_MASTER_FAILED = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+
+
+async def is_elected(broker: WireBroker) -> bool:
+    """1002, as a broker without a master asks it."""
+    return (await broker.elect()).code in (ELECTED, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+
+
+async def test_issue_10578_the_longer_log_wins_beyond_two_gibibytes(group: WireGroup) -> None:
+    """#10578 (fixed in 5.5.1): the difference of two offsets was cast to int, so 3 GiB more counted as less."""
+    one, two, three = await group.in_sync(3)
+    for broker, max_offset in ((one, 4 * GIBIBYTE), (two, 100), (three, 100 + 3 * GIBIBYTE)):
+        broker.max_offset = max_offset
+        await broker.heartbeat()
+    await one.die()
+    after = await group.until(lambda state: state.master_epoch > 1, "another master")
+    assert after.master == (two.broker_id if group.controller.is_java else three.broker_id)
+
+
+async def test_issue_10013_an_async_learner_is_not_elected_first(
+    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
+    """#10013 (open): a learner asks for the first election like everybody, and the wire does not tell that it is one.
+
+    Ours is told by the group's spec (settings `never_elect`); the learner is refused, and the next one who asks is elected.
+    """
+    if not controller.is_java:
+        controller = await start_ours(directory=FixedDirectory(settings=ControllerSettings(never_elect=frozenset({1}))))
+    async with WireGroup(controller) as group:
+        learner, other = await group.broker(), await group.broker()
+        answer = await learner.elect()
+        if controller.is_java:
+            assert answer.code == ELECTED
+            assert (await group.state()).master == learner.broker_id
+            return
+        assert answer.code == ELECT_MASTER_FAILED
+        assert (await group.state()).master_epoch == 0
+        assert (await other.elect()).code == ELECTED
+        assert (await group.state()).master == other.broker_id
+
+
+async def test_source_first_election_takes_nobody_who_is_not_registered(group: WireGroup) -> None:
+    """Source (controller-protocol.md §5.2): the first election believes the caller, so an id that nobody holds becomes master."""
+    await group.broker()
+    answer = await group.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=44, designateElect="false")
+    state = await group.state()
+    if group.controller.is_java:
+        assert (answer.code, state.master, state.master_epoch) == (ELECTED, 44, 1)
+        assert state.master_address is None
+        return
+    assert answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    assert (state.master, state.master_epoch) == (None, 0)
+
+
+async def test_source_a_lost_master_costs_one_epoch_and_not_three(group: WireGroup) -> None:
+    """Source (§6.3): every failed try of a trigger is an event of its own, so a hopeless group gets three epochs.
+
+    Ours keeps the epoch while nobody could be elected, and grants the next one to whoever is.
+    """
+    one, two = await group.in_sync(2)
+    for broker in (one, two):
+        broker.max_offset = 1000
+        await broker.heartbeat()
+    await two.die()
+    await group.until(lambda state: two.broker_id not in state.alive, "the slave is gone")
+    await one.die()
+    if group.controller.is_java:
+        after = await group.until(lambda state: state.master_epoch >= 4, "three epochs")
+        assert (after.master, after.master_epoch, after.members) == (None, 4, {1, 2})
+        return
+    await group.until(lambda state: one.broker_id not in state.alive, "the master is gone")
+    lost = await group.stays(lambda state: state.master_epoch <= 2, for_seconds=1.0)
+    assert lost.members == {1, 2}
+    await two.come_back()
+    await two.register()
+    await two.heartbeat()
+    after = await group.until(lambda state: state.master == two.broker_id, "the member that came back is master")
+    assert after.master_epoch <= lost.master_epoch + 1
+
+
+async def test_source_an_epoch_is_granted_once(group: WireGroup) -> None:
+    """Source: a master whose process died and came back unseen is handed the same epoch again.
+
+    What its dead process wrote last under that epoch, nobody can tell from what its new one writes (safety rule 6).
+    """
+    [one] = await group.in_sync(1)
+    await one.register()  # the next process, so soon that no heartbeat was missed
+    answer = await one.elect()
+    epoch = int((answer.ext_fields or {})["masterEpoch"])
+    if group.controller.is_java:
+        assert (answer.code, epoch) == (ResponseCode.CONTROLLER_MASTER_STILL_EXIST, 1)
+        return
+    assert (answer.code, epoch) == (ELECTED, 2)
+
+
+async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGroup) -> None:
+    """#9689: a new epoch without a change of master, which the master's HA service then could not find.
+
+    The broker was repaired (5.3.4). What a controller can do is not to make such epochs: Java makes four of them when the only
+    member's connection closes for a moment; ours waits until the master had the time to come back.
+    """
+    [one] = await group.in_sync(1)
+    await one.disconnect()
+    if group.controller.is_java:
+        lost = await group.until(lambda state: state.master is None, "the master is lost")
+        await one.heartbeat()
+        await eventually(lambda: is_elected(one), "as a Java broker without a master it asks until somebody is")
+        after = await group.state()
+        assert after.master == one.broker_id
+        assert after.master_epoch > lost.master_epoch >= 2
+        return
+    one.keep_beating()
+    await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1))

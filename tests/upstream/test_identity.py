@@ -1,0 +1,156 @@
+"""Who is who: upstream issues about broker ids, addresses, and what a controller forgot or never knew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.upstream.lab import WireBroker, WireGroup, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.upstream.lab import Controller
+
+OK = 0
+NEED_TO_BE_REGISTERED = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+
+
+async def starting_broker(group: WireGroup) -> WireBroker:
+    """A broker that has a port and no id yet."""
+    broker = WireBroker(group)
+    group.started.append(broker)
+    await broker.listen()
+    return broker
+
+
+async def test_issue_5745_a_broker_whose_address_changed_registers(group: WireGroup) -> None:
+    """#5745: brokers were known by their address, so one that got another could not register. Fixed in 5.1.1, right here."""
+    one, two = await group.in_sync(2)
+    old_address = two.address
+    await two.come_back(elsewhere=True)
+    assert two.address != old_address
+    assert (await two.register()).code == OK
+    await two.heartbeat()
+    state = await group.state()
+    assert (state.members, state.others, state.alive) == ({1, 2}, set(), {1, 2})
+    await one.die()
+    after = await group.until(lambda state: state.master == two.broker_id, "the one that moved is master")
+    assert after.master_address == two.address
+    await eventually(lambda: two.notifications(2), "it is told at its new address")
+
+
+async def test_issue_5989_a_broker_is_its_id_and_not_its_address(group: WireGroup) -> None:
+    """#5989, #4808: persistent ids. A stranger at a former member's address is a new member, and takes nothing over."""
+    one, two = await group.in_sync(2)
+    port = int(two.address.rpartition(":")[2])
+    await two.die()
+    stranger = WireBroker(group)
+    group.started.append(stranger)
+    await stranger.listen(port)
+    await stranger.take_id()
+    assert stranger.broker_id == 3
+    assert (await stranger.register()).code == OK
+    await stranger.heartbeat()
+    state = await group.state()
+    assert state.members == {1, 2}
+    assert state.others == {3}
+    assert two.broker_id not in state.alive
+    assert state.master == one.broker_id
+
+
+async def test_issue_4808_a_master_that_moved_is_told_at_its_new_address(group: WireGroup) -> None:
+    """#4808 and its remainder (§5.5): the answer to the moved master's own 1003 names its old address as the master's.
+
+    In ours that answer names no master at all: its new process is granted an epoch first (safety rule 6).
+    """
+    [one] = await group.in_sync(1)
+    old_address = one.address
+    await one.come_back(elsewhere=True)
+    await one.heartbeat()
+    answer = await one.register()
+    fields = answer.ext_fields or {}
+    if group.controller.is_java:
+        # If its closed connection was noticed first, there is no master and no old address to be told.
+        assert fields.get("masterAddress") in (old_address, None)
+    else:
+        assert "masterAddress" not in fields
+    await one.heartbeat()
+    answer = await one.elect()
+    assert answer.code in (OK, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    assert (answer.ext_fields or {})["masterAddress"] == one.address
+
+
+async def test_issue_4857_an_unknown_group_is_told_to_register(group: WireGroup) -> None:
+    """#4857: the answer to a poll of an unknown group was one that brokers took for an error, so they never registered again.
+
+    Fixed in 5.0.0: code 2008 makes a broker register (1003); right here. What its 1003 is then answered is the next test's.
+    """
+    answer = await group.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    assert answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+
+
+async def test_source_only_the_next_id_can_be_taken(group: WireGroup) -> None:
+    """Source (§5.4): any free id is given to whoever asks for it, and counted as one: later the next id is one in use."""
+    await group.broker()
+    stranger = await starting_broker(group)
+    answer = await stranger.apply(3)
+    if not group.controller.is_java:
+        assert answer.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+        return
+    assert answer.code == OK
+    victim = await starting_broker(group)
+    answer = await victim.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
+    assert (answer.ext_fields or {})["nextBrokerId"] == "3"
+    answer = await victim.apply(3)
+    assert answer.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+
+
+async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> None:
+    """Source (§5.4): an id that clean freed is anybody's; the broker that had it still has its identity file, and its log."""
+    await group.in_sync(2)
+    third = await group.broker()
+    await third.die()
+    await group.until(lambda state: third.broker_id not in state.alive, "the third is gone")
+    answer = await group.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean="3", isCleanLivingBroker="false")
+    assert answer.code == OK
+    stranger = await starting_broker(group)
+    answer = await stranger.apply(3)
+    assert answer.code == (OK if group.controller.is_java else ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+
+
+class TwoClusters(FixedDirectory):
+    """Groups by cluster and name, as the Kubernetes directory finds them; a brokerName alone does not make a group."""
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
+        found = super().find(f"{cluster_name}-{broker_name}", cluster_name=cluster_name, peer=peer)
+        if found is None or not cluster_name:
+            return None
+        binding = replace(found, key=GroupKey("standalone", f"{cluster_name}-{broker_name}"), broker_name=broker_name)
+        self._bindings[binding.key] = binding
+        return binding
+
+
+async def test_source_one_name_in_two_clusters_is_two_groups(
+    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
+    """Source (§4): the tables are keyed by brokerName only, so brokers of another cluster become members of this group."""
+    if not controller.is_java:
+        controller = await start_ours(directory=TwoClusters())
+    async with (
+        WireGroup(controller, cluster="east") as east,
+        WireGroup(controller, name=east.name, cluster="west") as west,
+    ):
+        first = await east.broker()
+        assert (await first.elect()).code == OK
+        second = await west.broker()
+        if controller.is_java:
+            assert second.broker_id == 2
+            assert (await second.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+            return
+        assert second.broker_id == 1
+        assert (await second.elect()).code == OK
+        assert second.is_master

@@ -1,0 +1,86 @@
+"""How a group is told of its new master: what the source of the Java controller leaves to luck, and one issue of the NameServer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.upstream.lab import WireGroup, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
+    from tests.upstream.lab import Controller
+
+
+async def test_source_a_role_change_is_asked_and_not_just_said(group: WireGroup) -> None:
+    """Source (§2.9, §6.4): 1008 is one-way, so nobody learns whether it was heard. Ours is a request, whose answer is the proof."""
+    one, two = await group.in_sync(2)
+    await one.die()
+    await eventually(lambda: two.notifications(2), "the new master is told")
+    told = two.notifications(2)[0]
+    assert told.fields["masterBrokerId"] == "2"
+    assert told.oneway == group.controller.is_java
+
+
+async def test_source_a_role_change_that_was_not_heard_is_told_again(group: WireGroup) -> None:
+    """Source (§6.4): 1008 is sent once. A broker that did not listen in that moment learns its role by its 5 s poll only."""
+    one, two, three = await group.in_sync(3)
+    for broker in (two, three):
+        broker.keep_beating()
+    await three.stop_listening()
+    await one.die()
+    await group.until(lambda state: state.master == two.broker_id, "another master")
+    await eventually(lambda: two.notifications(2), "the new master is told")
+    await three.listen_again()
+    if group.controller.is_java:
+        await group.stays(lambda state: state.master_epoch == 2)
+        assert three.notifications(2) == []
+        return
+    await eventually(lambda: three.notifications(2), "the slave is told as soon as it listens")
+
+
+async def test_issue_6316_the_old_master_is_off_the_name_server_before_the_new_one_is_told(
+    start_ours: Callable[..., Awaitable[Controller]],
+) -> None:
+    """#6316: two masters at the NameServer; which one clients got was luck. Fixed there: the epoch is the state's version.
+
+    With NameServers as they were before 5.1.1 it would still be luck, so ours takes the old master off (104) before the new
+    one is told that it is master. The Java controller speaks to no NameServer.
+    """
+    journal: list[str] = []
+    name_server = RemotingServer(NotedNameServer(journal))
+    await name_server.start("127.0.0.1", 0)
+    try:
+        controller = await start_ours(directory=FixedDirectory(name_servers=(f"127.0.0.1:{name_server.port}",)))
+        async with WireGroup(controller) as group:
+            one, two = await group.in_sync(2)
+            two.on_told = lambda told: journal.append(f"{int(told.code)} {told.fields.get('masterEpoch')}")
+            await one.die()
+            await eventually(lambda: two.notifications(2), "the new master is told")
+            assert journal.index(f"104 {one.address}") < journal.index("1008 2")
+    finally:
+        await name_server.stop(grace_seconds=0.0)
+
+
+class NotedNameServer:
+    """A NameServer that notes who is taken off."""
+
+    def __init__(self, journal: list[str]) -> None:
+        self._journal = journal
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        pass
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if command.code != RequestCode.UNREGISTER_BROKER:
+            return not_supported(command)
+        self._journal.append(f"104 {(command.ext_fields or {})['brokerAddr']}")
+        return command.answer(0)
