@@ -1,0 +1,342 @@
+"""One sequence, step by step, at both controllers: sent, waited for, compared, and every difference named or reported."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.command import SerializeType, request
+from tests.differential.canonical import (
+    Answer,
+    GroupState,
+    Shift,
+    canonical_answer,
+    shifted_state,
+    state_of,
+)
+from tests.differential.cases import Case, Seen
+from tests.differential.deviations import DEVIATIONS, After, Deviation
+from tests.differential.endpoints import Endpoints
+from tests.differential.language import Step
+from tests.differential.memory import LOWEST_PRIORITY, Memory, Report
+from tests.differential.shapes import SHAPES
+from tests.differential.sides import DEADLINE_SECONDS, Connections, JavaSide, OurSide, command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+WRITES = frozenset({"1001", "1002", "1003", "1011", "1013", "heartbeat", "close"})
+JAVA_ELECTION_TRIES = 3
+_prefixes = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A step as it was sent, and what came of it."""
+
+    step: Step
+    java: Answer | None
+    ours: Answer | None
+    deviation: str | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference that no entry of the list explains."""
+
+    case: Case
+    what: str
+
+    def __str__(self) -> str:
+        lines = [f"{self.case.step}: {self.what}", f"  before: {self.case.before.draw()}"]
+        for name, seen in (("java", self.case.java), ("ours", self.case.ours)):
+            lines.append(f"  {name}: {seen.answer.draw() if seen.answer is not None else '(no request)'}")
+            lines.append(f"        then {seen.state.draw()}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Outcome:
+    """What a sequence showed."""
+
+    steps: int = 0
+    deviations: Counter[str] = field(default_factory=Counter)
+    played: list[Played] = field(default_factory=list)
+    difference: Difference | None = None
+    ended_by: str | None = None
+
+
+@dataclass
+class GroupWorld:
+    """One group of the sequence."""
+
+    state: GroupState = field(default_factory=GroupState)
+    memory: Memory = field(default_factory=Memory)
+    shift: Shift = field(default_factory=Shift)
+
+
+class Comparison:
+    """The two controllers, for one sequence."""
+
+    def __init__(
+        self, java: JavaSide, ours: OurSide, *, deviations: Iterable[Deviation] = DEVIATIONS
+    ) -> None:
+        self.prefix = f"d{next(_prefixes)}~"
+        self._java, self._ours = java, ours
+        self._deviations = tuple(deviations)
+        self._connections = {"java": Connections(java.address), "ours": Connections(ours.address)}
+        self.endpoints = Endpoints(self._records)
+        self.groups: dict[str, GroupWorld] = {}
+        self.outcome = Outcome()
+
+    def _records(self) -> list:  # type: ignore[type-arg]
+        return [record for name in self.groups if (record := self._ours.record(self.prefix + name)) is not None]
+
+    def group(self, name: str) -> GroupWorld:
+        return self.groups.setdefault(name, GroupWorld())
+
+    async def close(self) -> None:
+        """Nothing is left of the sequence but its records."""
+        for connections in self._connections.values():
+            await connections.close_all()
+        await self.endpoints.stop()
+
+    def _memories(self) -> dict[str, Memory]:
+        return {name: world.memory for name, world in self.groups.items()}
+
+    # ---- one step
+
+    async def play(self, step: Step) -> bool:
+        """Send one step to both. False when the sequence ends here, by a difference or by a deviation."""
+        world = self.group(step.name or "")
+        relative = {"epoch": world.state.epoch, "setEpoch": world.state.set_epoch}
+        step = step.resolve(relative)
+        await self.endpoints.prepare(str(step))
+        before = world.state
+        java, ours = await (self._close(step, world) if step.verb == "close" else self._ask_both(step, world))
+        case = Case(step, before, self._memories(), java, ours, self._java.version)
+        case = self._without_shapes(case)
+        self.outcome.steps += 1
+        goes_on, deviation = self._judge(case, world)
+        self.outcome.played.append(Played(step, java.answer, ours.answer, deviation.name if deviation else None))
+        self._remember(case, world)
+        if goes_on and step.verb == "heartbeat" and (ours.answer is None or ours.answer.code == 0):
+            return await self._elected_unasked(step, world)
+        return goes_on
+
+    def _without_shapes(self, case: Case) -> Case:
+        """Take out what is another spelling of the same, each counted by its name."""
+        for shape in SHAPES:
+            rewritten = shape.rewrite(case)
+            if rewritten is not None:
+                self.outcome.deviations[shape.name] += 1
+                case = rewritten
+        return case
+
+    def _judge(self, case: Case, world: GroupWorld) -> tuple[bool, Deviation | None]:
+        what = _difference(case)
+        if what is None:
+            world.state = case.ours.state
+            return True, None
+        for deviation in self._deviations:
+            if deviation.applies(case):
+                return self._accept(case, world, deviation), deviation
+        self.outcome.difference = Difference(case, what)
+        return False, None
+
+    def _accept(self, case: Case, world: GroupWorld, deviation: Deviation) -> bool:
+        self.outcome.deviations[deviation.name] += 1
+        if deviation.after is After.END:
+            self.outcome.ended_by = deviation.name
+            return False
+        java = case.java.state
+        if deviation.after is After.SHIFT:
+            ahead = Shift(java.epoch - case.ours.state.epoch, java.set_epoch - case.ours.state.set_epoch)
+            world.shift = Shift(world.shift.epoch + ahead.epoch, world.shift.set_epoch + ahead.set_epoch)
+            java = shifted_state(java, ahead)
+        if java != case.ours.state:
+            self.outcome.difference = Difference(case, f"more differs than {deviation.name} explains: the state")
+            return False
+        world.state = case.ours.state
+        return True
+
+    def _remember(self, case: Case, world: GroupWorld) -> None:
+        step, memory, state = case.step, world.memory, case.ours.state
+        memory.highest_epoch = max(memory.highest_epoch, state.epoch)
+        broker_id = step.number("id")
+        code = case.codes[1]
+        if step.verb == "1013" and code == 0 and broker_id is not None:
+            memory.highest_id = max(memory.highest_id, broker_id)
+            memory.check_codes[broker_id] = step.get("check") or ""
+            if memory.cluster is None or not case.before.known:
+                memory.cluster = step.cluster
+        elif step.verb == "1003" and code == 0 and broker_id is not None:
+            memory.registered(broker_id)
+        elif step.verb == "1002" and broker_id in case.before.members and step.get("designate") != "true":
+            assert broker_id is not None
+            memory.asked_for_master(broker_id)
+        elif step.verb == "1011" and code == 0:
+            memory.cleaned |= case.before.members.keys() - state.members.keys()
+        elif step.verb == "close" and broker_id is not None:
+            memory.closed(broker_id, step.get("conn") or "a")
+        elif step.verb == "heartbeat" and broker_id is not None and code == 0:
+            memory.heartbeat(broker_id, report_of(step), step.get("conn") or "a")
+
+    # ---- sending
+
+    async def _ask_both(self, step: Step, world: GroupWorld) -> tuple[Seen, Seen]:
+        if step.get("oneway") == "true":
+            return await self._beat_oneway(step, world)
+        java, ours = await asyncio.gather(self.ask("java", step), self.ask("ours", step))
+        states = await self._states(step.name or "", world, java_and_ours=step.verb in WRITES)
+        return Seen(java, states[0]), Seen(ours, states[1])
+
+    async def ask(self, side: str, step: Step) -> Answer:
+        """Send one request to one controller, and make its answer canonical."""
+        world = self.group(step.name or "")
+        shift = world.shift if side == "java" else Shift()
+        command = self._real(command_of(step, shift, self.prefix))
+        connection = await self._connections[side].get(_purpose(step))
+        answer = await connection.invoke(command, timeout_seconds=DEADLINE_SECONDS)
+        assert answer.is_response
+        return canonical_answer(answer, self._translate(side), shift)
+
+    def _real(self, command):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        fields = command.ext_fields
+        if fields is None:
+            return command
+        return replace(command, ext_fields={key: self.endpoints.real(value) for key, value in fields.items()})
+
+    def _translate(self, side: str) -> Callable[[str], str]:
+        own = self._java.address if side == "java" else self._ours.address
+
+        def translate(text: str) -> str:
+            return self.endpoints.canonical(text.replace(self.prefix, "").replace(own, "controller:1"))
+
+        return translate
+
+    async def _states(self, name: str, world: GroupWorld, *, java_and_ours: bool) -> tuple[GroupState, GroupState]:
+        if not java_and_ours or not name:
+            return world.state, world.state
+        await self._ours.idle(self.prefix + name)
+        java, ours = await asyncio.gather(self.state("java", name), self.state("ours", name))
+        return java, ours
+
+    async def state(self, side: str, name: str) -> GroupState:
+        """The group as this controller shows it."""
+        return state_of(await self.ask(side, Step.of(1006, name=name, names=name)), name)
+
+    # ---- what has no answer
+
+    async def _beat_oneway(self, step: Step, world: GroupWorld) -> tuple[Seen, Seen]:
+        """A one-way heartbeat of a dead member: it is alive when 1006 says so."""
+        name, broker_id = step.name or "", step.number("id")
+        for side in ("java", "ours"):
+            command = self._real(command_of(step, world.shift if side == "java" else Shift(), self.prefix))
+            connection = await self._connections[side].get(_purpose(step))
+            await connection.send_oneway(command, timeout_seconds=DEADLINE_SECONDS)
+        java, ours = await asyncio.gather(
+            self._until("java", name, lambda state: state.is_alive(broker_id)),
+            self._until("ours", name, lambda state: state.is_alive(broker_id)),
+        )
+        await self._ours.idle(self.prefix + name)
+        return Seen(None, java), Seen(None, ours)
+
+    async def _until(self, side: str, name: str, holds: Callable[[GroupState], bool]) -> GroupState:
+        """Wait for an effect by asking; after the deadline, what is there is what is compared."""
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS / 2
+        while True:
+            state = await self.state(side, name)
+            if holds(state) or asyncio.get_running_loop().time() > deadline:
+                return state
+            await asyncio.sleep(0.002)
+
+    async def _close(self, step: Step, world: GroupWorld) -> tuple[Seen, Seen]:
+        """End the connection that carries a member's heartbeats, and its port."""
+        name, broker_id = step.name or "", step.number("id")
+        assert broker_id is not None
+        before, connection = world.state, step.get("conn") or "a"
+        member = before.members.get(broker_id)
+        java_dies, ours_dies = world.memory.ends_with(broker_id, connection)
+        if ours_dies and member is not None and member.address:
+            await self.endpoints.at(member.address).stop()
+        for side in ("java", "ours"):
+            await self._connections[side].close(f"heartbeats {name} {broker_id} {connection}")
+        java, ours = await asyncio.gather(
+            self._until("java", name, lambda state: not java_dies or _java_is_done(before, state, broker_id)),
+            self._until("ours", name, lambda state: not ours_dies or _our_is_done(before, state, broker_id)),
+        )
+        if ours_dies:
+            await self._ours.idle(self.prefix + name)
+            ours = await self.state("ours", name)
+        return Seen(None, java), Seen(None, ours)
+
+    async def _elected_unasked(self, step: Step, world: GroupWorld) -> bool:
+        """A member of a set without a master came back: ours elects at once, Java when the broker asks. Let it ask, and compare."""
+        state, name = world.state, step.name or ""
+        can_lead = state.sync_state_set & state.alive & world.memory.our_reports.keys()
+        if state.master is not None or not can_lead or not state.known:
+            return True
+        caller = step.number("id")
+        await self._until("ours", name, lambda now: now.master is not None)
+        await self._ours.idle(self.prefix + name)
+        asked = Step.of(1002, name=name, id=caller)
+        java = await self.ask("java", asked)
+        states = await self._states(name, world, java_and_ours=True)
+        case = Case(asked, state, self._memories(), Seen(java, states[0]), Seen(None, states[1]), self._java.version)
+        world.memory.asked_for_master(caller or 0)
+        if java.code == 0 and states[0] == states[1]:
+            self.outcome.deviations["elected-unasked"] += 1
+            self.outcome.played.append(Played(asked, java, None, "elected-unasked"))
+            world.state = states[1]
+            return True
+        for deviation in self._deviations:
+            if deviation.applies(case):
+                return self._accept(case, world, deviation)
+        self.outcome.difference = Difference(case, "elected unasked, and not what Java elects when asked")
+        return False
+
+
+def _purpose(step: Step) -> str:
+    if step.verb == "heartbeat":
+        return f"heartbeats {step.name} {step.number('id')} {step.get('conn') or 'a'}"
+    return "requests"
+
+
+def _java_is_done(before: GroupState, now: GroupState, broker_id: int) -> bool:
+    """Whether Java has done all it does about a closed connection."""
+    if before.master != broker_id:
+        return not now.is_alive(broker_id)
+    if now.master is None:
+        return now.epoch >= before.epoch + JAVA_ELECTION_TRIES
+    return now.master != broker_id and not now.is_alive(broker_id)
+
+
+def _our_is_done(before: GroupState, now: GroupState, broker_id: int) -> bool:
+    return not now.is_alive(broker_id) and (before.master != broker_id or now.master != broker_id)
+
+
+def report_of(step: Step) -> Report:
+    """What a heartbeat step tells, with the defaults of Java's header."""
+
+    def number(key: str, default: int, bits: int) -> int:
+        value = step.number(key)
+        return default if value is None or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else value
+
+    return Report(number("epoch", -1, 32), number("maxOffset", -1, 64), number("priority", LOWEST_PRIORITY, 32))
+
+
+def _difference(case: Case) -> str | None:
+    """What differs, in a word; None if nothing does."""
+    java, ours = case.java.answer, case.ours.answer
+    if java is not None and ours is not None:
+        for what in ("code", "remark", "fields", "body"):
+            if getattr(java, what) != getattr(ours, what):
+                return f"another {what}"
+    return None if case.same_state else "another state"
+
+
+__all__ = ["Comparison", "Difference", "Outcome", "Played", "SerializeType", "Awaitable", "request"]

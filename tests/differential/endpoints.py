@@ -1,0 +1,137 @@
+"""The brokers behind the addresses of a sequence: they listen, are told roles, and answer what our controller asks a broker.
+
+Java's controller only tells (1008, one-way). Ours asks whether the master leads (907), stops a master from acknowledging before it
+moves it (25, 26), and looks whether a dead one's port is still open: so each address is a real listener until its broker is killed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting import bodies
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.server import RemotingServer, not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
+
+CANONICAL = re.compile(r"10\.0\.(\d+)\.(\d+):10911")
+_hosts = itertools.count(1)
+
+
+def _next_host() -> str:
+    """A loopback address that nobody was given before."""
+    number = next(_hosts)
+    return f"127.{100 + (number >> 14) % 100}.{(number >> 7) & 127}.{(number & 127) + 1}"
+
+
+@dataclass
+class Endpoint:
+    """One broker's listener. `told` are the role changes it was told: by whom, and what."""
+
+    canonical: str
+    host: str
+    records: Callable[[], list[BrokerGroupRecord]]
+    told: list[tuple[str, dict[str, str], bytes | None]] = field(default_factory=list)
+    minimum: int = 1
+    server: RemotingServer | None = None
+    port: int = 0
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen, on the port it had before if it listened before."""
+        if self.server is None:
+            self.server = RemotingServer(self)
+            await self.server.start(self.host, self.port)
+            self.port = self.server.port
+
+    async def stop(self) -> None:
+        """Close the port: the next connection is refused."""
+        if self.server is not None:
+            server, self.server = self.server, None
+            await server.stop(grace_seconds=0.0)
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """Nothing to note."""
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Nothing to note."""
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        match command.code:
+            case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
+                by = "java" if command.is_oneway else "ours"
+                self.told.append((by, dict(command.ext_fields or {}), command.body))
+                return command.answer(0)
+            case RequestCode.EXCHANGE_BROKER_HA_INFO:
+                return command.answer(0)
+            case RequestCode.GET_BROKER_HA_STATUS:
+                return command.answer(0, body=self._status().encode())
+            case RequestCode.GET_BROKER_CONFIG:
+                return command.answer(0, body=f"minInSyncReplicas={self.minimum}\n".encode())
+            case RequestCode.UPDATE_BROKER_CONFIG:
+                self.minimum = int((command.body or b"").decode().strip().partition("=")[2])
+                return command.answer(0)
+        return not_supported(command)
+
+    def _status(self) -> bodies.HARuntimeInfoBody:
+        """A broker that does as our record says, at once: master if the record says so, every other member linked and level."""
+        for record in self.records():
+            own = [one for one, replica in record.replicas.items() if replica.address == self.address]
+            if own:
+                links = tuple(
+                    bodies.HAConnectionRuntimeInfo(addr=f"{address.rpartition(':')[0]}:50000", in_sync=True, diff=0)
+                    for one in record.replicas
+                    if one not in own and (address := record.address_of(one))
+                )
+                master = record.granted_master_id in own
+                return bodies.HARuntimeInfoBody(master=master, ha_connection_info=links if master else ())
+        return bodies.HARuntimeInfoBody(master=False)
+
+
+class Endpoints:
+    """The listeners of one sequence, by canonical address (`10.0.0.1:10911`)."""
+
+    def __init__(self, records: Callable[[], list[BrokerGroupRecord]]) -> None:
+        self._records = records
+        self._endpoints: dict[str, Endpoint] = {}
+
+    async def prepare(self, text: str) -> None:
+        """Let everybody listen whom this text names."""
+        for match in CANONICAL.finditer(text):
+            await self.at(match[0]).start()
+
+    def at(self, canonical: str) -> Endpoint:
+        """The broker of this canonical address."""
+        if canonical not in self._endpoints:
+            self._endpoints[canonical] = Endpoint(canonical, _next_host(), self._records)
+        return self._endpoints[canonical]
+
+    def real(self, text: str) -> str:
+        """The text with real addresses."""
+        return CANONICAL.sub(lambda match: self._endpoints[match[0]].address, text)
+
+    def canonical(self, text: str) -> str:
+        """The text with canonical addresses."""
+        if "127." in text:
+            for name, endpoint in self._endpoints.items():
+                text = text.replace(endpoint.address, name)
+        return text
+
+    def told(self) -> dict[str, list[tuple[str, dict[str, str], bytes | None]]]:
+        """What each broker was told."""
+        return {name: endpoint.told for name, endpoint in self._endpoints.items()}
+
+    async def stop(self) -> None:
+        for endpoint in self._endpoints.values():
+            await endpoint.stop()

@@ -1,0 +1,80 @@
+"""What the harness itself knows of a group: which heartbeats it sent, which ids it saw taken, and how each controller remembers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LOWEST_PRIORITY = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a controller holds of one replica's heartbeats."""
+
+    epoch: int = -1
+    max_offset: int = -1
+    priority: int = LOWEST_PRIORITY
+
+
+@dataclass
+class Memory:
+    """One group's past, as far as it explains what the two controllers may say differently."""
+
+    # Java keeps the highest (epoch, offset) while the entry stands; ours what the present process said last.
+    java_reports: dict[int, Report] = field(default_factory=dict)
+    our_reports: dict[int, Report] = field(default_factory=dict)
+    # Ids that ours counts as alive because they registered or asked for a master, without a heartbeat since.
+    alive_by_request: set[int] = field(default_factory=set)
+    # Which connection carries an id's heartbeats: Java keeps the first, ours the latest.
+    java_connection: dict[int, str] = field(default_factory=dict)
+    our_connection: dict[int, str] = field(default_factory=dict)
+    check_codes: dict[int, str] = field(default_factory=dict)
+    addresses: dict[int, str] = field(default_factory=dict)
+    highest_id: int = 0
+    highest_epoch: int = 0
+    cluster: str | None = None
+    cleaned: set[int] = field(default_factory=set)
+
+    def heartbeat(self, broker_id: int, report: Report, connection: str) -> None:
+        """A heartbeat was taken by both."""
+        held = self.java_reports.get(broker_id)
+        if held is not None and (held.epoch, held.max_offset) >= (report.epoch, report.max_offset):
+            self.java_reports[broker_id] = Report(held.epoch, held.max_offset, report.priority)
+        else:
+            self.java_reports[broker_id] = report
+        self.our_reports[broker_id] = report
+        self.java_connection.setdefault(broker_id, connection)
+        self.our_connection[broker_id] = connection
+        self.alive_by_request.discard(broker_id)
+
+    def registered(self, broker_id: int) -> None:
+        """1003: ours forgets what an earlier process said, and takes the request for a sign of life."""
+        self.our_reports.pop(broker_id, None)
+        self.our_connection.pop(broker_id, None)
+        self.alive_by_request.add(broker_id)
+
+    def asked_for_master(self, broker_id: int) -> None:
+        """1002 of its own: a sign of life for ours."""
+        if broker_id not in self.our_connection:
+            self.alive_by_request.add(broker_id)
+
+    def ends_with(self, broker_id: int, connection: str) -> tuple[bool, bool]:
+        """Whether the end of this connection is the end of the replica: for Java, and for ours."""
+        java = self.java_connection.get(broker_id) == connection
+        return java, self.our_connection.get(broker_id) == connection
+
+    def closed(self, broker_id: int, connection: str) -> None:
+        """A connection that carried its heartbeats ended."""
+        java, ours = self.ends_with(broker_id, connection)
+        if java:
+            self.java_connection.pop(broker_id)
+            self.java_reports.pop(broker_id, None)
+        if ours:
+            self.our_connection.pop(broker_id)
+            self.our_reports.pop(broker_id, None)
+
+    def java_alive(self) -> frozenset[int]:
+        return frozenset(self.java_reports)
+
+    def our_alive(self) -> frozenset[int]:
+        return frozenset(self.our_connection) | frozenset(self.alive_by_request)

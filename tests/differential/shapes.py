@@ -1,0 +1,162 @@
+"""Spellings: an answer that says the same in another form. Each rule rewrites both to one form, and checks that they say the same.
+
+One of them is more than a spelling: who counts as alive. Ours takes a replica's own request for a sign of life, Java only its
+heartbeats. What 1006 shows of that is rewritten here; what a decision makes of it is a deviation of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from typing import Any
+
+from tests.differential.canonical import Answer, GroupState
+from tests.differential.cases import Case
+from tests.differential.language import Step
+
+Rewritten = tuple[Answer, Answer] | None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One rule. `rewrite` returns both answers without the peculiarity, or None where there is none."""
+
+    name: str
+    request: str
+    java: str
+    ours: str
+    why: str
+    rewrite: Callable[[Case], Case | None]
+
+
+def _of_answers(rewrite: Callable[[Step, Answer, Answer], Rewritten]) -> Callable[[Case], Case | None]:
+    def rewritten(case: Case) -> Case | None:
+        if case.java.answer is None or case.ours.answer is None:
+            return None
+        found = rewrite(case.step, case.java.answer, case.ours.answer)
+        return None if found is None else case.with_answers(*found)
+
+    return rewritten
+
+
+def _encoding(step: Step, java: Answer, ours: Answer) -> Rewritten:
+    if "binary header" not in ours.notes or not step.binary or "binary header" in java.notes:
+        return None
+    # The binary form has no empty map and no empty text: both are null there.
+    without = {key: value for key, value in (java.fields or {}).items() if value != ""}
+    return (
+        replace(java, fields=without or None, remark=java.remark or None),
+        replace(ours, fields=ours.fields or None, notes=ours.notes - {"binary header"}),
+    )
+
+
+def _quoted_keys(step: Step, java: Answer, ours: Answer) -> Rewritten:
+    if "unquoted keys" not in java.notes or "unquoted keys" in ours.notes:
+        return None
+    return replace(java, notes=java.notes - {"unquoted keys"}), ours
+
+
+def _both_shapes(step: Step, java: Answer, ours: Answer) -> Rewritten:
+    if step.verb != "1002" or ours.code != 0 or not isinstance(ours.body, dict):
+        return None
+    members = ours.body.get("brokerMemberGroup")
+    flat = {key: value for key, value in ours.body.items() if key not in ("brokerMemberGroup", "syncStateSet")}
+    if not flat or flat != members:
+        return None
+    body = {key: value for key, value in ours.body.items() if key in ("brokerMemberGroup", "syncStateSet")}
+    return java, replace(ours, body=body)
+
+
+def _sign_of_life(case: Case) -> Case | None:
+    """Where ours alone says alive, and the replica has asked for something since its last heartbeat."""
+    state = _same_alive(case.ours.state, case.java.state, case.alive_by_request(case.step.name or ""))
+    rewritten = case.with_our_state(state)
+    if case.step.verb == "1006" and case.java.answer is not None and case.ours.answer is not None:
+        body = _table_with_same_alive(case, case.ours.answer.body, case.java.answer.body)
+        rewritten = rewritten.with_answers(case.java.answer, replace(case.ours.answer, body=body))
+    return None if rewritten == case else rewritten
+
+
+def _same_alive(ours: GroupState, java: GroupState, by_request: frozenset[int]) -> GroupState:
+    members = {
+        one: replace(standing, alive=False)
+        if one in by_request and one in java.members and not java.members[one].alive
+        else standing
+        for one, standing in ours.members.items()
+    }
+    return replace(ours, members=members)
+
+
+def _table_with_same_alive(case: Case, ours: Any, java: Any) -> Any:
+    if not isinstance(ours, dict) or not isinstance(java, dict):
+        return ours
+    table = {}
+    for name, entry in ours.get("replicasInfoTable", {}).items():
+        told = java.get("replicasInfoTable", {}).get(name, {})
+        dead = {
+            one["brokerId"]
+            for key in ("inSyncReplicas", "notInSyncReplicas")
+            for one in told.get(key, ())
+            if not one["alive"] and one["brokerId"] in case.alive_by_request(name)
+        }
+        table[name] = entry | {
+            key: [one | {"alive": one["alive"] and one["brokerId"] not in dead} for one in entry[key]]
+            for key in ("inSyncReplicas", "notInSyncReplicas")
+        }
+    return ours | {"replicasInfoTable": table}
+
+
+def _error_text(step: Step, java: Answer, ours: Answer) -> Rewritten:
+    if java.code != ours.code or java.remark == ours.remark or not java.remark or not ours.remark:
+        return None
+    if java.code == 1:
+        return replace(java, remark="an error"), replace(ours, remark="an error")
+    before, exception, _ = java.remark.partition(", exception: ")
+    if java.code == 2009 and exception and ours.remark.startswith(before + exception):
+        return replace(java, remark=before), replace(ours, remark=before)
+    return None
+
+
+SHAPES: tuple[Shape, ...] = (
+    Shape(
+        "answered-in-the-request's-encoding",
+        "all",
+        "answers in its own configured header encoding (JSON)",
+        "answers in the encoding of the request",
+        "every decoder takes both (§1.3)",
+        _of_answers(_encoding),
+    ),
+    Shape(
+        "quoted-keys",
+        "1002",
+        'writes `{1:"10.0.0.1:10911"}`, which mqadmin 5.5.0 itself refuses to read',
+        'writes `{"1":"10.0.0.1:10911"}`',
+        "standard JSON; brokers and mqadmin read it (§1.5, §2.2)",
+        _of_answers(_quoted_keys),
+    ),
+    Shape(
+        "elect-body-in-both-shapes",
+        "1002",
+        "brokerMemberGroup and syncStateSet",
+        "the same, and the members of brokerMemberGroup again at the top",
+        "mqadmin electMaster reads the body as a bare BrokerMemberGroup (§2.2)",
+        _of_answers(_both_shapes),
+    ),
+    Shape(
+        "error-text",
+        "all",
+        "code 1 with the text of an exception of its own, mostly a null pointer's",
+        "code 1 with a text that names the field and what was expected",
+        "nobody reads it but a human (§1.4)",
+        _of_answers(_error_text),
+    ),
+    Shape(
+        "a-request-is-a-sign-of-life",
+        "1003, 1002",
+        "a replica is alive by its heartbeats only",
+        "a replica that registers or asks for a master is alive from then on",
+        "the heartbeat of a starting broker may arrive after its ElectMaster, and it waits 5 s to ask again (§7.2)",
+        _sign_of_life,
+    ),
+)

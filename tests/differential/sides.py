@@ -1,0 +1,216 @@
+"""The two controllers of a comparison, each spoken to over TCP: Java's, and our plane in this process on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.command import RemotingCommand, SerializeType, request
+from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
+from tests.differential.canonical import Shift, shifted_request
+from tests.real.parts.java import JavaProgram, start_controller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.differential.language import Step
+
+DEADLINE_SECONDS = 20.0
+HEARTBEAT_TIMEOUT_MS = 3_600_000
+NAMESPACE = "standalone"
+
+# Nothing in a comparison may happen by the clock: silence is an hour, scans are a day apart, waits for the unseen are none.
+OUR_SETTINGS = PlaneSettings(
+    listen_host="127.0.0.1",
+    listen_port=0,
+    controller_group="tests",
+    tick_seconds=0.02,
+    rest_seconds=1.0,
+    pause_threshold_seconds=3600.0,
+    heartbeat_timeout_seconds=0.001,
+    broker_rescan_seconds=0.0,
+    startup_timeout_seconds=3600.0,
+    no_successor_patience_seconds=0.0,
+    answer_deadline_seconds=15.0,
+    record_deadline_seconds=10.0,
+)
+JAVA_OPTIONS: dict[str, str | int] = {
+    "scanNotActiveBrokerInterval": 86_400_000,
+    "scanInactiveMasterInterval": 86_400_000,
+}
+
+WIRE_NAMES = {
+    "1001": {"master": "masterBrokerId", "epoch": "masterEpoch"},
+    "1002": {"id": "brokerId", "designate": "designateElect"},
+    "1003": {"id": "brokerId", "address": "brokerAddress"},
+    "1011": {"ids": "brokerControllerIdsToClean", "living": "isCleanLivingBroker"},
+    "1012": {},
+    "1013": {"id": "appliedBrokerId", "check": "registerCheckCode"},
+    "1004": {},
+    "heartbeat": {
+        "id": "brokerId",
+        "address": "brokerAddr",
+        "epoch": "epoch",
+        "maxOffset": "maxOffset",
+        "priority": "electionPriority",
+        "timeout": "heartbeatTimeoutMills",
+    },
+}
+WITHOUT_CLUSTER = frozenset({"1001", "1004"})
+WITHOUT_FIELDS = frozenset({"1005", "1006", "1009", "1010"})
+RAW_BODIES = {"none": None, "garbage": b"{not json", "null": b"null", "empty": b"[]", "noset": b'{"syncStateSetEpoch":1}'}
+
+
+class Connections:
+    """The connections of one sequence to one controller, by what they are for."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._connections: dict[str, RemotingConnection] = {}
+
+    async def get(self, purpose: str) -> RemotingConnection:
+        connection = self._connections.get(purpose)
+        if connection is None or not connection.is_open:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: RemotingConnection(handler=None, settings=ConnectionSettings(idle_timeout_seconds=3600.0)),
+                self._host,
+                self._port,
+            )
+            self._connections[purpose] = connection
+        return connection
+
+    async def close(self, purpose: str) -> None:
+        connection = self._connections.pop(purpose, None)
+        if connection is not None:
+            connection.close()
+            await connection.wait_closed()
+
+    async def close_all(self) -> None:
+        for purpose in list(self._connections):
+            await self.close(purpose)
+
+
+def command_of(step: Step, shift: Shift, prefix: str) -> RemotingCommand:
+    """The request that a resolved step stands for, with canonical addresses still."""
+    code = 904 if step.verb == "heartbeat" else int(step.verb)
+    return request(
+        code,
+        ext_fields=None if step.verb in WITHOUT_FIELDS or step.get("fields") == "none" else _fields(step, shift, prefix),
+        body=_body(step, shift, prefix),
+        oneway=step.get("oneway") == "true",
+        serialize_type=SerializeType.ROCKETMQ if step.binary else SerializeType.JSON,
+    )
+
+
+def _fields(step: Step, shift: Shift, prefix: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    if step.name is not None:
+        fields["brokerName"] = f"{prefix}{step.name}"
+    if step.cluster is not None and step.verb not in WITHOUT_CLUSTER:
+        fields["clusterName"] = step.cluster
+    for key, wire_name in WIRE_NAMES.get(step.verb, {}).items():
+        value = step.get(key)
+        if value is not None and value != "null":
+            shifts = step.verb == "1001" and key == "epoch"
+            fields[wire_name] = shifted_request(value, shift.epoch) if shifts else value
+    if step.verb == "heartbeat":
+        fields.setdefault("heartbeatTimeoutMills", str(HEARTBEAT_TIMEOUT_MS))
+    return fields
+
+
+def _body(step: Step, shift: Shift, prefix: str) -> bytes | None:
+    raw = step.get("body")
+    if raw in RAW_BODIES:
+        return RAW_BODIES[raw]
+    if step.verb == "1006":
+        names = [part for part in (step.get("names") or "bn").split(",") if part]
+        return json.dumps([f"{prefix}{name}" for name in names]).encode()
+    if step.verb == "1001":
+        members: list[int] | list[str] = list(step.members())
+        if raw == "strings":
+            members = [str(one) for one in members]
+        set_epoch = int(shifted_request(step.get("setEpoch") or "0", shift.set_epoch))
+        return json.dumps({"syncStateSet": members, "syncStateSetEpoch": set_epoch}).encode()
+    if step.verb == "1009":
+        return (step.get("text") or "").replace(",", "\n").encode() or None
+    return None
+
+
+class JavaSide:
+    """A real Java controller."""
+
+    name = "java"
+
+    def __init__(self, program: JavaProgram, version: str) -> None:
+        self.program = program
+        self.version = version
+        self.address = program.address
+
+
+class OurSide:
+    """Our plane in this process."""
+
+    name = "ours"
+
+    def __init__(self, plane: ControllerPlane) -> None:
+        self.plane = plane
+        self.address = plane.address
+
+    async def idle(self, wire_name: str) -> None:
+        """Wait until no change of master is under way in the group."""
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
+        while group is not None and group.master_change is not None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"{wire_name}: the change of master does not end")
+            await asyncio.wait([group.master_change], timeout=1.0)
+            await asyncio.sleep(0)
+
+    def record(self, wire_name: str):  # noqa: ANN201 - BrokerGroupRecord | None
+        """What our store holds of a group."""
+        snapshot = self.plane.snapshot(GroupKey(NAMESPACE, wire_name))
+        return snapshot.record if snapshot is not None else None
+
+
+@asynccontextmanager
+async def java_side(folder: Path, version: str, **options: str | int) -> AsyncIterator[JavaSide]:
+    """Start a Java controller and wait until it leads; stopped afterwards."""
+    program = start_controller(folder, version=version, **(JAVA_OPTIONS | options))
+    try:
+        await asyncio.to_thread(program.wait_until_listening)
+        side = JavaSide(program, version)
+        connections = Connections(side.address)
+        deadline = asyncio.get_running_loop().time() + 60
+        while True:
+            connection = await connections.get("rpc")
+            fields = {"clusterName": "cl", "brokerName": "is-it-leader"}
+            answer = await connection.invoke(request(1012, ext_fields=fields), timeout_seconds=DEADLINE_SECONDS)
+            if answer.code == 0:
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"the Java controller does not lead: {answer}")
+            await asyncio.sleep(0.05)
+        await connections.close_all()
+        yield side
+    finally:
+        await asyncio.to_thread(program.process.stop)
+
+
+@asynccontextmanager
+async def our_side() -> AsyncIterator[OurSide]:
+    """A plane of ours with an empty memory."""
+    plane = ControllerPlane(store=MemoryRecordStore(), directory=FixedDirectory(namespace=NAMESPACE), settings=OUR_SETTINGS)
+    await plane.start()
+    try:
+        yield OurSide(plane)
+    finally:
+        await plane.stop()
