@@ -105,6 +105,9 @@ class FakeBroker:
         self.thawed.set()
         self.ignored_ha_pushes = 0
         self.silent = False
+        # Planes that its heartbeats do not reach, and whether it answers 907.
+        self.unheard_at: set[str] = set()
+        self.answers_ha_status = True
         self.links_behind = 0
         self.role_change_waits: asyncio.Event | None = None
         self.asked: list[int] = []
@@ -184,6 +187,8 @@ class FakeBroker:
         )
         command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
         for plane in self.group.planes:
+            if plane in self.unheard_at:
+                continue
             with contextlib.suppress(RemotingError):
                 await self._client.invoke_oneway(plane, command, timeout_seconds=1.0)
 
@@ -259,7 +264,7 @@ class FakeBroker:
                 return command.answer(0)
             case RequestCode.EXCHANGE_BROKER_HA_INFO:
                 return await self._take_ha_address(command)
-            case RequestCode.GET_BROKER_HA_STATUS:
+            case RequestCode.GET_BROKER_HA_STATUS if self.answers_ha_status:
                 return command.answer(0, body=self._ha_status().encode())
             case RequestCode.GET_BROKER_CONFIG:
                 return command.answer(0, body=f"brokerName={NAME}\nminInSyncReplicas={self.minimum}\n".encode())
@@ -312,9 +317,17 @@ class FakeBroker:
             await asyncio.gather(self._task, return_exceptions=True)
         for other in self.group.brokers.values():
             other.linked.discard(self.broker_id)
-        # The listener first: asyncio loses a connection that is accepted in the very turn in which its server closes.
+        # The listener first; and asyncio loses a connection that is accepted in the very turn in which its server closes.
+        await self._accept_nobody()
         await self._server.stop(grace_seconds=0.0)
         await self._client.close()
+
+    async def _accept_nobody(self) -> None:
+        listening = self._server._server
+        for listener in listening.sockets if listening is not None else ():
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     async def drop_connections(self) -> None:
         """Lose every outgoing connection and come back with the next heartbeat."""

@@ -117,10 +117,7 @@ class Failover:
         request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
         if step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS:
             return False
-        entry = group.table.entry(group.identity(master))
-        heard_seconds = entry.last_seen_seconds if entry is not None else group.met_seconds
-        silent_for_seconds = asyncio.get_running_loop().time() - heard_seconds
-        return silent_for_seconds < self._settings.no_successor_patience_seconds
+        return group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
 
     # ---- the two ways in
 

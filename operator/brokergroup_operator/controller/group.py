@@ -73,6 +73,9 @@ class Group:
         self.reported_dead: set[int] = set()
         # When a silent master was last asked whether it is still there.
         self.silent_master_asked_seconds = 0.0
+        # How often a silent master was left alone because other planes heard it: each silence counts once.
+        self.spared_on_testimony = 0
+        self._spared_silence_seconds: float | None = None
         self.unfenced = False
         self.in_progress: FailoverTimeline | None = None
         self.last_failover: FailoverTimeline | None = None
@@ -207,6 +210,23 @@ class Group:
         """Whether this member is master on paper only: a new process registered under its id."""
         record = self.record
         return record is not None and record.master_broker_id == master and record.master_process_lost
+
+    def silent_for_seconds(self, broker_id: int) -> float:
+        """How long this member has not been heard here."""
+        return asyncio.get_running_loop().time() - self._last_heard_seconds(broker_id)
+
+    def spare(self, master: int) -> bool:
+        """Note that a silent master is left alone on the word of other planes; returns whether that is new in this silence."""
+        heard_seconds = self._last_heard_seconds(master)
+        if self._spared_silence_seconds == heard_seconds:
+            return False
+        self._spared_silence_seconds = heard_seconds
+        self.spared_on_testimony += 1
+        return True
+
+    def _last_heard_seconds(self, broker_id: int) -> float:
+        entry = self.table.entry(self.identity(broker_id))
+        return entry.last_seen_seconds if entry is not None else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
         """Keep a timeline open until enough members are in sync again, or ``close_incident`` ends it."""

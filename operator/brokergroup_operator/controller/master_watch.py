@@ -7,6 +7,7 @@ Before anything is done about it, the doubt is held against everything else that
   place;
 * its connection closed and nothing else: it gets 400 ms to come back, and the whole heartbeat timeout while something still listens
   at its address, since a healthy broker reconnects only with its next heartbeat;
+* not certainly dead: the other controller planes are asked too, and one that they hear is left alone (``corroboration.py``);
 * silent: shortly before its deadline it is asked something (907). A master that answers is cut off from us in one direction only,
   its data path is healthy, and it is left alone (fault F14 of ``reliability-security.md``); a frozen one does not answer.
 """
@@ -27,6 +28,7 @@ from brokergroup_operator.observe.timeline import Trigger
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.corroboration import Corroboration, HeardElsewhere
     from brokergroup_operator.controller.directory import GroupDirectory
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.pause_guard import PauseGuard
@@ -79,6 +81,17 @@ class _Case:
     deadline_seconds: float
     listening_deadline_seconds: float
     evidence: list[str] = field(default_factory=list)
+    question: asyncio.Task[HeardElsewhere] | None = None
+
+    def wait_for_heartbeats(self) -> None:
+        if self.deadline_seconds < self.listening_deadline_seconds:
+            self.deadline_seconds = self.listening_deadline_seconds
+            self.ask_nobody()  # what others said before is old by then
+
+    def ask_nobody(self) -> None:
+        if self.question is not None:
+            self.question.cancel()
+            self.question = None
 
     def verdict(self, trigger: Trigger, *evidence: str) -> Verdict:
         return Verdict(trigger, (*self.evidence, *evidence), certain=True)
@@ -93,9 +106,11 @@ class MasterWatch:
         directory: GroupDirectory,
         calls: BrokerCalls,
         guard: PauseGuard,
+        corroboration: Corroboration,
         settings: PlaneSettings,
     ) -> None:
         self._directory = directory
+        self._corroboration = corroboration
         self._calls = calls
         self._guard = guard
         self._settings = settings
@@ -164,20 +179,53 @@ class MasterWatch:
                 verdict = self._look(case, probe)
                 if verdict is not None:
                     return verdict
+                self._ask_others_near_the_end(case)
                 if probe.done():
                     if suspicion is not Suspicion.CLOSED:
                         break
                     if probe.result() is Probe.LISTENS:
-                        case.deadline_seconds = case.listening_deadline_seconds
+                        case.wait_for_heartbeats()
                     again = _probe(case.address, after_seconds=BETWEEN_PROBES_SECONDS)
                     probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
+            if await self._is_heard_elsewhere(case) or self._is_settled(case):
+                return None
         finally:
             probe.cancel()
+            case.ask_nobody()
         if suspicion is Suspicion.UNHEARD and await self._answers_as_master(case):
             return None
         trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
         return Verdict(trigger, tuple(case.evidence), certain=False)
+
+    def _ask_others_near_the_end(self, case: _Case) -> None:
+        """Ask beside whatever else is waited for, so that it costs no time of its own."""
+        left_seconds = case.deadline_seconds - asyncio.get_running_loop().time()
+        is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
+        if case.question is None and is_near:
+            asked = self._corroboration.who_hears(case.group.binding.broker_name, case.master)
+            case.question = asyncio.create_task(asked, name=f"rmq:other planes {case.group.key}")
+
+    async def _is_heard_elsewhere(self, case: _Case) -> bool:
+        """Whether enough other planes hear this master to leave it alone; looked at again after a moment."""
+        if case.question is None or case.suspicion is Suspicion.REPORTED:
+            return False
+        testimony = await case.question
+        silent_for_seconds = case.group.silent_for_seconds(case.master)
+        if not testimony.protects(silent_for_seconds, self._settings.other_planes_patience_seconds):
+            if testimony.hearing:
+                case.evidence.append(f"heard by {len(testimony.hearing)} of {testimony.planes} planes, for too long")
+            return False
+        if case.group.spare(case.master):
+            log.warning(
+                "master silent here, but other planes hear it: left alone",
+                group=str(case.group.key),
+                broker_id=case.master,
+                planes=testimony.hearing,
+            )
+            case.group.changed()
+        await asyncio.sleep(self._settings.other_planes_pause_seconds)  # and not asked again at every tick
+        return True
 
     def _open(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> _Case:
         now_seconds = asyncio.get_running_loop().time()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.broker_calls import BrokerCalls
+from brokergroup_operator.controller.corroboration import Corroboration
 from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.fencing import NoFencer
 from brokergroup_operator.controller.groups import Groups
@@ -85,7 +86,14 @@ class ControllerPlane:
         self._client = RemotingClient()
         calls = BrokerCalls(self._client, self._settings)
         self._sequence = RoleSequence(calls)
-        self._watch = MasterWatch(directory=directory, calls=calls, guard=self._guard, settings=self._settings)
+        self._corroboration = Corroboration(self._client, self._settings)
+        self._watch = MasterWatch(
+            directory=directory,
+            calls=calls,
+            guard=self._guard,
+            corroboration=self._corroboration,
+            settings=self._settings,
+        )
         self._failover = Failover(
             watch=self._watch,
             fencer=fencer or NoFencer(),
@@ -127,7 +135,7 @@ class ControllerPlane:
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
         if not self.handler.advertise_address:
             self.handler.advertise_address = self.address
-        self._failover.own_address = self.handler.advertise_address
+        self._failover.own_address = self._corroboration.own_address = self.handler.advertise_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -226,6 +234,7 @@ class ControllerPlane:
             last_failover=group.last_failover,
             last_switchover=group.last_switchover,
             unfenced=group.unfenced,
+            spared_on_testimony=group.spared_on_testimony,
             heartbeat_age_seconds={
                 broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
             },

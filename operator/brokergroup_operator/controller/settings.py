@@ -43,6 +43,12 @@ class PlaneSettings:
     reconnect_grace_seconds: float = 0.4
     # A silent master is not given that long; one look whether anybody listens at its address takes at most this.
     probe_seconds: float = 0.2
+    # Before a silent master is fenced the other planes have this long to say that they hear it; one that is down costs as much.
+    other_planes_deadline_seconds: float = 0.25
+    # A minority of the planes is believed for this long of one silence, then the master counts as stuck; a majority always is.
+    other_planes_patience_seconds: float = 30.0
+    # A master left alone on their word is looked at again after this.
+    other_planes_pause_seconds: float = 0.05
     # Brokers look for controllers every 3 s (controller-protocol.md §7.2): after our start a living one may stay unheard so long.
     broker_rescan_seconds: float = 3.5
     # A broker that has just registered heartbeats every 5 s only, until its start is complete (controller-protocol.md §7.2).
