@@ -8,6 +8,7 @@ import pytest
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.fencing import Fencer
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -17,6 +18,7 @@ StartPlane = Callable[..., Awaitable[ControllerPlane]]
 
 # Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
 QUICK = PlaneSettings(
+    security=SecuritySettings(open_admin=True),
     listen_host="127.0.0.1",
     listen_port=0,
     tick_seconds=0.01,

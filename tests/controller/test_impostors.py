@@ -98,7 +98,8 @@ async def test_nobody_else_keeps_a_dead_member_alive(pods: PodGroup) -> None:
     beat = {"brokerId": 3, "brokerAddr": pods.brokers[2].address, "epoch": 1, "maxOffset": 99, "confirmOffset": 99}
 
     async def forged_and_gone() -> bool:
-        assert await pods.ask(RequestCode.BROKER_HEARTBEAT, **beat, heartbeatTimeoutMills=60_000) == 0
+        refused = await pods.ask(RequestCode.BROKER_HEARTBEAT, **beat, heartbeatTimeoutMills=60_000)
+        assert refused == ResponseCode.NO_PERMISSION
         snapshot = pods.plane.snapshot(KEY)
         return snapshot is not None and 3 not in snapshot.live
 

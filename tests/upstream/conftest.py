@@ -9,6 +9,7 @@ import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from tests.upstream.java_controllers import start_dledger, start_jraft, wait_until_leading
@@ -24,6 +25,7 @@ BOTH = [pytest.param("java", marks=REAL_JAVA), pytest.param("ours")]
 
 # Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
 QUICK = PlaneSettings(
+    security=SecuritySettings(open_admin=True),
     listen_host="127.0.0.1",
     listen_port=0,
     tick_seconds=0.01,
@@ -87,6 +89,16 @@ def controller(request: pytest.FixtureRequest) -> Controller:
     """The Java controller, then ours."""
     if request.param == "java":
         java: JavaProgram = request.getfixturevalue("java_controller")
+        return Controller(java.address, is_java=True)
+    found: Controller = request.getfixturevalue("ours")
+    return found
+
+
+@pytest.fixture(params=[pytest.param("jraft", marks=REAL_JAVA), pytest.param("ours")])
+def jraft_or_ours(request: pytest.FixtureRequest) -> Controller:
+    """The Java controller on jRaft, then ours."""
+    if request.param == "jraft":
+        java: JavaProgram = request.getfixturevalue("jraft_controller")
         return Controller(java.address, is_java=True)
     found: Controller = request.getfixturevalue("ours")
     return found

