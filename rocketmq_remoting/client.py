@@ -34,7 +34,10 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 class RemotingClient:
-    """Asks servers. ``on_connection_closed`` hears the address of every connection that ends, whoever ended it."""
+    """Asks servers. ``on_connection_closed`` hears the address of every connection that ends, whoever ended it.
+
+    ``tls`` is for all connections, or says for each address which, or that it is a plain one.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class RemotingClient:
         on_connection_closed: Callable[[str], None] | None = None,
         limits: FrameLimits | None = None,
         idle_timeout_seconds: float = 120.0,
-        tls: ClientTls | None = None,
+        tls: ClientTls | Callable[[str], ClientTls | None] | None = None,
     ) -> None:
         self._tls = tls
         self._local_host = local_host
@@ -144,7 +147,8 @@ class RemotingClient:
         local_address = (self._local_host, 0) if self._local_host else None
         loop = asyncio.get_running_loop()
         made = self._make(address)
-        front = made if self._tls is None else ClientFront(made, self._tls.context.get(loop.time()))
+        tls = self._tls(address) if callable(self._tls) else self._tls
+        front = made if tls is None else ClientFront(made, tls.context.get(loop.time()))
         transport, _ = await loop.create_connection(lambda: front, ip, port, family=family, local_addr=local_address)
         _watch_path(transport.get_extra_info("socket"))
         if isinstance(front, ClientFront):

@@ -8,6 +8,9 @@ The verbs and what they are worth were measured on Java brokers 5.5.0 (``switcho
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
 * 25 with ``minInSyncReplicas=99`` stops a master from acknowledging within milliseconds, and persists in the broker's file.
 
+What goes to a broker is signed with its group's credentials where there are any: a broker with ``authenticationEnabled`` refuses
+the Java controller's 1008, which is never signed, and learns of a role change only by asking (controller-protocol.md §1.7).
+
 A call that fails returns its failure as a value where the sequence goes on regardless, since a sequence is repeated until it holds.
 """
 
@@ -28,14 +31,16 @@ from rocketmq_remoting.headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rocketmq_remoting.properties import decode_properties, encode_properties
+from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.signature import Credentials
 
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99
@@ -49,11 +54,18 @@ class BrokerCallError(Exception):
 
 
 class BrokerCalls:
-    """The client side of the controller plane."""
+    """The client side of the controller plane. ``credentials_of`` says whom a broker's address wants requests signed by."""
 
-    def __init__(self, client: RemotingClient, settings: PlaneSettings) -> None:
+    def __init__(
+        self,
+        client: RemotingClient,
+        settings: PlaneSettings,
+        *,
+        credentials_of: Callable[[str], Credentials | None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._settings = settings
+        self._credentials_of = credentials_of
 
     async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
         """1008: tell a broker who is master; returns when it has changed its role (or had)."""
@@ -125,6 +137,9 @@ class BrokerCalls:
         await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
 
     async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
+        credentials = self._credentials_of(address)
+        if credentials is not None:
+            command = sign_command(command, credentials)
         try:
             answer = await self._client.invoke(address, command, timeout_seconds=deadline_seconds)
         except (RemotingError, ValueError) as error:

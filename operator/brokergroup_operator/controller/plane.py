@@ -21,6 +21,7 @@ from brokergroup_operator.controller.broker_calls import BrokerCalls
 from brokergroup_operator.controller.corroboration import Corroboration
 from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.fencing import NoFencer
+from brokergroup_operator.controller.group_credentials import GroupCredentials
 from brokergroup_operator.controller.groups import Groups
 from brokergroup_operator.controller.keeper import Keeper
 from brokergroup_operator.controller.master_watch import MasterWatch
@@ -29,13 +30,12 @@ from brokergroup_operator.controller.request_handler import RequestHandler
 from brokergroup_operator.controller.role_sequence import RoleSequence
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.switchover import Switchover
+from brokergroup_operator.controller.transport import open_client, open_server
 from brokergroup_operator.observe.group_view import GroupSnapshot, GroupUnknownError, GroupViewError
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ReserveBrokerIdAnswer
 from controller_core.requests import ReserveBrokerId
-from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,8 +83,8 @@ class ControllerPlane:
             observer=self._observer,
             on_change=self._changed,
         )
-        self._client = RemotingClient()
-        calls = BrokerCalls(self._client, self._settings)
+        self._client = open_client(self._settings, directory)
+        calls = BrokerCalls(self._client, self._settings, credentials_of=GroupCredentials(self._groups))
         self._sequence = RoleSequence(calls)
         self._corroboration = Corroboration(self._client, self._settings)
         self._watch = MasterWatch(
@@ -114,7 +114,7 @@ class ControllerPlane:
             observer=self._observer,
             on_connection_closed=self._connection_closed,
         )
-        self._server = RemotingServer(self.handler)
+        self._server = open_server(self.handler, self._settings)
 
     @property
     def address(self) -> str:
@@ -150,9 +150,12 @@ class ControllerPlane:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ticker = None
+        self.handler.drain()
+        self._server.stop_listening()
         await self._keeper.stop()
         await self._watch.stop()
         await self._sequence.stop()
+        await asyncio.sleep(self._settings.drain_seconds)
         await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
         await asyncio.gather(*(group.stop() for group in self._groups))
         await self._client.close()

@@ -39,6 +39,9 @@ class PlaneSettings:
     rest_seconds: float = 0.25
     # Our own event loop stood still for longer than this (two heartbeat intervals): we know nothing, deadlines restart.
     pause_threshold_seconds: float = 1.0
+    # While stopping, brokers are told for this long to ask another controller (1500), then their connections are closed. They ask
+    # every 5 s; where there is no other controller it only delays the restart.
+    drain_seconds: float = 0.0
     # A closed connection alone is given this long to come back (a broker reconnects with its next heartbeat).
     reconnect_grace_seconds: float = 0.4
     # A silent master is not given that long; one look whether anybody listens at its address takes at most this.
