@@ -71,7 +71,7 @@ async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
         plane = ControllerPlane(store=store, directory=directory, settings=replace(QUICK, **changes), fencer=fencer)
         planes.append(plane)
         await plane.start()
-        return Controller(plane.address, is_java=False, plane=plane, store=store, directory=directory)
+        return Controller(plane.address, "ours", plane=plane, store=store, directory=directory)
 
     yield start
     for plane in planes:
@@ -84,24 +84,25 @@ async def ours(start_ours: Callable[..., Awaitable[Controller]]) -> Controller:
     return await start_ours()
 
 
+def controller_of(request: pytest.FixtureRequest, kind: str) -> Controller:
+    """The controller of this kind; only the one that is asked for is started."""
+    if kind == "ours":
+        found: Controller = request.getfixturevalue("ours")
+        return found
+    java: JavaProgram = request.getfixturevalue(f"{kind}_controller")
+    return Controller(java.address, kind)
+
+
 @pytest.fixture(params=BOTH)
 def controller(request: pytest.FixtureRequest) -> Controller:
     """The Java controller, then ours."""
-    if request.param == "java":
-        java: JavaProgram = request.getfixturevalue("java_controller")
-        return Controller(java.address, is_java=True)
-    found: Controller = request.getfixturevalue("ours")
-    return found
+    return controller_of(request, request.param)
 
 
-@pytest.fixture(params=[pytest.param("jraft", marks=REAL_JAVA), pytest.param("ours")])
-def jraft_or_ours(request: pytest.FixtureRequest) -> Controller:
-    """The Java controller on jRaft, then ours."""
-    if request.param == "jraft":
-        java: JavaProgram = request.getfixturevalue("jraft_controller")
-        return Controller(java.address, is_java=True)
-    found: Controller = request.getfixturevalue("ours")
-    return found
+@pytest.fixture(params=[pytest.param("jraft", marks=REAL_JAVA), *BOTH])
+def all_controllers(request: pytest.FixtureRequest) -> Controller:
+    """The Java controller on jRaft, then on DLedger, then ours."""
+    return controller_of(request, request.param)
 
 
 @pytest.fixture

@@ -38,13 +38,17 @@ _names = itertools.count(1)
 
 @dataclass
 class Controller:
-    """A controller under test: `is_java`, or ours with its parts at hand."""
+    """A controller under test: Java's on DLedger ("java") or on jRaft ("jraft"), or "ours" with its parts at hand."""
 
     address: str
-    is_java: bool
+    kind: str
     plane: ControllerPlane | None = None
     store: RecordStore | None = None
     directory: FixedDirectory | None = None
+
+    @property
+    def is_java(self) -> bool:
+        return self.kind != "ours"
 
 
 @dataclass(frozen=True)
@@ -121,19 +125,30 @@ class WireGroup:
         named = {"clusterName": self.cluster, "brokerName": self.name} | fields
         return await ask(self.client, self.controller.address, code, body, **named)
 
-    async def broker(self, **settings: Any) -> WireBroker:
-        """One more broker, which asks for an id, takes it, registers and heartbeats once."""
+    async def starting_broker(self, *, port: int = 0, **settings: Any) -> WireBroker:
+        """One more broker, which has a port and has asked nothing yet."""
         broker = WireBroker(self, **settings)
         self.started.append(broker)
-        await broker.listen()
+        await broker.listen(port)
+        return broker
+
+    async def unheard_broker(self, **settings: Any) -> WireBroker:
+        """One more broker, which asks for an id, takes it and registers."""
+        broker = await self.starting_broker(**settings)
         await broker.take_id()
         await broker.register()
+        return broker
+
+    async def broker(self, **settings: Any) -> WireBroker:
+        """The same, and it heartbeats once."""
+        broker = await self.unheard_broker(**settings)
         await broker.heartbeat()
         return broker
 
-    async def in_sync(self, count: int, **settings: Any) -> list[WireBroker]:
-        """So many brokers, all in the SyncStateSet; the first is master, epoch 1."""
-        brokers = [await self.broker(**settings) for _ in range(count)]
+    async def in_sync(self, count: int, *, share_with: WireBroker | None = None, **settings: Any) -> list[WireBroker]:
+        """So many brokers, all in the SyncStateSet; the first is master, epoch 1, and may share another broker's connection."""
+        brokers = [await self.broker(share_with=share_with, **settings)]
+        brokers += [await self.broker(**settings) for _ in range(count - 1)]
         assert (await brokers[0].elect()).code == 0
         for broker in brokers:
             broker.epoch = 1
@@ -142,6 +157,10 @@ class WireGroup:
             answer = await brokers[0].alter({broker.broker_id for broker in brokers})
             assert answer.code == 0, answer
         return brokers
+
+    async def configure(self, name: str, value: str) -> RemotingCommand:
+        """1009, as mqadmin updateControllerConfig sends it."""
+        return await self.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, f"{name}={value}\n".encode())
 
     async def state(self) -> State:
         """The group as the controller shows it (1006)."""
@@ -201,6 +220,7 @@ class WireBroker:
         epoch: int = 0,
         max_offset: int = 0,
         priority: int | None = None,
+        share_with: WireBroker | None = None,
     ) -> None:
         self.group = group
         self.broker_id = 0
@@ -214,7 +234,8 @@ class WireBroker:
         self.answers = True
         self._server = RemotingServer(self)
         self._port = 0
-        self._clients: dict[str, RemotingClient] = {}
+        # The brokers of a container share one connection.
+        self._clients: dict[str, RemotingClient] = {} if share_with is None else {"main": share_with.client("main")}
         self._beating: asyncio.Task[None] | None = None
 
     @property
@@ -224,10 +245,6 @@ class WireBroker:
     def client(self, via: str) -> RemotingClient:
         """One connection to the controller by a name that a test gives it."""
         return self._clients.setdefault(via, RemotingClient())
-
-    def share_connection(self, other: WireBroker, via: str = "main") -> None:
-        """Speak over another broker's connection, as the brokers of a container do."""
-        self._clients[via] = other.client(via)
 
     # ---- what it says
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.upstream.lab import WireBroker
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -91,11 +90,7 @@ async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(g
 
     Here it dies right after its election, before its first heartbeat: Java has nothing whose end it could notice.
     """
-    one = WireBroker(group)
-    group.started.append(one)
-    await one.listen()
-    await one.take_id()
-    await one.register()
+    one = await group.unheard_broker()
     assert (await one.elect()).code == OK
     await one.die()
     if group.controller.is_java:

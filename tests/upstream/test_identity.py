@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.upstream.lab import WireBroker, WireGroup, eventually
+from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 
 OK = 0
 NEED_TO_BE_REGISTERED = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-
-
-async def starting_broker(group: WireGroup) -> WireBroker:
-    """A broker that has a port and no id yet."""
-    broker = WireBroker(group)
-    group.started.append(broker)
-    await broker.listen()
-    return broker
 
 
 async def test_issue_5745_a_broker_whose_address_changed_registers(group: WireGroup) -> None:
@@ -48,9 +40,7 @@ async def test_issue_5989_a_broker_is_its_id_and_not_its_address(group: WireGrou
     one, two = await group.in_sync(2)
     port = int(two.address.rpartition(":")[2])
     await two.die()
-    stranger = WireBroker(group)
-    group.started.append(stranger)
-    await stranger.listen(port)
+    stranger = await group.starting_broker(port=port)
     await stranger.take_id()
     assert stranger.broker_id == 3
     assert (await stranger.register()).code == OK
@@ -96,13 +86,13 @@ async def test_issue_4857_an_unknown_group_is_told_to_register(group: WireGroup)
 async def test_source_only_the_next_id_can_be_taken(group: WireGroup) -> None:
     """Source (§5.4): any free id is given to whoever asks for it, and counted as one: later the next id is one in use."""
     await group.broker()
-    stranger = await starting_broker(group)
+    stranger = await group.starting_broker()
     answer = await stranger.apply(3)
     if not group.controller.is_java:
         assert answer.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
         return
     assert answer.code == OK
-    victim = await starting_broker(group)
+    victim = await group.starting_broker()
     answer = await victim.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
     assert (answer.ext_fields or {})["nextBrokerId"] == "3"
     answer = await victim.apply(3)
@@ -117,7 +107,7 @@ async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> Non
     await group.until(lambda state: third.broker_id not in state.alive, "the third is gone")
     answer = await group.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean="3", isCleanLivingBroker="false")
     assert answer.code == OK
-    stranger = await starting_broker(group)
+    stranger = await group.starting_broker()
     answer = await stranger.apply(3)
     assert answer.code == (OK if group.controller.is_java else ResponseCode.CONTROLLER_BROKER_ID_INVALID)
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.fencing import FenceOutcome
+from controller_core.settings import ControllerSettings
+from tests.upstream.lab import WireGroup, eventually
+
 if TYPE_CHECKING:
-    from tests.upstream.lab import WireGroup
+    from collections.abc import Awaitable, Callable
+
+    import pytest
+
+    from brokergroup_operator.controller.directory import GroupBinding
+    from tests.upstream.lab import Controller
 
 
 async def test_issue_11045_late_close_does_not_evict_a_healthy_master(group: WireGroup) -> None:
@@ -25,3 +36,187 @@ async def test_issue_11045_late_close_does_not_evict_a_healthy_master(group: Wir
     await one.die()
     after = await group.until(lambda state: state.master == 2, "the slave is master")
     assert after.master_epoch == 2
+
+
+async def test_issue_10875_a_master_that_was_never_heard_is_replaced(
+    all_controllers: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
+    """#10875, #8380 (fixed in 5.5.1): jRaft's scan for inactive masters took the dead for alive, and the living for dead.
+
+    Here the master dies before its first heartbeat, so that nothing but the scan could find it, and another may be elected.
+    """
+    controller = all_controllers
+    if not controller.is_java:
+        controller = await start_ours(
+            directory=FixedDirectory(settings=ControllerSettings(unclean_election_allowed=True))
+        )
+    async with WireGroup(controller) as group:
+        one = await group.unheard_broker()
+        assert (await one.elect()).code == 0
+        await one.die()
+        if not controller.is_java:
+            two = await group.broker()
+            await group.until(lambda state: state.master == two.broker_id, "the living one is master")
+            return
+        assert (await group.configure("enableElectUncleanMaster", "true")).code == 0
+        try:
+            two = await group.broker()
+            two.keep_beating()
+            if controller.kind == "jraft":
+                await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=3.0)
+                assert (await two.elect()).code == 0  # it could be elected all the while
+            await group.until(lambda state: state.master == two.broker_id, "the living one is master")
+        finally:
+            await group.configure("enableElectUncleanMaster", "false")
+
+
+async def test_issue_8380_a_silent_slave_changes_nothing(all_controllers: Controller) -> None:
+    """#8380: the same inversion began elections for groups whose master lives and whose slave does not.
+
+    The election then keeps the living master, in Java 5.5.0 too: what is left of it are log lines.
+    """
+    async with WireGroup(all_controllers) as group:
+        one, two = await group.in_sync(2)
+        one.keep_beating()
+        two.timeout_ms = 300
+        await two.heartbeat()
+        await two.heartbeat()
+        await group.until(lambda state: two.broker_id not in state.alive, "the slave is silent")
+        await group.stays(lambda state: (state.master, state.master_epoch, state.members) == (1, 1, {1, 2}))
+
+
+async def test_issue_9717_a_silent_broker_is_found(all_controllers: Controller) -> None:
+    """#9717 (fixed in 5.3.4), #10416 (says it of 5.5.0 again): jRaft's scan for silent brokers never ran.
+
+    On 5.5.0 it does run: a master that hangs with its connection open is replaced, as here.
+    """
+    async with WireGroup(all_controllers) as group:
+        one, two = await group.in_sync(2)
+        two.keep_beating()
+        one.answers = False
+        one.timeout_ms = 300
+        await one.heartbeat()
+        await one.heartbeat()
+        after = await group.until(lambda state: state.master == two.broker_id, "the slave is master")
+        assert (after.master_epoch, after.members) == (2, {2})
+
+
+async def test_issue_4800_a_master_that_only_the_controller_can_not_hear_is_left_alone(group: WireGroup) -> None:
+    """#4800, #4835: cut off from the leading controller in one direction, the master is replaced although its data path is healthy.
+
+    Java hears nobody but through its heartbeats. Ours asks the silent master (907), and leaves it alone as long as it answers.
+    """
+    one, two = await group.in_sync(2)
+    two.keep_beating()
+    one.timeout_ms = 300
+    await one.heartbeat()
+    await one.heartbeat()
+    if group.controller.is_java:
+        await group.until(lambda state: state.master == two.broker_id, "a needless election")
+        return
+    await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=3.0)
+    one.answers = False
+    await group.until(lambda state: state.master == two.broker_id, "once it does not answer either, it is replaced")
+
+
+async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard(group: WireGroup) -> None:
+    """#5009, #6382: one lost trigger left a group without a master for ever. Repaired by a scan, where a master is recorded.
+
+    Where it was struck out, because nobody could be elected, Java waits until a broker asks; ours elects whom it hears.
+    """
+    one, two = await group.in_sync(2)
+    await two.disconnect()
+    await one.die()
+    await group.until(lambda state: (state.master, state.alive) == (None, set()), "no master, and nobody alive")
+    two.keep_beating()
+    await group.until(lambda state: state.alive == {two.broker_id}, "a member is alive")
+    if group.controller.is_java:
+        await group.stays(lambda state: state.master is None)
+        return
+    await group.until(lambda state: state.master == two.broker_id, "it is master")
+
+
+async def test_issue_7017_a_silent_master_is_fenced_before_another_is_elected(
+    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
+    """#7017: an isolated master goes on acknowledging, and what it took is lost. There is no lease, and Java fences nobody.
+
+    Java elects at once and does not even tell the old master, which still listens. Ours kills its pod first, and the record
+    names no other master before that is done.
+    """
+    fenced: list[tuple[int, int]] = []
+
+    class NotingFencer:
+        async def fence(
+            self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
+        ) -> FenceOutcome:
+            state = await group.state()
+            fenced.append((broker_id, state.master or 0))
+            await one.die()
+            return FenceOutcome(confirmed=True, how="killed by the test")
+
+    if not controller.is_java:
+        controller = await start_ours(fencer=NotingFencer())
+    async with WireGroup(controller) as group:
+        one, two = await group.in_sync(2)
+        two.keep_beating()
+        one.answers = False
+        one.timeout_ms = 300
+        await one.heartbeat()
+        await one.heartbeat()
+        await group.until(lambda state: state.master == two.broker_id, "another master")
+        if controller.is_java:
+            await eventually(lambda: two.notifications(2), "the new master is told")
+            assert one.notifications(2) == []
+            return
+        assert fenced == [(1, 1)]
+
+
+async def test_source_a_shared_connection_carries_all_its_brokers(controller: Controller) -> None:
+    """Source (§6.1): a container's brokers share a connection, and when it closes, only one of them is taken for dead."""
+    async with WireGroup(controller) as left, WireGroup(controller) as right:
+        first, _ = await left.in_sync(2)
+        second, _ = await right.in_sync(2, share_with=first)
+        for broker in (first, second):
+            await broker.stop_listening()
+        await first.disconnect()
+        if not controller.is_java:
+            await left.until(lambda state: state.master == 2, "the left group's slave is master")
+            await right.until(lambda state: state.master == 2, "the right group's slave is master")
+            return
+
+        async def replaced() -> list[WireGroup]:
+            return [group for group in (left, right) if (await group.state()).master == 2]
+
+        assert len(await eventually(replaced, "one of two dead masters is replaced")) == 1
+        [late] = {left, right} - set(await replaced())
+        await late.stays(lambda state: state.master == 1)
+
+
+async def test_source_a_truncated_log_is_not_taken_for_the_longest(group: WireGroup) -> None:
+    """Source (§6.1): the table only ever raises (epoch, offset), so a broker that came back with less still looks longest."""
+    one, two, three = await group.in_sync(3)
+    for broker, max_offset in ((one, 1000), (two, 1000), (three, 900)):
+        broker.max_offset = max_offset
+        await broker.heartbeat()
+    await two.register()  # its next process, so soon that its connection was not missed, with a truncated log
+    two.max_offset = 10
+    await two.heartbeat()
+    await one.die()
+    after = await group.until(lambda state: state.master not in (None, one.broker_id), "another master")
+    assert after.master == (two.broker_id if group.controller.is_java else three.broker_id)
+
+
+async def test_source_a_jump_of_the_clock_kills_nobody(ours: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source: Java's deadlines are in wall-clock time, so a clock that is put forward makes every broker silent at once.
+
+    Not shown on Java: it would take a clock of its own (libfaketime), which is not among the pinned parts.
+    """
+    async with WireGroup(ours) as group:
+        one, two = await group.in_sync(2, timeout_ms=2000)
+        for broker in (one, two):
+            broker.keep_beating()
+        await group.stays(lambda state: state.alive == {1, 2}, for_seconds=0.3)
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + 3600)
+        await group.stays(lambda state: (state.master, state.master_epoch, state.alive) == (1, 1, {1, 2}))

@@ -1,0 +1,191 @@
+"""The controller itself: its address, its log, its deadlines, who may configure it, and what its answers carry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.records.file import FileRecordStore
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import RecordUnavailableError
+from rocketmq_remoting import java_json
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.upstream.java_controllers import start_dledger, wait_until_leading
+from tests.upstream.lab import Controller, WireGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from brokergroup_operator.records.store import GroupKey, StoredRecord
+
+OK = 0
+REAL_JAVA = pytest.mark.real("java", "rocketmq")
+JAVA_CLIENT_TIMEOUT_SECONDS = 3.0
+
+
+async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(
+    start_ours: Callable[..., Awaitable[Controller]],
+) -> None:
+    """#9082: the leader was told to brokers as 127.0.0.1, as its configuration called it, and they could not reach it there.
+
+    Not shown on Java: it tells what controllerDLegerPeers says. Ours tells `advertise_address`, and refuses to start where it
+    listens on every address and was not told by which of them it is reached.
+    """
+    controller = await start_ours(advertise_address="10.1.2.3:9878")
+    async with WireGroup(controller) as group:
+        answer = await group.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+    assert (answer.ext_fields or {})["controllerLeaderAddress"] == "10.1.2.3:9878"
+    assert (answer.ext_fields or {})["peers"] == "n0:10.1.2.3:9878;"
+    anywhere = ControllerPlane(
+        store=MemoryRecordStore(), directory=FixedDirectory(), settings=PlaneSettings(listen_port=0)
+    )
+    with pytest.raises(ValueError, match="advertise_address"):
+        await anywhere.start()
+
+
+async def test_issue_10956_nobody_configures_a_controller_from_the_network(group: WireGroup) -> None:
+    """#10956, #10957 (open): no request to the controller is authenticated, so anybody may allow unclean elections (1009).
+
+    Ours takes its configuration from its own settings only. Who may clean and designate is tests/security.
+    """
+    answer = await group.configure("enableElectUncleanMaster", "true")
+    shown = await group.ask(RequestCode.GET_CONTROLLER_CONFIG)
+    if group.controller.is_java:
+        try:
+            assert answer.code == OK
+            assert b"enableElectUncleanMaster=true\n" in (shown.body or b"")
+        finally:
+            await group.configure("enableElectUncleanMaster", "false")
+        return
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert (shown.code, shown.body) == (ResponseCode.NO_PERMISSION, None)
+    # And the election is as clean as before.
+    one, two = await group.in_sync(2)
+    await one.alter({1})
+    assert (await two.elect(designate=True)).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+
+
+async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGroup) -> None:
+    """#7293, #7219: a NullPointerException in the broker's handling of 1001 ended its shrink task for ever.
+
+    Repaired in the broker (5.1.4). A controller's part: every answer that a broker dereferences has its body, and two 1001 of
+    one epoch are not both accepted.
+    """
+    one, two = await group.in_sync(2)
+    third = await group.broker()
+    state = await group.state()
+    body = {"syncStateSet": [1], "syncStateSetEpoch": state.set_epoch}
+    wider = {"syncStateSet": [1, 2, 3], "syncStateSetEpoch": state.set_epoch}
+    answers = await asyncio.gather(one.alter({1}, body=body), one.alter({1, 2, 3}, body=wider))
+    assert sorted(answer.code for answer in answers) == [OK, ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH]
+    [accepted] = [answer for answer in answers if answer.code == OK]
+    told = java_json.loads(accepted.body or b"")
+    assert told["syncStateSetEpoch"] == state.set_epoch + 1
+    polled = await third.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    assert java_json.loads(polled.body or b"") == told
+    kept = await two.elect()
+    assert kept.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+    assert set(java_json.loads(kept.body or b"")["syncStateSet"]) == set(told["syncStateSet"])
+
+
+async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: WireGroup) -> None:
+    """Source (§2.2): 1002's body has bare numbers as keys, which is no JSON, and mqadmin electMaster reads another class from it.
+
+    What the real mqadmin prints of either answer: tests/real/test_mqadmin.py.
+    """
+    one = await group.broker()
+    answer = await one.elect()
+    members = {"brokerAddrs": {"1": one.address}, "brokerName": group.name, "cluster": group.cluster}
+    if group.controller.is_java:
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(answer.body or b"")
+        assert "brokerAddrs" not in java_json.loads(answer.body or b"")
+        return
+    assert json.loads(answer.body or b"") == {"brokerMemberGroup": members, "syncStateSet": [1], **members}
+
+
+@pytest.mark.parametrize("kind", [pytest.param("java", marks=REAL_JAVA), "ours"])
+async def test_issue_5797_what_is_stored_does_not_grow_with_time(
+    kind: str, start_ours: Callable[..., Awaitable[Controller]], tmp_path: Path
+) -> None:
+    """#5797, #5807: the DLedger controller's log has no snapshots; every change stays in it, and is replayed at each start."""
+    if kind == "ours":
+        store = FileRecordStore(tmp_path / "records")
+        try:
+            before, after = await stored_bytes_over_many_changes(await start_ours(store=store), tmp_path / "records")
+        finally:
+            await store.close()
+        assert after <= before + 64  # the epochs have more digits
+        return
+    program = start_dledger(tmp_path / "java")
+    try:
+        wait_until_leading(program)
+        controller = Controller(program.address, "java")
+        before, after = await stored_bytes_over_many_changes(controller, tmp_path / "java" / "store")
+    finally:
+        program.process.kill()
+    assert after > before + 2 * CHANGES * 50
+
+
+CHANGES = 100
+
+
+async def stored_bytes_over_many_changes(controller: Controller, folder: Path) -> tuple[int, int]:
+    """How much is written before and after a slave was moved in and out so often. Files are counted by what is in them."""
+    async with WireGroup(controller) as group:
+        one, _ = await group.in_sync(2)
+        before = written_bytes(folder)
+        for _ in range(CHANGES):
+            for members in ({1}, {1, 2}):
+                assert (await one.alter(members)).code == OK
+        assert (await group.state()).set_epoch == 2 + 2 * CHANGES
+    return before, written_bytes(folder)
+
+
+def written_bytes(folder: Path) -> int:
+    """Java maps whole files beforehand: what counts is what is not zero."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return sum(len(data) - data.count(0) for data in (path.read_bytes() for path in files))
+
+
+class StuckStore(MemoryRecordStore):
+    """A store that uses up every deadline it is given, once it is stuck."""
+
+    stuck = False
+
+    async def read(
+        self, key: GroupKey, *, deadline_seconds: float = JAVA_CLIENT_TIMEOUT_SECONDS
+    ) -> StoredRecord | None:
+        if self.stuck:
+            await asyncio.sleep(deadline_seconds)
+            raise RecordUnavailableError(f"record of {key}: no answer within {deadline_seconds} s")
+        return await super().read(key, deadline_seconds=deadline_seconds)
+
+
+async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connection(
+    start_ours: Callable[..., Awaitable[Controller]],
+) -> None:
+    """Source (§1.4): a broker that waits 3 s for an answer closes its socket, which the controller takes for its death.
+
+    Java waits up to 5 s for its log. Not shown on it: its log would have to be made slow.
+    """
+    store = StuckStore()
+    controller = await start_ours(store=store, record_deadline_seconds=0.5, answer_deadline_seconds=1.0)
+    async with WireGroup(controller) as group:
+        one, _ = await group.in_sync(2)
+        one.keep_beating()
+        store.stuck = True
+        async with asyncio.timeout(JAVA_CLIENT_TIMEOUT_SECONDS):
+            answer = await one.register()
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark
+        store.stuck = False
+        after = await group.until(lambda state: state.known, "the store answers again")
+        assert (after.master, after.master_epoch) == (1, 1)
