@@ -9,13 +9,14 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketmq_replica.durable_files import replace_file
+from rocketmq_replica.durable_files import replace_file, sync_names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _LAYOUT = struct.Struct(">qqqqq")
 _FILE_BYTES = 4096
+UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,13 @@ class Checkpoint:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """The saved checkpoint; absent or short reads as zeros, because every use clamps it to the log."""
-    content = path.read_bytes() if path.exists() else b""
-    if len(content) < _LAYOUT.size:
+    """The saved checkpoint, zeros if there never was one; a damaged one says that something unknown was confirmed."""
+    sync_names(path.parent)
+    if not path.exists():
         return Checkpoint()
+    content = path.read_bytes()
+    if len(content) < _LAYOUT.size:
+        return Checkpoint(confirm_offset=UNKNOWN)
     return Checkpoint(*_LAYOUT.unpack_from(content))
 
 

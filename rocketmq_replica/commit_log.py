@@ -26,7 +26,8 @@ from rocketmq_remoting.message_record import (
     encode_blank,
     inspect_entry,
 )
-from rocketmq_replica.durable_files import StoreFileError, sync_folder
+from rocketmq_replica import disk
+from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,8 @@ class CommitLog:
         self._dirty: set[int] = set()
         self.max_offset = 0
         self.flushed_offset = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
+        sync_names(folder)
         try:
             self._open_files()
         except BaseException:
@@ -90,7 +92,7 @@ class CommitLog:
             while view:
                 part = view[: self.space_left_in_file()]
                 file = self._file_for_append()
-                _write_at(file.descriptor, part, self.max_offset - file.start_offset)
+                disk.write_at(file.descriptor, part, self.max_offset - file.start_offset)
                 self._dirty.add(file.descriptor)
                 self.max_offset += len(part)
                 view = view[len(part) :]
@@ -102,7 +104,7 @@ class CommitLog:
         """End this file with a blank; the zeros behind its header are already there."""
         space = self.space_left_in_file()
         file = self._file_for_append()
-        _write_at(
+        disk.write_at(
             file.descriptor, memoryview(encode_blank(space))[:BLANK_HEADER_BYTES], self.max_offset - file.start_offset
         )
         self._dirty.add(file.descriptor)
@@ -134,11 +136,10 @@ class CommitLog:
             return
         while self._files and self._files[-1].start_offset > offset:
             self._delete(self._files.pop())
-        sync_folder(self._folder)
         if self._files:
             file = self._files[-1]
             _zero_from(file.descriptor, offset - file.start_offset, self._file_size)
-            os.fsync(file.descriptor)
+            disk.sync_file(file.descriptor)
             self._dirty.discard(file.descriptor)
         self.max_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
@@ -169,6 +170,10 @@ class CommitLog:
         leftover = recovery.end_offset < self.max_offset and self._has_data_from(recovery.end_offset)
         if leftover:
             self.truncate(recovery.end_offset)
+        for (
+            file
+        ) in self._files:  # what a killed process wrote may be in the page cache only, and is about to be acknowledged
+            disk.sync_file(file.descriptor)
         self.max_offset = recovery.end_offset
         self.flushed_offset = recovery.end_offset
         if leftover and not recovery.reason:
@@ -222,7 +227,7 @@ class CommitLog:
     def _check_file(self, file: _LogFile, *, is_last: bool) -> None:
         size = os.fstat(file.descriptor).st_size
         if size == 0 and is_last:  # the process ended between creating the file and giving it its size
-            os.ftruncate(file.descriptor, self._file_size)
+            self._size_file(file)
             size = self._file_size
         if size != self._file_size:
             raise StoreFileError(f"{file.path}: has {size} bytes, mappedFileSizeCommitLog says {self._file_size}")
@@ -242,33 +247,37 @@ class CommitLog:
             return file
         start = self.max_offset - self.max_offset % self._file_size
         path = self._folder / f"{start:020d}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        file = _LogFile(start, path, descriptor)
+        file = _LogFile(start, path, disk.create_file(path))
+        try:
+            self._size_file(file)
+        except OSError:  # a file without its size would be taken for damage at the next start
+            os.close(file.descriptor)
+            disk.unlink(path)
+            raise
         self._files.append(file)
-        os.ftruncate(descriptor, self._file_size)
-        sync_folder(self._folder)
+        disk.sync_folder(self._folder)
         return file
+
+    def _size_file(self, file: _LogFile) -> None:
+        """Its size first, durably: only the last file can be found without one."""
+        disk.set_size(file.descriptor, self._file_size)
+        disk.sync_file(file.descriptor)
 
     def _delete(self, file: _LogFile) -> None:
         self._dirty.discard(file.descriptor)
         os.close(file.descriptor)
-        file.path.unlink()
+        disk.unlink(file.path)
+        disk.sync_folder(self._folder)  # one by one: a hole between files would be no log any more
 
 
 def sync_and_close(descriptors: list[int]) -> None:
     """The thread's half of a flush."""
     try:
         for descriptor in descriptors:
-            os.fdatasync(descriptor)
+            disk.sync_data(descriptor)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-def _write_at(descriptor: int, data: memoryview, position: int) -> None:
-    written = os.pwrite(descriptor, data, position)
-    while written < len(data):
-        written += os.pwrite(descriptor, data[written:], position + written)
 
 
 def _extents(descriptor: int, start: int, end: int) -> list[tuple[int, int]]:
@@ -293,7 +302,7 @@ def _extents(descriptor: int, start: int, end: int) -> list[tuple[int, int]]:
 def _zero_from(descriptor: int, start: int, end: int) -> None:
     for data_at, hole_at in _extents(descriptor, start, end):
         for position in range(data_at, hole_at, len(_ZEROS)):
-            _write_at(descriptor, memoryview(_ZEROS)[: min(len(_ZEROS), hole_at - position)], position)
+            disk.write_at(descriptor, memoryview(_ZEROS)[: min(len(_ZEROS), hole_at - position)], position)
 
 
 def _has_nonzero(descriptor: int, start: int, end: int) -> bool:

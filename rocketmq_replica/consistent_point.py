@@ -31,7 +31,7 @@ def consistent_point(
     master: Sequence[EpochEntry],
     local_max_offset: int,
     master_max_offset: int,
-    local_confirm_offset: int,
+    never_confirmed: bool,
 ) -> ConsistentPoint:
     """The offset to cut the local log to (its own max offset: nothing to cut), and the epoch to cut its history after.
 
@@ -50,7 +50,7 @@ def consistent_point(
             return ConsistentPoint(min(mine.end_offset, other.end_offset, local_max_offset), mine.epoch)
     if local_max_offset == 0:
         return ConsistentPoint(0, NO_EPOCH)
-    if local[0].start_offset == 0 and master[0].start_offset == 0 and local_confirm_offset == 0:
+    if local[0].start_offset == 0 and master[0].start_offset == 0 and never_confirmed:
         return ConsistentPoint(0, NO_EPOCH)  # both begin with the empty log, and nothing of ours was ever confirmed
     raise DivergedLogError(
         f"no epoch in common: here {[(entry.epoch, entry.start_offset) for entry in local]}, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_replica.durable_files import StoreFileError, replace_file
+from rocketmq_replica.durable_files import StoreFileError, replace_file, sync_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,6 +27,7 @@ class ConsumerOffsets:
         self._path = path
         self._table: dict[str, dict[int, int]] = {}
         self._changed = False
+        sync_names(path.parent)
         if path.exists():
             try:
                 self.replace_all(json.loads(path.read_bytes())["offsetTable"])

@@ -1,13 +1,16 @@
 """Replace a small file so that a crash leaves either the old content or the new one, never something in between.
 
 Written aside, fsynced, renamed over the old file, folder fsynced. Java writes these files in place (or deletes them
-first), which is where its torn and empty identity and epoch files come from.
+first), which is where its torn and empty identity and epoch files come from. A folder is made the same way: a file in a folder
+whose own name was never synced would go with it.
 """
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+
+from rocketmq_replica import disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,34 +22,35 @@ class StoreFileError(Exception):
 
 def replace_file(path: Path, content: bytes) -> None:
     """Make ``content`` the durable content of ``path``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     aside = path.with_name(path.name + ".writing")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    descriptor = disk.empty_file(aside)
     try:
-        _write_all(descriptor, content)
-        os.fsync(descriptor)
+        disk.write_at(descriptor, content, 0)
+        disk.sync_file(descriptor)
     finally:
         os.close(descriptor)
-    aside.replace(path)
-    sync_folder(path.parent)
+    disk.rename(aside, path)
+    disk.sync_folder(path.parent)
 
 
 def remove_file(path: Path) -> None:
-    """Make ``path`` durably absent."""
-    path.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    """Make ``path`` durably absent, also when a process that was killed had deleted it and not synced its folder."""
+    if path.exists():
+        disk.unlink(path)
+    sync_names(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_names(folder: Path) -> None:
+    """Make what is seen in ``folder`` durable, before anything rests on it; a killed process may have left it to the page cache."""
+    if folder.is_dir():
+        disk.sync_folder(folder)
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def make_folders(folder: Path) -> None:
+    """Make ``folder`` and what is missing above it, each durably named in its parent."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    disk.make_folder(folder)
+    disk.sync_folder(folder.parent)

@@ -18,7 +18,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from rocketmq_replica.durable_files import StoreFileError, remove_file, replace_file
+from rocketmq_replica.durable_files import StoreFileError, remove_file, replace_file, sync_names
 from rocketmq_replica.epoch_cache import EpochCache, EpochEntry
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def decode_epochs(content: bytes, name: str) -> EpochCache:
 
 def load_epochs(path: Path) -> EpochCache:
     """The cache as it was saved; an absent file is an empty history, Java's ``.bak`` stands in for a torn one."""
+    sync_names(path.parent)
     backup = path.with_name(path.name + ".bak")
     if not path.exists() and not backup.exists():
         return EpochCache()
@@ -71,7 +72,7 @@ def save_epochs(path: Path, cache: EpochCache) -> None:
     """Make the cache durable. A left-over ``.bak`` of a Java broker goes, so that it can never come back to life."""
     if cache.entries:
         replace_file(path, encode_epochs(cache))
-    elif path.exists():
+    else:
         remove_file(path)
     backup = path.with_name(path.name + ".bak")
     if backup.exists():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketmq_replica.durable_files import StoreFileError, remove_file, replace_file
+from rocketmq_replica.durable_files import StoreFileError, remove_file, replace_file, sync_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +63,7 @@ class IdentityFiles:
         remove_file(self._temporary)
 
     def _read(self, path: Path, *, fields: int) -> BrokerIdentity | None:
+        sync_names(path.parent)
         if not path.exists():
             return None
         text = path.read_bytes().decode("utf-8", "replace").strip()

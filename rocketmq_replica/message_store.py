@@ -6,7 +6,6 @@ exactly the whole records of the log, no epoch begins beyond its end, and the co
 
 from __future__ import annotations
 
-import fcntl
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,10 +24,11 @@ from rocketmq_remoting.message_record import (
     offset_message_id,
     record_size_bytes,
 )
+from rocketmq_replica import disk
 from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rocketmq_replica.commit_log import CommitLog, Recovery, sync_and_close
 from rocketmq_replica.consume_queues import ConsumeQueues
-from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names
 from rocketmq_replica.epoch_file import load_epochs, save_epochs
 
 if TYPE_CHECKING:
@@ -91,11 +91,14 @@ class MessageStore:
         """Lock the store, read and repair it; ``recovery`` tells what was cut."""
         self._paths = paths
         self._store_host = store_host
-        paths.root.mkdir(parents=True, exist_ok=True)
+        make_folders(paths.root)
+        sync_names(paths.root)
         self._lock = _lock_store(paths.lock)
         self.queues = ConsumeQueues()
         self._indexed_offset = 0
         self._unindexed = bytearray()
+        self._confirm_offset = 0
+        self.never_confirmed = True
         try:
             self.log = CommitLog(paths.commit_log, file_size_bytes=file_size_bytes)
             try:
@@ -120,6 +123,9 @@ class MessageStore:
     @confirm_offset.setter
     def confirm_offset(self, offset: int) -> None:
         self._confirm_offset = min(offset, self.log.max_offset)
+        if self.never_confirmed and self._confirm_offset > 0:
+            self.save_checkpoint()  # once in a life: from here on nobody may take this log for one that nobody relied on
+            self.never_confirmed = False
 
     def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
         """Append a message as the master."""
@@ -258,9 +264,9 @@ class MessageStore:
         self.epochs = load_epochs(self._paths.epoch_file)
         if self.epochs.drop_beyond_offset(recovery.end_offset):
             self.save_epochs()
-        self._confirm_offset = min(
-            max(load_checkpoint(self._paths.checkpoint).confirm_offset, self.log.min_offset), recovery.end_offset
-        )
+        saved = load_checkpoint(self._paths.checkpoint)
+        self._confirm_offset = min(max(saved.confirm_offset, self.log.min_offset), recovery.end_offset)
+        self.never_confirmed = saved == Checkpoint()
         return recovery
 
     def _whole_entries(self) -> list[tuple[int, LogEntry]]:
@@ -307,13 +313,10 @@ class MessageStore:
 
 
 def _lock_store(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return disk.lock_file(path)
     except OSError as error:
-        os.close(descriptor)
         raise StoreFileError(f"{path}: another process uses this store") from error
-    return descriptor
 
 
 __all__ = ["MessageStore", "MessageTooLargeError", "NewMessage", "StorePaths", "Stored", "sync_and_close"]

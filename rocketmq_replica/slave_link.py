@@ -84,7 +84,7 @@ class SlaveLink:
             master=answer.epochs,
             local_max_offset=store.max_offset,
             master_max_offset=answer.max_offset,
-            local_confirm_offset=store.confirm_offset,
+            never_confirmed=store.never_confirmed,
         )
         if point.offset < store.max_offset:
             if not store.is_record_boundary(point.offset):

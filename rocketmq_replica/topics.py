@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_replica.durable_files import StoreFileError, replace_file
+from rocketmq_replica.durable_files import StoreFileError, replace_file, sync_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,6 +140,7 @@ class Topics:
         return topic is None or topic.read_queues < queue_count
 
     def _load(self) -> None:
+        sync_names(self._path.parent)
         if not self._path.exists():
             return
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -282,6 +283,27 @@ def test_the_confirm_offset_survives_and_is_clamped_to_the_log(tmp_path: Path) -
     store.truncate(ends[0])
     assert store.confirm_offset == ends[0]
     store.close()
+
+
+def test_what_was_once_confirmed_is_known_after_any_restart(tmp_path: Path) -> None:
+    """A log that nobody relied on may be cut to nothing for a master without common history; this one may not."""
+    store = open_store(tmp_path)
+    end = put(store, b"x")
+    assert store.never_confirmed
+    store.confirm_offset = end
+    assert not open_copy(tmp_path, tmp_path.parent / f"{tmp_path.name}-killed").never_confirmed
+    store.close()
+    store = open_store(tmp_path)
+    assert not store.never_confirmed
+    store.close()
+
+
+def open_copy(root: Path, copy: Path) -> MessageStore:
+    """What a process finds that starts where another one was killed."""
+    shutil.copytree(root, copy)
+    store = open_store(copy)
+    store.close()
+    return store
 
 
 def test_a_record_boundary_is_recognised(tmp_path: Path) -> None:

@@ -140,3 +140,5 @@ def test_the_checkpoint_is_javas(tmp_path: Path) -> None:
     assert len(content) == 4096
     assert content[32:40] == (0x1234).to_bytes(8, "big")
     assert load_checkpoint(path).confirm_offset == 0x1234
+    path.write_bytes(content[:39])
+    assert load_checkpoint(path) != Checkpoint(), "a damaged one must not say that nothing was ever confirmed"

@@ -247,7 +247,7 @@ def point(
         master=entries(master),
         local_max_offset=local_end,
         master_max_offset=master_end,
-        local_confirm_offset=confirm,
+        never_confirmed=not confirm,
     )
 
 
@@ -325,7 +325,7 @@ def best_point(logs: list[list[int]], caches: list[EpochCache], slave: int, mast
             master=caches[master].entries,
             local_max_offset=len(logs[slave]),
             master_max_offset=len(logs[master]),
-            local_confirm_offset=0,
+            never_confirmed=True,
         )
     except DivergedLogError:
         return None
