@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,12 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
-from tests.upstream.java_controllers import start_dledger, start_jraft, wait_until_leading
+from tests.upstream.java_controllers import JavaHost, start_jraft, wait_until_leading
 from tests.upstream.lab import Controller, WireGroup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from tests.real.parts.java import JavaProgram
 
 REAL_JAVA = pytest.mark.real("java", "rocketmq")
 BOTH = [pytest.param("java", marks=REAL_JAVA), pytest.param("ours")]
@@ -29,6 +29,7 @@ QUICK = PlaneSettings(
     listen_host="127.0.0.1",
     listen_port=0,
     tick_seconds=0.01,
+    heartbeat_timeout_seconds=0.6,
     startup_timeout_seconds=1.0,
     broker_rescan_seconds=0.2,
     reconnect_grace_seconds=0.3,
@@ -41,21 +42,29 @@ QUICK = PlaneSettings(
 
 
 @pytest.fixture(scope="session")
-def java_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+def java_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHost]:
     """One Java controller for all tests: each uses group names of its own."""
-    program = start_dledger(tmp_path_factory.mktemp("java-controller"))
-    try:
-        yield wait_until_leading(program)
-    finally:
-        program.process.kill()
+    host = JavaHost.start(tmp_path_factory.mktemp("java-controller"))
+    yield host
+    host.program.process.kill()
+
+
+@pytest.fixture
+def java_controller(java_host: JavaHost) -> Controller:
+    """The same, as tests see it."""
+
+    async def restart() -> None:
+        await asyncio.to_thread(java_host.restart)
+
+    return Controller(java_host.program.address, "java", restart=restart)
 
 
 @pytest.fixture(scope="session")
-def jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
-    """The same on jRaft."""
+def jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+    """One on jRaft."""
     program = start_jraft(tmp_path_factory.mktemp("jraft-controller"))
     try:
-        yield wait_until_leading(program)
+        yield Controller(wait_until_leading(program).address, "jraft")
     finally:
         program.process.kill()
 
@@ -71,7 +80,13 @@ async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
         plane = ControllerPlane(store=store, directory=directory, settings=replace(QUICK, **changes), fencer=fencer)
         planes.append(plane)
         await plane.start()
-        return Controller(plane.address, "ours", plane=plane, store=store, directory=directory)
+
+        async def restart() -> None:
+            await planes[-1].stop()
+            _, _, port = plane.address.rpartition(":")
+            await start(store=store, directory=directory, fencer=fencer, **changes | {"listen_port": int(port)})
+
+        return Controller(plane.address, "ours", restart=restart)
 
     yield start
     for plane in planes:
@@ -86,11 +101,8 @@ async def ours(start_ours: Callable[..., Awaitable[Controller]]) -> Controller:
 
 def controller_of(request: pytest.FixtureRequest, kind: str) -> Controller:
     """The controller of this kind; only the one that is asked for is started."""
-    if kind == "ours":
-        found: Controller = request.getfixturevalue("ours")
-        return found
-    java: JavaProgram = request.getfixturevalue(f"{kind}_controller")
-    return Controller(java.address, kind)
+    found: Controller = request.getfixturevalue("ours" if kind == "ours" else f"{kind}_controller")
+    return found
 
 
 @pytest.fixture(params=BOTH)

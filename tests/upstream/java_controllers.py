@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.client import RemotingClient
@@ -21,6 +22,25 @@ QUICK: dict[str, str | int] = {
     "scanNotActiveBrokerInterval": 100,
     "scanInactiveMasterInterval": 500,
 }
+
+
+@dataclass
+class JavaHost:
+    """A Java controller that can be killed and started again on what it stored."""
+
+    folder: Path
+    program: JavaProgram
+
+    @classmethod
+    def start(cls, folder: Path) -> JavaHost:
+        return cls(folder, wait_until_leading(start_dledger(folder)))
+
+    def restart(self) -> None:
+        """As after a crash; the address stays. Blocks."""
+        self.program.process.kill()
+        self.program = wait_until_leading(start_dledger(self.folder, port=self.program.port))
+
+
 QUIET_JAVA = ("--add-opens=java.base/java.lang=ALL-UNNAMED",)
 
 

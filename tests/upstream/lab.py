@@ -24,9 +24,6 @@ from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.server import RemotingServer, not_supported
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.directory import FixedDirectory
-    from brokergroup_operator.controller.plane import ControllerPlane
-    from brokergroup_operator.records.store import RecordStore
     from rocketmq_remoting.connection import RemotingConnection
 
 CLUSTER = "cl"
@@ -36,15 +33,18 @@ LONG_TIMEOUT_MS = 600_000
 _names = itertools.count(1)
 
 
-@dataclass
+async def never_restarted() -> None:
+    """What most tests need of a restart."""
+    raise NotImplementedError("this controller is not to be restarted")
+
+
+@dataclass(frozen=True)
 class Controller:
-    """A controller under test: Java's on DLedger ("java") or on jRaft ("jraft"), or "ours" with its parts at hand."""
+    """A controller under test: Java's on DLedger ("java") or on jRaft ("jraft"), or "ours"."""
 
     address: str
     kind: str
-    plane: ControllerPlane | None = None
-    store: RecordStore | None = None
-    directory: FixedDirectory | None = None
+    restart: Callable[[], Awaitable[None]] = never_restarted
 
     @property
     def is_java(self) -> bool:

@@ -1,0 +1,53 @@
+"""A controller that was started again knows its records and has heard nobody yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode
+
+if TYPE_CHECKING:
+    from tests.upstream.lab import WireGroup
+
+
+async def test_issue_5712_a_master_that_died_while_the_controller_was_away_is_replaced(group: WireGroup) -> None:
+    """#5712: heartbeats are known to one controller only, so a master that died around a change of leader was never missed.
+
+    Fixed with the scan for inactive masters (5.1.0), which looks at records and not only at who was heard; right here.
+    """
+    one, two = await group.in_sync(2)
+    await one.die()
+    await two.disconnect()
+    await group.controller.restart()
+    two.keep_beating()
+    after = await group.until(lambda state: state.master == two.broker_id, "the living one is master")
+    assert after.members == {2}
+
+
+async def test_issue_5712_but_a_master_that_is_only_heard_late_is_not(group: WireGroup) -> None:
+    """What that repair costs in Java: a slave that is heard first by a new leader takes a living master's place."""
+    one, two = await group.in_sync(2)
+    await one.disconnect()
+    await two.disconnect()
+    await group.controller.restart()
+    two.keep_beating()
+    if group.controller.is_java:
+        await group.until(lambda state: state.master == two.broker_id, "a needless election")
+        return
+    await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=3.0)
+    one.keep_beating()
+    await group.until(lambda state: state.alive == {1, 2}, "the master is heard")
+    assert (await group.state()).master_epoch == 1
+
+
+async def test_source_a_cleaned_master_is_master_no_more(group: WireGroup) -> None:
+    """Source (§5.6): cleaned by its id, a master that is not heard stays on as master, under an id that nobody holds."""
+    one, two = await group.in_sync(2)
+    await two.disconnect()
+    await one.die()
+    await group.controller.restart()
+    answer = await group.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean="1", isCleanLivingBroker="false")
+    assert answer.code == 0
+    after = await group.state()
+    assert (after.members, after.others) == ({2}, set())
+    assert after.master == (1 if group.controller.is_java else None)
