@@ -9,6 +9,21 @@ from typing import Annotated
 import typer
 
 from brokergroup_operator.cli.endpoints import parse_endpoint
+from brokergroup_operator.cli.security_options import (
+    AdminCertificateNamesOption,
+    AdminCredentialsOption,
+    BrokerTlsOption,
+    ConfigurationReadableOption,
+    DrainSecondsOption,
+    NameServerTlsOption,
+    SecurityOptions,
+    TlsCaOption,
+    TlsCertificateOption,
+    TlsClientCertificatesOption,
+    TlsKeyOption,
+    TlsModeOption,
+)
+from rocketmq_remoting.tls import ClientCertificates
 
 DEFAULT_REPLICA_IMAGE = "brokergroup-operator:0.1.0"
 
@@ -35,11 +50,39 @@ def operator(  # noqa: PLR0913 - one argument a flag
     replica_image: Annotated[str, typer.Option("--replica-image")] = DEFAULT_REPLICA_IMAGE,
     rocketmq_image_repository: Annotated[str, typer.Option("--rocketmq-image-repository")] = "apache/rocketmq",
     rocketmq_version: Annotated[str, typer.Option("--rocketmq-version")] = "5.5.0",
+    tls_mode: TlsModeOption = None,
+    tls_certificate: TlsCertificateOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_client_certificates: TlsClientCertificatesOption = ClientCertificates.NONE,
+    broker_tls: BrokerTlsOption = False,
+    name_server_tls: NameServerTlsOption = False,
+    admin_credentials: AdminCredentialsOption = None,
+    admin_certificate_names: AdminCertificateNamesOption = None,
+    configuration_readable: ConfigurationReadableOption = False,
+    drain_seconds: DrainSecondsOption = 0.0,
+    brokers_without_pods: Annotated[
+        bool,
+        typer.Option("--brokers-without-pods", help="Hear unsigned brokers at addresses of no pod, for ids of no pod"),
+    ] = False,
 ) -> None:
     """Run the controller plane and the reconcile plane until SIGTERM."""
     from brokergroup_operator.cli.operator_process import OperatorSettings, run_operator
     from brokergroup_operator.cli.signals import run_until_signalled
 
+    security = SecurityOptions(
+        tls_mode=tls_mode,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tls_ca=tls_ca,
+        tls_client_certificates=tls_client_certificates,
+        broker_tls=broker_tls,
+        name_server_tls=name_server_tls,
+        admin_credentials=admin_credentials,
+        admin_certificate_names=admin_certificate_names,
+        configuration_readable=configuration_readable,
+        brokers_without_pods=brokers_without_pods,
+    ).settings()
     own_identity = identity or os.environ.get("POD_NAME") or socket.gethostname()
     settings = OperatorSettings(
         kubeconfig=kubeconfig,
@@ -54,6 +97,8 @@ def operator(  # noqa: PLR0913 - one argument a flag
         replica_image=replica_image,
         rocketmq_image_repository=rocketmq_image_repository,
         rocketmq_version=rocketmq_version,
+        security=security,
+        drain_seconds=drain_seconds,
     )
 
     async def run(stop: asyncio.Event) -> None:

@@ -8,12 +8,13 @@ taken back each time.
 import asyncio
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from brokergroup_operator.controller.fencing import KubernetesFencer
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.observe.events import EventObserver, KubernetesEventSink
@@ -44,6 +45,8 @@ class OperatorSettings:
     replica_image: str
     rocketmq_image_repository: str
     rocketmq_version: str
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    drain_seconds: float = 0.0
 
 
 async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
@@ -103,6 +106,8 @@ def _plane_settings(settings: OperatorSettings) -> PlaneSettings:
         listen_port=port,
         advertise_address=settings.advertise,
         peer_addresses=settings.controller_addresses,
+        security=settings.security,
+        drain_seconds=settings.drain_seconds,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.incidents import IncidentLog
@@ -38,6 +38,8 @@ class StandaloneSettings:
     heartbeat_timeout_seconds: float | None = None
     metrics_listen: tuple[str, int] | None = None
     incident_log: Path | None = None
+    signature: SignaturePolicy = SignaturePolicy.ACCEPTED
+    broker_credentials: Credentials | None = None
 
 
 def open_store(text: str) -> RecordStore:
@@ -66,6 +68,8 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
             settings=settings.controller,
             name_servers=settings.name_servers,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
+            signature=settings.signature,
+            credentials=settings.broker_credentials,
         )
         plane = ControllerPlane(
             store=store, directory=directory, settings=settings.plane, observer=ObserverGroup(observers)

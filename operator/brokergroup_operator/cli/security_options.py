@@ -1,0 +1,134 @@
+"""The options about TLS, signatures and administrators that `brokergroup operator` and `brokergroup controller` share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brokergroup_operator.controller.admin_credentials import (
+    AdminCredentials,
+    AdminCredentialsError,
+    read_credentials,
+)
+from brokergroup_operator.controller.security_settings import SecuritySettings
+from rocketmq_remoting.signature import Credentials
+from rocketmq_remoting.tls import (
+    ClientCertificates,
+    ClientTls,
+    ServerTls,
+    TlsConfigurationError,
+    TlsFiles,
+    TlsMode,
+    TlsServerSettings,
+)
+
+TlsModeOption = Annotated[
+    TlsMode | None,
+    typer.Option(
+        "--tls-mode", help="On the controller's port; default: enforcing with --tls-certificate, else disabled"
+    ),
+]
+TlsCertificateOption = Annotated[Path | None, typer.Option("--tls-certificate", help="PEM, with its chain")]
+TlsKeyOption = Annotated[Path | None, typer.Option("--tls-key", help="PEM, without a password")]
+TlsCaOption = Annotated[Path | None, typer.Option("--tls-ca", help="PEM: whose certificates are believed")]
+TlsClientCertificatesOption = Annotated[
+    ClientCertificates, typer.Option("--tls-client-certificates", help="Asked of brokers and mqadmin")
+]
+BrokerTlsOption = Annotated[
+    bool, typer.Option("--broker-tls", help="Dial brokers over TLS, with the same certificate and CA")
+]
+NameServerTlsOption = Annotated[bool, typer.Option("--name-server-tls", help="The same for NameServers")]
+AdminCredentialsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--admin-credentials",
+        help="Who may designate and clean: a folder with accessKey and secretKey, or JSON; read again when it changes",
+    ),
+]
+AdminCertificateNamesOption = Annotated[
+    list[str] | None, typer.Option("--admin-certificate-name", help="The same, by certificate; repeatable")
+]
+ConfigurationReadableOption = Annotated[
+    bool, typer.Option("--configuration-readable", help="Answer mqadmin getControllerConfig (1010)")
+]
+DrainSecondsOption = Annotated[
+    float, typer.Option("--drain-seconds", min=0.0, help="While stopping, send brokers elsewhere for so long")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecurityOptions:
+    """One value an option."""
+
+    tls_mode: TlsMode | None
+    tls_certificate: Path | None
+    tls_key: Path | None
+    tls_ca: Path | None
+    tls_client_certificates: ClientCertificates
+    broker_tls: bool
+    name_server_tls: bool
+    admin_credentials: Path | None
+    admin_certificate_names: list[str] | None
+    configuration_readable: bool
+    open_admin: bool = False
+    brokers_without_pods: bool = False
+
+    def settings(self) -> SecuritySettings:
+        """What they mean together; typer.BadParameter where they do not fit or a file cannot be used."""
+        try:
+            files = TlsFiles(certificate=self.tls_certificate, key=self.tls_key, ca=self.tls_ca)
+            tls = self._tls(files)
+            _try(files, tls)
+        except TlsConfigurationError as error:
+            raise typer.BadParameter(str(error), param_hint="--tls-*") from error
+        return SecuritySettings(
+            tls=tls,
+            broker_tls=files if self.broker_tls else None,
+            name_server_tls=files if self.name_server_tls else None,
+            admin_credentials=self._admins(),
+            admin_certificate_names=frozenset(self.admin_certificate_names or ()),
+            open_admin=self.open_admin,
+            configuration_readable=self.configuration_readable,
+            brokers_without_pods=self.brokers_without_pods,
+        )
+
+    def _tls(self, files: TlsFiles) -> TlsServerSettings | None:
+        mode = self.tls_mode or (TlsMode.DISABLED if files.certificate is None else TlsMode.ENFORCING)
+        if mode is TlsMode.DISABLED:
+            if self.tls_client_certificates is not ClientCertificates.NONE:
+                raise TlsConfigurationError(
+                    "client certificates are asked for and TLS is disabled: expected --tls-certificate"
+                )
+            return None
+        if self.admin_certificate_names and self.tls_client_certificates is ClientCertificates.NONE:
+            raise TlsConfigurationError(
+                "--admin-certificate-name: expected --tls-client-certificates optional or required"
+            )
+        return TlsServerSettings(mode=mode, files=files, client_certificates=self.tls_client_certificates)
+
+    def _admins(self) -> AdminCredentials | None:
+        if self.admin_credentials is None:
+            return None
+        try:
+            return AdminCredentials(path=self.admin_credentials)
+        except AdminCredentialsError as error:
+            raise typer.BadParameter(str(error), param_hint="--admin-credentials") from error
+
+
+def _try(files: TlsFiles, tls: TlsServerSettings | None) -> None:
+    """Files that cannot be used are a mistake of the command line, not of the first connection."""
+    ClientTls(files)
+    if tls is not None:
+        ServerTls(tls)
+
+
+def read_one(path: Path, option: str) -> Credentials:
+    """The one access key in this file."""
+    try:
+        found = read_credentials(path)
+    except AdminCredentialsError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+    if len(found) != 1:
+        raise typer.BadParameter(f"{path} has {len(found)} access keys: expected one", param_hint=option)
+    return found[0]
