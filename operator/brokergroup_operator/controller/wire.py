@@ -126,8 +126,16 @@ DECODERS: Mapping[int, Callable[[RemotingCommand], Request]] = {
 
 
 def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCommand:
-    """The answer to this request: code and remark of the decision, header and body as Java fills them."""
+    """The answer to this request: code and remark of the decision, header and body as Java fills them.
+
+    A failure (code 1) carries nothing else, and the names of the request are repeated only where it had them.
+    """
+    if decision.code == ControllerCode.SYSTEM_ERROR:
+        return command.answer(int(decision.code), remark=decision.remark)
     ext_fields, body = _payload(decision)
+    if ext_fields is not None:
+        asked = command.ext_fields or {}
+        ext_fields = {name: value for name, value in ext_fields.items() if name in asked or name not in _REPEATED}
     return command.answer(int(decision.code), remark=decision.remark, ext_fields=ext_fields, body=body)
 
 
@@ -229,6 +237,8 @@ def _register_header(answer: RegisterBrokerAnswer) -> dict[str, str]:
         sync_state_set_epoch=answer.sync_state_set_epoch,
     ).encode()
 
+
+_REPEATED = frozenset({"clusterName", "brokerName"})
 
 SUCCEEDED_ELECTIONS = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
 """Codes of 1002 after which the group has a master."""
