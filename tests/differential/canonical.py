@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 EPOCH_FIELDS = frozenset({"masterEpoch"})
 SET_EPOCH_FIELDS = frozenset({"syncStateSetEpoch", "newSyncStateSetEpoch"})
-IN_REMARK = re.compile(r"current (?P<which>master|syncStateSet) epoch is:\{(?P<now>-?\d+)\}, not \{(?P<said>-?\d+|null)\}")
+IN_REMARK = re.compile(
+    r"current (?P<which>master|syncStateSet) epoch is:\{(?P<now>-?\d+)\}, not \{(?P<said>-?\d+|null)\}"
+)
 SHIFTED_BELOW = 1_000_000
 """Epochs in requests that are further from zero are no epochs of a group, but nonsense that is sent as it is."""
 

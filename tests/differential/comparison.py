@@ -18,7 +18,8 @@ from tests.differential.canonical import (
     state_of,
 )
 from tests.differential.cases import Case, Seen
-from tests.differential.deviations import DEVIATIONS, After, Deviation
+from tests.differential.deviation_list import DEVIATIONS
+from tests.differential.deviations import After, Deviation
 from tests.differential.endpoints import Endpoints
 from tests.differential.language import Step
 from tests.differential.memory import LOWEST_PRIORITY, Memory, Report
@@ -81,9 +82,7 @@ class GroupWorld:
 class Comparison:
     """The two controllers, for one sequence."""
 
-    def __init__(
-        self, java: JavaSide, ours: OurSide, *, deviations: Iterable[Deviation] = DEVIATIONS
-    ) -> None:
+    def __init__(self, java: JavaSide, ours: OurSide, *, deviations: Iterable[Deviation] = DEVIATIONS) -> None:
         self.prefix = f"d{next(_prefixes)}~"
         self._java, self._ours = java, ours
         self._deviations = tuple(deviations)
@@ -115,17 +114,27 @@ class Comparison:
         relative = {"epoch": world.state.epoch, "setEpoch": world.state.set_epoch}
         step = step.resolve(relative)
         await self.endpoints.prepare(str(step))
-        before = world.state
+        before, unasked = world.state, self._elects_unasked(step, world)
         java, ours = await (self._close(step, world) if step.verb == "close" else self._ask_both(step, world))
         case = Case(step, before, self._memories(), java, ours, self._java.version)
+        if unasked:  # what becomes of the group is compared once Java's broker has asked for it
+            case = replace(case, java=replace(java, state=before), ours=replace(ours, state=before))
         case = self._without_shapes(case)
         self.outcome.steps += 1
         goes_on, deviation = self._judge(case, world)
         self.outcome.played.append(Played(step, java.answer, ours.answer, deviation.name if deviation else None))
         self._remember(case, world)
-        if goes_on and step.verb == "heartbeat" and (ours.answer is None or ours.answer.code == 0):
+        if goes_on and unasked:
             return await self._elected_unasked(step, world)
         return goes_on
+
+    def _elects_unasked(self, step: Step, world: GroupWorld) -> bool:
+        """Whether this heartbeat lets ours elect: a member of the set of a group without a master has told what it holds."""
+        state, broker_id = world.state, step.number("id")
+        if step.verb != "heartbeat" or broker_id is None or not state.known or state.master is not None:
+            return False
+        told = world.memory.our_reports.keys() | {broker_id}
+        return bool(state.sync_state_set & (state.alive | {broker_id}) & told & world.memory.our_alive(broker_id))
 
     def _without_shapes(self, case: Case) -> Case:
         """Take out what is another spelling of the same, each counted by its name."""
@@ -182,7 +191,7 @@ class Comparison:
             memory.cleaned |= case.before.members.keys() - state.members.keys()
         elif step.verb == "close" and broker_id is not None:
             memory.closed(broker_id, step.get("conn") or "a")
-        elif step.verb == "heartbeat" and broker_id is not None and code == 0:
+        elif step.verb == "heartbeat" and broker_id is not None and code in (0, None):
             memory.heartbeat(broker_id, report_of(step), step.get("conn") or "a")
 
     # ---- sending
@@ -276,23 +285,21 @@ class Comparison:
 
     async def _elected_unasked(self, step: Step, world: GroupWorld) -> bool:
         """A member of a set without a master came back: ours elects at once, Java when the broker asks. Let it ask, and compare."""
-        state, name = world.state, step.name or ""
-        can_lead = state.sync_state_set & state.alive & world.memory.our_reports.keys()
-        if state.master is not None or not can_lead or not state.known:
-            return True
-        caller = step.number("id")
+        state, name, caller = world.state, step.name or "", step.number("id")
         await self._until("ours", name, lambda now: now.master is not None)
         await self._ours.idle(self.prefix + name)
-        asked = Step.of(1002, name=name, id=caller)
+        asked = Step.of(1002, name=name, id=caller, designate=False)
         java = await self.ask("java", asked)
         states = await self._states(name, world, java_and_ours=True)
         case = Case(asked, state, self._memories(), Seen(java, states[0]), Seen(None, states[1]), self._java.version)
-        world.memory.asked_for_master(caller or 0)
-        if java.code == 0 and states[0] == states[1]:
+        case = self._without_shapes(case)
+        self.outcome.played.append(Played(asked, java, None, "elected-unasked"))
+        alive = {one: replace(it, alive=case.java.state.is_alive(one)) for one, it in state.members.items()}
+        if java.code == 0 and case.same_state and case.java.state.epoch == state.epoch + 1:
             self.outcome.deviations["elected-unasked"] += 1
-            self.outcome.played.append(Played(asked, java, None, "elected-unasked"))
-            world.state = states[1]
+            world.state = case.ours.state
             return True
+        case = replace(case, before=replace(state, members=alive))
         for deviation in self._deviations:
             if deviation.applies(case):
                 return self._accept(case, world, deviation)

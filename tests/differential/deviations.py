@@ -5,7 +5,7 @@ and the state it expects of *both*: an entry that would excuse just any differen
 happens afterwards: `GO_ON` (the states must be equal), `SHIFT` (equal but for the epochs, by which Java's are shifted from then on),
 `END` (the two groups are different groups now: the sequence ends here).
 
-docs/deviations.md is written from this list (`python -m tests.differential.deviations`).
+docs/deviations.md is written from this list (`python -m tests.differential.documents`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class After(Enum):
     """What becomes of the sequence."""
 
     GO_ON = "the states stay equal"
-    SHIFT = "Java's epochs are ahead from here on"
+    SHIFT = "only the epochs differ, and are compared on a shifted scale from here on"
     END = "the sequence ends here"
 
 
@@ -40,4 +40,9 @@ class Deviation:
     special: bool = False
 
 
-DEVIATIONS: tuple[Deviation, ...] = ()
+def listed(*families: tuple[Deviation, ...]) -> tuple[Deviation, ...]:
+    """All entries in one list; a name is used once."""
+    entries = tuple(entry for family in families for entry in family)
+    names = [entry.name for entry in entries]
+    assert len(names) == len(set(names)), names
+    return entries

@@ -19,8 +19,24 @@ if TYPE_CHECKING:
     from tests.differential.comparison import Comparison, GroupWorld
 
 MOST_MEMBERS = 4
-NUMBERS = ("null", "abc", "", "0", "-1", "-7", "9", "17", "33", "+1", "1.5", "0x1", "2147483648", "9223372036854775807",
-           "9223372036854775808", "-9223372036854775808")
+NUMBERS = (
+    "null",
+    "abc",
+    "",
+    "0",
+    "-1",
+    "-7",
+    "9",
+    "17",
+    "33",
+    "+1",
+    "1.5",
+    "0x1",
+    "2147483648",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+)
 TEXTS = ("null", "", ";", "x", "10.0.0.9:10911")
 BODIES = ("none", "garbage", "noset", "null", "empty", "strings")
 UNKNOWN_CODES = (0, 1, 1000, 1007, 1008, 1014, 1018, 103, 9999)
@@ -156,7 +172,14 @@ class Generator:
             offset += self.random.choice((0, 1, 100, 5000))
         priority = None if self.random.random() < 0.8 else self.random.randint(0, 3)
         return Step.of(
-            "heartbeat", name=name, id=broker_id, address=address, epoch="@", maxOffset=offset, priority=priority, **more
+            "heartbeat",
+            name=name,
+            id=broker_id,
+            address=address,
+            epoch="@",
+            maxOffset=offset,
+            priority=priority,
+            **more,
         )
 
     def _heartbeat(self, name: str, world: GroupWorld) -> Step | None:
@@ -244,11 +267,24 @@ class Generator:
                 (2, lambda: Step.of(1013, name=name, id=world.memory.highest_id + 1, check=text, cluster=cluster)),
                 (3, lambda: Step.of(1003, name=name, id=number, address=address, cluster=cluster)),
                 (1, lambda: Step.of(1003, name=name, id=1, address=self.random.choice(TEXTS))),
-                (3, lambda: Step.of(1002, name=name, id=number, designate=self.random.choice((True, False, "x", "TRUE")))),
+                (
+                    3,
+                    lambda: Step.of(
+                        1002, name=name, id=number, designate=self.random.choice((True, False, "x", "TRUE"))
+                    ),
+                ),
                 (2, lambda: Step((alter.verb), (*alter.arguments, ("body", self.random.choice(BODIES))))),
-                (2, lambda: Step.of(1001, name=name, master=number, epoch=self._number(world), set="1,2", setEpoch="@")),
+                (
+                    2,
+                    lambda: Step.of(1001, name=name, master=number, epoch=self._number(world), set="1,2", setEpoch="@"),
+                ),
                 (1, lambda: Step.of(1001, name=any_name, body="strings", set="1")),
-                (2, lambda: Step.of(1011, name=name, ids=self.random.choice(("a;b", "1;x", "77;78", "-1", "+1", "1;;2")))),
+                (
+                    2,
+                    lambda: Step.of(
+                        1011, name=name, ids=self.random.choice(("a;b", "1;x", "77;78", "-1", "+1", "1;;2"))
+                    ),
+                ),
                 (2, lambda: self._beat_wildly(name, world, number)),
                 (1, lambda: Step.of(1012, name=any_name, cluster=cluster)),
                 (1, lambda: Step.of(1004, name=any_name)),

@@ -73,8 +73,6 @@ class Memory:
             self.our_connection.pop(broker_id)
             self.our_reports.pop(broker_id, None)
 
-    def java_alive(self) -> frozenset[int]:
-        return frozenset(self.java_reports)
-
-    def our_alive(self) -> frozenset[int]:
-        return frozenset(self.our_connection) | frozenset(self.alive_by_request)
+    def our_alive(self, *more: int) -> frozenset[int]:
+        """Who is alive at ours, and these."""
+        return frozenset(self.our_connection) | frozenset(self.alive_by_request) | frozenset(more)

@@ -44,10 +44,10 @@ def _encoding(step: Step, java: Answer, ours: Answer) -> Rewritten:
     if "binary header" not in ours.notes or not step.binary or "binary header" in java.notes:
         return None
     # The binary form has no empty map and no empty text: both are null there.
-    without = {key: value for key, value in (java.fields or {}).items() if value != ""}
+    fields = [{key: value for key, value in (one.fields or {}).items() if value != ""} or None for one in (java, ours)]
     return (
-        replace(java, fields=without or None, remark=java.remark or None),
-        replace(ours, fields=ours.fields or None, notes=ours.notes - {"binary header"}),
+        replace(java, fields=fields[0], remark=java.remark or None),
+        replace(ours, fields=fields[1], remark=ours.remark or None, notes=ours.notes - {"binary header"}),
     )
 
 
@@ -70,7 +70,7 @@ def _both_shapes(step: Step, java: Answer, ours: Answer) -> Rewritten:
 
 def _sign_of_life(case: Case) -> Case | None:
     """Where ours alone says alive, and the replica has asked for something since its last heartbeat."""
-    state = _same_alive(case.ours.state, case.java.state, case.alive_by_request(case.step.name or ""))
+    state = _same_alive(case.ours.state, case.java.state, case.before, case.alive_by_request(case.step.name or ""))
     rewritten = case.with_our_state(state)
     if case.step.verb == "1006" and case.java.answer is not None and case.ours.answer is not None:
         body = _table_with_same_alive(case, case.ours.answer.body, case.java.answer.body)
@@ -78,13 +78,14 @@ def _sign_of_life(case: Case) -> Case | None:
     return None if rewritten == case else rewritten
 
 
-def _same_alive(ours: GroupState, java: GroupState, by_request: frozenset[int]) -> GroupState:
-    members = {
-        one: replace(standing, alive=False)
-        if one in by_request and one in java.members and not java.members[one].alive
-        else standing
-        for one, standing in ours.members.items()
-    }
+def _same_alive(ours: GroupState, java: GroupState, before: GroupState, by_request: frozenset[int]) -> GroupState:
+    """Ours with those dead that are alive by request only. Whom Java has forgotten is as it was before."""
+
+    def dead(broker_id: int) -> bool:
+        told = java.members.get(broker_id) or before.members.get(broker_id)
+        return broker_id in by_request and told is not None and not told.alive
+
+    members = {one: replace(it, alive=False) if dead(one) else it for one, it in ours.members.items()}
     return replace(ours, members=members)
 
 

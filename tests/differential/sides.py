@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -29,6 +30,7 @@ NAMESPACE = "standalone"
 
 # Nothing in a comparison may happen by the clock: silence is an hour, scans are a day apart, waits for the unseen are none.
 OUR_SETTINGS = PlaneSettings(
+    security=SecuritySettings(open_admin=True),
     listen_host="127.0.0.1",
     listen_port=0,
     controller_group="tests",
@@ -66,7 +68,13 @@ WIRE_NAMES = {
 }
 WITHOUT_CLUSTER = frozenset({"1001", "1004"})
 WITHOUT_FIELDS = frozenset({"1005", "1006", "1009", "1010"})
-RAW_BODIES = {"none": None, "garbage": b"{not json", "null": b"null", "empty": b"[]", "noset": b'{"syncStateSetEpoch":1}'}
+RAW_BODIES = {
+    "none": None,
+    "garbage": b"{not json",
+    "null": b"null",
+    "empty": b"[]",
+    "noset": b'{"syncStateSetEpoch":1}',
+}
 
 
 class Connections:
@@ -104,7 +112,9 @@ def command_of(step: Step, shift: Shift, prefix: str) -> RemotingCommand:
     code = 904 if step.verb == "heartbeat" else int(step.verb)
     return request(
         code,
-        ext_fields=None if step.verb in WITHOUT_FIELDS or step.get("fields") == "none" else _fields(step, shift, prefix),
+        ext_fields=None
+        if step.verb in WITHOUT_FIELDS or step.get("fields") == "none"
+        else _fields(step, shift, prefix),
         body=_body(step, shift, prefix),
         oneway=step.get("oneway") == "true",
         serialize_type=SerializeType.ROCKETMQ if step.binary else SerializeType.JSON,
@@ -208,7 +218,9 @@ async def java_side(folder: Path, version: str, **options: str | int) -> AsyncIt
 @asynccontextmanager
 async def our_side() -> AsyncIterator[OurSide]:
     """A plane of ours with an empty memory."""
-    plane = ControllerPlane(store=MemoryRecordStore(), directory=FixedDirectory(namespace=NAMESPACE), settings=OUR_SETTINGS)
+    plane = ControllerPlane(
+        store=MemoryRecordStore(), directory=FixedDirectory(namespace=NAMESPACE), settings=OUR_SETTINGS
+    )
     await plane.start()
     try:
         yield OurSide(plane)

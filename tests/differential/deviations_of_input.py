@@ -1,0 +1,75 @@
+"""Deviations about malformed input and about what is no business of a broker."""
+
+from __future__ import annotations
+
+from tests.differential.cases import Case
+from tests.differential.deviations import Deviation
+
+NEEDS_AN_ID = frozenset({"1003", "1013"})
+NEEDS_A_NAME = frozenset({"1001", "1003", "1011", "1012", "1013"})
+
+
+def _configuration(case: Case) -> bool:
+    return case.step.verb in ("1009", "1010") and case.codes in ((0, 16), (16, 16)) and case.unchanged
+
+
+def _no_fields(case: Case) -> bool:
+    return case.step.get("fields") == "none"
+
+
+def _missing(case: Case) -> bool:
+    """Java fails on the null; ours says which refusal that is."""
+    nameless = case.step.name is None or _no_fields(case)
+    idless = case.step.number("id") is None
+    expected = {"1001": (2013,), "1003": (2010,), "1011": (2009,), "1012": (1,), "1013": (2014, 1)}
+    return (
+        case.codes[0] == 1
+        and case.codes[1] in expected.get(case.step.verb, ())
+        and case.codes[1] != 1
+        and (nameless and case.step.verb in NEEDS_A_NAME or idless and case.step.verb in NEEDS_AN_ID)
+        and case.unchanged
+    )
+
+
+def _null_body(case: Case) -> bool:
+    """The JSON null is a body that is missing; Java notices only where it needs it."""
+    return (
+        case.step.verb == "1001"
+        and case.step.get("body") in ("null", "none", "empty", "garbage", "noset")
+        and case.codes[1] == 1
+        and case.codes[0] in (2013,)
+        and case.step.get("body") in ("null", "none")
+        and not case.before.known
+        and case.unchanged
+    )
+
+
+INPUT: tuple[Deviation, ...] = (
+    Deviation(
+        "configuration-is-no-request",
+        "1009, 1010",
+        "shows and changes its configuration to everybody",
+        "NO_PERMISSION (16)",
+        "the two worst RocketMQ vulnerabilities came through remote configuration; ours is the operator's",
+        "tests/controller/test_golden_vectors.py",
+        _configuration,
+    ),
+    Deviation(
+        "a-missing-field-is-refused",
+        "1001, 1003, 1011, 1013",
+        "code 1, by a null pointer exception",
+        "the code of the refusal that the missing field means: no such group, no such id",
+        "nobody sends this; the code says more than an exception",
+        "tests/differential/test_special.py",
+        _missing,
+    ),
+    Deviation(
+        "a-body-is-read-first",
+        "1001",
+        "an absent body of a request for an unknown group is not noticed: 2013",
+        "code 1: the body is missing",
+        "nobody sends this",
+        "tests/differential/test_special.py",
+        _null_body,
+    ),
+)

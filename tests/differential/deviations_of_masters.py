@@ -1,0 +1,586 @@
+"""Deviations of 1001, 1002 and 1003, of closed connections and of heartbeats: who is master (safety rules 5 and 6), and who is alive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.differential.canonical import Answer, GroupState
+from tests.differential.cases import Case
+from tests.differential.deviations import After, Deviation
+from tests.differential.memory import Memory, Report
+
+INT_MAX = 2**31 - 1
+MASTER_FIELDS = ("masterBrokerId", "masterAddress", "masterEpoch", "syncStateSetEpoch")
+
+
+def by_controller(case: Case) -> bool:
+    return case.step.verb == "1002" and case.step.number("id") in (None, -1)
+
+
+def by_broker(case: Case) -> bool:
+    return case.step.verb == "1002" and not by_controller(case) and not designates(case)
+
+
+def designates(case: Case) -> bool:
+    return case.step.verb == "1002" and (case.step.get("designate") or "").lower() == "true"
+
+
+def is_first(case: Case) -> bool:
+    """Before the first election: what Java knows by masterEpoch 0."""
+    return case.before.known and case.before.epoch == 0 and case.before.master is None
+
+
+def only_by_request(case: Case, broker_id: int | None) -> bool:
+    """Alive at ours by its own request, not alive at Java."""
+    return (
+        broker_id is not None
+        and broker_id in case.alive_by_request(case.step.name or "")
+        and broker_id not in case.before.alive
+    )
+
+
+# ---- who may be the first
+
+
+def _unregistered_first(case: Case) -> bool:
+    broker_id = case.step.number("id")
+    return (
+        case.step.verb == "1002"
+        and is_first(case)
+        and case.codes in ((0, 2010), (0, 2012))
+        and broker_id is not None
+        and broker_id not in case.before.members
+        and case.java.state.master == broker_id
+        and case.ours.state == case.before
+        and (case.codes[1] == 2010) is not designates(case)
+    )
+
+
+def _first_waits(case: Case) -> bool:
+    """Somebody who might hold data has not told; the caller itself, or another where the caller has not told or data is known."""
+    broker_id, reports = case.step.number("id"), case.memory.our_reports
+    data = any(
+        report.max_offset > 0 or report.epoch > 0 for one, report in reports.items() if one in case.before.members
+    )
+    unheard = case.before.members.keys() - reports.keys()
+    return (
+        case.step.verb == "1002"
+        and is_first(case)
+        and case.codes == (0, 2012)
+        and broker_id in case.before.members
+        and case.java.state.master == broker_id
+        and case.ours.state == case.before
+        and bool(unheard)
+        and (data or broker_id in unheard)
+    )
+
+
+def _first_has_most(case: Case) -> bool:
+    """Where data is, the replica with most of it is elected, whoever called; a designated one with less is refused."""
+    broker_id, reports = case.step.number("id"), case.memory.our_reports
+    members = {one: reports[one] for one in case.before.members if one in reports}
+    if (
+        case.step.verb != "1002"
+        or not is_first(case)
+        or broker_id not in members
+        or len(members) < len(case.before.members)
+    ):
+        return False
+    most = max((report.epoch, report.max_offset) for report in members.values())
+    mine = (members[broker_id].epoch, members[broker_id].max_offset)
+    if most <= (0, 0) or case.java.state.master != broker_id:
+        return False
+    if case.codes == (0, 2012):
+        return designates(case) and mine < most and case.ours.state == case.before
+    elected = case.ours.state.master
+    return (
+        case.codes == (0, 0)
+        and not designates(case)
+        and elected in members
+        and elected != broker_id
+        and (members[elected].epoch, members[elected].max_offset) == most
+        and _as_elected(case.before, case.ours.state, elected)
+        and _as_elected(case.before, case.java.state, broker_id)
+    )
+
+
+def _as_elected(before: GroupState, after: GroupState, master: int | None) -> bool:
+    return (
+        master is not None
+        and after.master == master
+        and after.epoch == before.epoch + 1
+        and after.set_epoch == before.set_epoch + 1
+        and after.sync_state_set == {master}
+        and after.members.keys() == before.members.keys()
+    )
+
+
+def _controller_before_the_first(case: Case) -> bool:
+    """Java takes an epoch, after which no election is the first: without a SyncStateSet nobody can be elected any more."""
+    if not (by_controller(case) and is_first(case) and case.java.state == replace(case.before, epoch=1)):
+        return False
+    if case.codes == (2004, 2004):
+        return case.ours.state == case.before
+    reports = case.memory.our_reports
+    return (
+        case.codes == (2004, 0)
+        and case.ours.state.master in reports
+        and _as_elected(case.before, case.ours.state, case.ours.state.master)
+    )
+
+
+# ---- who is lost
+
+
+def _one_epoch(case: Case) -> bool:
+    lost = replace(case.before, master=None, master_address=None)
+    broker_id = case.step.number("id")
+    if case.step.verb != "close" or broker_id is None or case.before.master != broker_id:
+        return False
+    return _equal_but_alive(
+        case.java.state, replace(lost, epoch=case.before.epoch + 3), broker_id
+    ) and _equal_but_alive(case.ours.state, replace(lost, epoch=case.before.epoch + 1), broker_id)
+
+
+def _equal_but_alive(after: GroupState, expected: GroupState, dead: int) -> bool:
+    standing = expected.members[dead]
+    return after == replace(expected, members={**expected.members, dead: replace(standing, alive=False)})
+
+
+def _already_lost(case: Case) -> bool:
+    return (
+        by_controller(case)
+        and case.codes == (2004, 2004)
+        and not is_first(case)
+        and case.before.master is None
+        and case.java.state == replace(case.before, epoch=case.before.epoch + 1)
+        and case.ours.state == case.before
+    )
+
+
+def _designates_nobody(case: Case) -> bool:
+    lost = replace(case.before, master=None, master_address=None, epoch=case.before.epoch + 1)
+    return (
+        by_controller(case)
+        and designates(case)
+        and case.codes == (2004, 2011)
+        and case.before.is_alive(case.before.master)
+        and case.java.state == lost
+        and case.ours.state == case.before
+    )
+
+
+def _new_process(case: Case) -> bool:
+    """The master registers: ours names no master from then on, until an election (which may have happened already)."""
+    java, ours = case.java.answer, case.ours.answer
+    return (
+        case.step.verb == "1003"
+        and case.codes == (0, 0)
+        and java is not None
+        and ours is not None
+        and case.before.master is not None
+        and case.step.number("id") == case.before.master
+        and not set(MASTER_FIELDS) & set(ours.fields or {})
+        and ours.fields == {key: value for key, value in (java.fields or {}).items() if key not in MASTER_FIELDS}
+        and case.java.state.master == case.before.master
+        and (case.ours.state.master is None or case.ours.state.epoch == case.before.epoch + 1)
+    )
+
+
+# ---- who is best
+
+
+def _policy(members: frozenset[int], reports: dict[int, Report]) -> frozenset[int]:
+    """The best of these by epoch, offset and priority; several when they are equal."""
+    keys = {
+        one: (-reports[one].epoch, -reports[one].max_offset, reports[one].priority) for one in members & reports.keys()
+    }
+    return frozenset(one for one, key in keys.items() if key == min(keys.values()))
+
+
+def _elected(case: Case) -> tuple[int, int] | None:
+    """The two different masters of one election: by a broker, by the controller, or after a closed connection."""
+    closed = case.step.verb == "close" and case.step.number("id") == case.before.master
+    if not closed and not (case.step.verb == "1002" and case.codes in ((0, 0), (0, None))):
+        return None
+    java, ours = case.java.state, case.ours.state
+    if java.master is None or ours.master is None or java.master == ours.master:
+        return None
+    if not (_as_elected(case.before, java, java.master) and _as_elected(case.before, ours, ours.master)):
+        return None
+    return java.master, ours.master
+
+
+def _candidates(case: Case) -> frozenset[int]:
+    gone = {case.step.number("id")} if case.step.verb == "close" else set()
+    return case.before.sync_state_set - gone
+
+
+def _tie(case: Case) -> bool:
+    masters = _elected(case)
+    if masters is None:
+        return False
+    by_java = _policy(_candidates(case), case.memory.java_reports)
+    by_ours = _policy(_candidates(case), case.memory.our_reports)
+    return set(masters) <= by_java & by_ours
+
+
+def _latest_report(case: Case) -> bool:
+    """Each elected the best of what it holds, and they hold different reports of one of the two."""
+    masters = _elected(case)
+    if masters is None:
+        return False
+    java, ours = case.memory.java_reports, case.memory.our_reports
+    return (
+        masters[0] in _policy(_candidates(case), java)
+        and masters[1] in _policy(_candidates(case), ours)
+        and any(java.get(one) != ours.get(one) for one in _candidates(case))
+    )
+
+
+def _overflow(case: Case) -> bool:
+    """Java took the one with less data, by more than an int holds."""
+    masters = _elected(case)
+    if (
+        masters is None
+        or case.memory.java_reports.keys() < set(masters)
+        or case.memory.our_reports.keys() < set(masters)
+    ):
+        return False
+    java, ours = (case.memory.java_reports[one] for one in masters)
+    return (
+        java.epoch == ours.epoch
+        and ours.max_offset - java.max_offset > INT_MAX
+        and masters[1] in _policy(_candidates(case), case.memory.our_reports)
+    )
+
+
+# ---- who is alive
+
+
+def _alive_by_request_elected(case: Case) -> bool:
+    """Java finds nobody alive in the set; ours one whose own request says so."""
+    if case.step.verb == "close":
+        return (
+            case.step.number("id") == case.before.master
+            and case.java.state.master is None
+            and case.java.state.epoch == case.before.epoch + 3
+            and only_by_request(case, case.ours.state.master)
+            and case.ours.state.master in case.before.sync_state_set
+            and _as_elected(case.before, case.ours.state, case.ours.state.master)
+        )
+    return (
+        case.step.verb == "1002"
+        and case.codes in ((2012, 0), (2004, 0))
+        and only_by_request(case, case.ours.state.master)
+        and case.ours.state.master in case.before.sync_state_set
+        and _as_elected(case.before, case.ours.state, case.ours.state.master)
+        and not case.before.sync_state_set & case.before.alive
+    )
+
+
+def _master_by_request(case: Case) -> bool:
+    """The master itself asks, whose heartbeat has not arrived yet: it is master at ours, and nobody is at Java."""
+    lost = replace(case.before, master=None, master_address=None, epoch=case.before.epoch + 1)
+    return (
+        case.step.verb == "1002"
+        and case.codes in ((2012, 2011), (2004, 2011), (0, 2011))
+        and only_by_request(case, case.before.master)
+        and case.before.master in case.before.sync_state_set
+        and case.ours.state == case.before
+        and (
+            case.codes[0] == 0
+            and _as_elected(case.before, case.java.state, case.java.state.master)
+            or case.java.state == (case.before if case.codes[0] == 2012 else lost)
+        )
+    )
+
+
+def _added_by_request(case: Case) -> bool:
+    """Java refuses a member that has not sent a heartbeat yet."""
+    members = frozenset(case.step.members())
+    return (
+        case.step.verb == "1001"
+        and case.codes == (2006, 0)
+        and any(only_by_request(case, one) for one in members)
+        and case.java.state == case.before
+        and case.ours.state.sync_state_set == members
+        and case.ours.state.set_epoch == case.before.set_epoch + 1
+    )
+
+
+def _named_by_request(case: Case) -> bool:
+    """1003 names a master that is alive: at ours also one that has not sent a heartbeat since its own request."""
+    java, ours = case.java.answer, case.ours.answer
+    if case.step.verb != "1003" or case.codes != (0, 0) or java is None or ours is None:
+        return False
+    rest = {key: value for key, value in (ours.fields or {}).items() if key not in MASTER_FIELDS}
+    return (
+        only_by_request(case, case.before.master)
+        and case.step.number("id") != case.before.master
+        and set(MASTER_FIELDS) <= set(ours.fields or {})
+        and java.fields == rest
+        and java.body == ours.body
+        and case.same_state
+    )
+
+
+def _latest_connection(case: Case) -> bool:
+    """An old connection of a replica that beats on another one closed: Java takes the replica for dead."""
+    if case.step.verb != "close":
+        return False
+    broker_id, connection = case.step.number("id"), case.step.get("conn") or "a"
+    return (
+        broker_id is not None
+        and case.memory.java_connection.get(broker_id) == connection
+        and case.memory.our_connection.get(broker_id) not in (None, connection)
+        and not case.java.state.is_alive(broker_id)
+        and case.ours.state == case.before
+    )
+
+
+def _bound_anew(case: Case) -> bool:
+    """The other half of it: the latest connection closed, and Java goes on waiting for the old one."""
+    if case.step.verb != "close":
+        return False
+    broker_id, connection = case.step.number("id"), case.step.get("conn") or "a"
+    return (
+        broker_id is not None
+        and case.memory.our_connection.get(broker_id) == connection
+        and case.memory.java_connection.get(broker_id) not in (None, connection)
+        and case.java.state == case.before
+        and not case.ours.state.is_alive(broker_id)
+    )
+
+
+# ---- in which order
+
+
+def java_order(ids: frozenset[int]) -> list[int]:
+    """The order in which Java walks a HashSet of longs."""
+    capacity = 16
+    while len(ids) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(value: int) -> int:
+        unsigned = value & (2**64 - 1)
+        folded = (unsigned ^ unsigned >> 32) & 0xFFFFFFFF
+        return (folded ^ folded >> 16) & (capacity - 1)
+
+    return sorted(ids, key=bucket)
+
+
+def _first_refusal(case: Case, order: list[int]) -> int | None:
+    for one in order:
+        if one not in case.before.members:
+            return 2003
+        if one not in case.before.alive:
+            return 2006
+    return None
+
+
+def _checked_in_order(case: Case) -> bool:
+    """Several members of a proposed set are wrong: each names the first that it meets."""
+    members = frozenset(case.step.members())
+    java, ours = case.java.answer, case.ours.answer
+    return (
+        case.step.verb == "1001"
+        and case.unchanged
+        and java is not None
+        and ours is not None
+        and java.code == _first_refusal(case, java_order(members))
+        and ours.code == _first_refusal(case, sorted(members))
+        and _named_member(java) != _named_member(ours)
+        and java.fields == ours.fields
+        and java.body == ours.body
+    )
+
+
+def _named_member(answer: Answer) -> str:
+    return (answer.remark or "").partition("{")[2].partition("}")[0]
+
+
+MASTERS: tuple[Deviation, ...] = (
+    Deviation(
+        "an-unregistered-id-is-never-elected",
+        "1002",
+        "elects any id in a first election, one that nobody holds too: a master without an address",
+        "2010; 2012 if it was designated",
+        "rule 5; §12",
+        "tests/core/traces/first_election.txt",
+        _unregistered_first,
+        After.END,
+    ),
+    Deviation(
+        "a-first-election-waits-for-those-with-data",
+        "1002",
+        "elects whoever calls first",
+        "2012 until every registered replica has told what it holds (the caller alone where nobody can hold anything)",
+        "rule 5: everybody else truncates to the master's log",
+        "tests/core/traces/first_election.txt",
+        _first_waits,
+        After.END,
+    ),
+    Deviation(
+        "a-first-election-finds-the-most-data",
+        "1002",
+        "elects whoever calls first",
+        "elects the replica with the most data; a designated one with less is refused",
+        "rule 5",
+        "tests/core/traces/first_election.txt",
+        _first_has_most,
+        After.END,
+    ),
+    Deviation(
+        "no-epoch-before-the-first-election",
+        "1002",
+        "to a call without an id: bumps the epoch of a group that never had a master. It is no first election any more, the "
+        "SyncStateSet is empty: nobody can ever be elected",
+        "2004 and nothing changes; or elects who was heard",
+        "rule 6: an epoch is taken for a lost master",
+        "tests/core/traces/first_election.txt",
+        _controller_before_the_first,
+        After.END,
+    ),
+    Deviation(
+        "one-epoch-for-one-lost-master",
+        "close",
+        "tries three times, and takes an epoch at each",
+        "takes one",
+        "rule 6; §12 (one failed trigger = three masterEpoch bumps)",
+        "tests/core/traces/golden_failover.txt",
+        _one_epoch,
+        After.SHIFT,
+    ),
+    Deviation(
+        "a-lost-master-is-lost-once",
+        "1002",
+        "to a call without an id, where the master is lost already: takes another epoch each time",
+        "2004, and the epoch stays",
+        "rule 6",
+        "tests/core/traces/golden_failover.txt",
+        _already_lost,
+        After.SHIFT,
+    ),
+    Deviation(
+        "nobody-designated-is-no-reason-to-lose-a-master",
+        "1002",
+        "with designateElect and no id: finds that nobody is not in the set, and deposes a living master (2004)",
+        "2011: the master lives",
+        "nothing was lost; an administrator's slip must not stop the group",
+        "tests/core/traces/election_policy.txt",
+        _designates_nobody,
+        After.END,
+    ),
+    Deviation(
+        "a-new-process-of-the-master-needs-a-new-epoch",
+        "1003",
+        "hands the old epoch to the new process of the master",
+        "names no master, and elects under a new epoch",
+        "rule 6: else two processes write different bytes under the same (epoch, offset)",
+        "tests/core/traces/master_restart.txt",
+        _new_process,
+        After.END,
+    ),
+    Deviation(
+        "equals-are-ranked",
+        "1002, close",
+        "elects any of several replicas with equal data",
+        "the old master, else by priority, else the lowest id",
+        "two operators that decide at once decide the same (§5.3: ties are broken arbitrarily)",
+        "tests/core/traces/election_policy.txt",
+        _tie,
+        After.END,
+    ),
+    Deviation(
+        "the-latest-heartbeat-counts",
+        "1002, close",
+        "keeps the highest (epoch, offset) that a replica ever told while its entry stood",
+        "believes what its present process said last",
+        "§12 (heartbeat keeps the higher epoch and offset after a broker came back with a truncated log)",
+        "tests/core/test_liveness.py",
+        _latest_report,
+        After.END,
+    ),
+    Deviation(
+        "offsets-are-compared-exactly",
+        "1002, close",
+        "casts the difference of two offsets to int: beyond 2 GiB it elects the replica with less",
+        "elects the replica with more",
+        "issue 10578 (fixed in 5.5.1)",
+        "tests/core/traces/election_policy.txt",
+        _overflow,
+        After.END,
+    ),
+    Deviation(
+        "who-asks-is-alive",
+        "1002, close",
+        "finds nobody alive if the caller's heartbeat has not arrived yet: 2012, and the broker waits 5 s",
+        "the caller is alive: elected",
+        "the heartbeat of a starting broker is asynchronous (§7.2 step 8)",
+        "tests/core/test_liveness.py",
+        _alive_by_request_elected,
+        After.END,
+    ),
+    Deviation(
+        "a-master-that-asks-is-alive",
+        "1002",
+        "does not see the master that was elected before its first heartbeat: nobody is alive (2012), or somebody else wins",
+        "2011: the master has asked itself, so it lives",
+        "as above",
+        "tests/core/test_liveness.py",
+        _master_by_request,
+        After.END,
+    ),
+    Deviation(
+        "a-member-that-asked-is-alive",
+        "1001",
+        "2006 for a replica that registered but has not sent a heartbeat yet",
+        "takes it into the set",
+        "it is connected and catches up; its master says that it is level",
+        "tests/core/test_liveness.py",
+        _added_by_request,
+        After.END,
+    ),
+    Deviation(
+        "a-master-that-asked-is-named",
+        "1003",
+        "does not name a master whose heartbeat has not arrived yet",
+        "names it",
+        "as above",
+        "tests/core/test_liveness.py",
+        _named_by_request,
+    ),
+    Deviation(
+        "the-latest-connection-counts",
+        "close",
+        "binds a replica to the first connection it ever beat on: the late end of an old one evicts a healthy master",
+        "binds it to the latest",
+        "issue 11045",
+        "tests/core/test_liveness.py",
+        _latest_connection,
+        After.END,
+    ),
+    Deviation(
+        "the-latest-connection-is-its-life",
+        "close",
+        "does not notice the end of a later connection: waits for the timeout",
+        "notices it at once",
+        "issue 11045",
+        "tests/core/test_liveness.py",
+        _bound_anew,
+        After.END,
+    ),
+    Deviation(
+        "members-are-checked-in-order",
+        "1001",
+        "names the first wrong member in the order of its hash set",
+        "in ascending order",
+        "the same refusal either way; an order that can be told",
+        "tests/differential/test_special.py",
+        _checked_in_order,
+    ),
+)
+
+
+__all__ = ["MASTERS", "Memory", "by_broker"]
