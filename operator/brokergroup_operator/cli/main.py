@@ -5,7 +5,7 @@ Each subcommand imports what it runs only when it is called: a replica must not 
 
 import typer
 
-from brokergroup_operator.cli import sla_command
+from brokergroup_operator.cli import migrate_command, sla_command
 from brokergroup_operator.cli.controller_command import controller
 from brokergroup_operator.cli.demo_command import demo
 from brokergroup_operator.cli.operator_command import operator
@@ -24,6 +24,7 @@ app.command("replica")(replica)
 app.command("sandbox")(sandbox)
 app.command("demo")(demo)
 app.add_typer(sla_command.app, name="sla")
+app.add_typer(migrate_command.app, name="migrate")
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
@@ -17,19 +16,19 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
-from brokergroup_operator.records.file import FileRecordStore
-from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.stores import namespace_of, open_record_store
 from controller_core.settings import ControllerSettings
 
 if TYPE_CHECKING:
     import asyncio
+    from pathlib import Path
 
     from brokergroup_operator.records.store import RecordStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandaloneSettings:
-    """What a standalone controller is told. ``store`` is ``memory`` or ``file:<folder>``."""
+    """What a standalone controller is told. ``store`` is a text of ``records/stores.py``."""
 
     plane: PlaneSettings = field(default_factory=PlaneSettings)
     store: str = "memory"
@@ -43,13 +42,8 @@ class StandaloneSettings:
 
 
 def open_store(text: str) -> RecordStore:
-    """The store that ``memory`` or ``file:<folder>`` names. ``RecordStoreError`` when another process holds the folder."""
-    kind, _, folder = text.partition(":")
-    if kind == "memory" and not folder:
-        return MemoryRecordStore()
-    if kind == "file" and folder:
-        return FileRecordStore(Path(folder))
-    raise ValueError(f"store is {text!r}, expected memory or file:<folder>")
+    """The store of this name (``records/stores.py``). ``RecordStoreError`` when another process holds the folder."""
+    return open_record_store(text)
 
 
 async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> None:
@@ -65,6 +59,7 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
             stack.push_async_callback(incidents.stop)
             observers.append(incidents)
         directory = FixedDirectory(
+            namespace=namespace_of(settings.store),
             settings=settings.controller,
             name_servers=settings.name_servers,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,

@@ -1,0 +1,259 @@
+"""`brokergroup migrate`: from a running Java controller to ours, and back (docs/migration.md).
+
+`plan` and `shadow` change nothing; `apply` writes to our own store only. `cut-over` and `back` change brokers' `controllerAddr`,
+and do so only with `--yes`. What happens is told as JSON lines on standard output, refusals on standard error.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from brokergroup_operator.cli.endpoints import parse_endpoint
+
+app = typer.Typer(help="From a running Java controller to ours, and back.", no_args_is_help=True)
+
+REFUSED = 2
+FAILED = 3
+
+Controller = Annotated[str, typer.Option("--controller", help="host:port of a member of the Java controller's group")]
+NameServers = Annotated[list[str] | None, typer.Option("--name-server", help="host:port; repeatable")]
+BrokerNames = Annotated[
+    list[str] | None,
+    typer.Option("--broker-name", help="Only this group; repeatable. Default: all the NameServers know"),
+]
+Store = Annotated[str, typer.Option("--store", help="file:<folder> or kubernetes:<namespace>")]
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="For kubernetes:<namespace>; default: KUBECONFIG")
+]
+Listen = Annotated[str, typer.Option("--listen", help="host:port of our controller, as it binds it")]
+Advertise = Annotated[str, typer.Option("--advertise", help="host:port as brokers dial it; default: --listen")]
+ControllerList = Annotated[
+    str,
+    typer.Option("--controller-list", help="The controllerAddr that brokers get; default: the new controller alone"),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, say what would be done")]
+Output = Annotated[str, typer.Option("-o", "--output", help="table or json")]
+
+
+@app.command("plan")
+def plan(
+    controller: Controller,
+    name_servers: NameServers = None,
+    broker_names: BrokerNames = None,
+    output: Output = "table",
+) -> None:
+    """Read the Java controller and its brokers, and show the records with every doubt. Exit code 2 if one blocks."""
+    from brokergroup_operator.migrate import run
+
+    if output not in ("table", "json"):
+        raise typer.BadParameter(f"{output!r}: expected table or json", param_hint="--output")
+    source = run.Source(
+        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
+    )
+    reading, plans = _run(run.plan(source))
+    if output == "json":
+        document = {"leader": reading.leader, "peers": list(reading.peers), "unknown": list(reading.unknown)}
+        typer.echo(json.dumps({**document, "groups": [one.as_json() for one in plans]}))
+    else:
+        typer.echo(f"leader {reading.leader}, members {', '.join(reading.peers)}")
+        for one in plans:
+            typer.echo(one.as_text())
+        for name in reading.unknown:
+            typer.echo(f"{name}: not known to this controller")
+    if not plans or any(one.blocked for one in plans):
+        raise typer.Exit(REFUSED)
+
+
+@app.command("apply")
+def apply(
+    controller: Controller,
+    store: Store,
+    name_servers: NameServers = None,
+    broker_names: BrokerNames = None,
+    *,
+    kubeconfig: Kubeconfig = None,
+    replace_older: Annotated[
+        bool, typer.Option("--replace", help="Write over an older state of the same group")
+    ] = False,
+) -> None:
+    """Write the records into our store. Nobody acts on them before the cut; `cut-over` writes the last state itself."""
+    from brokergroup_operator.migrate import run
+
+    source = run.Source(
+        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
+    )
+    _, plans = _run(run.plan(source))
+    blocking = [
+        f"{one.record.broker_name}: {doubt.what}: {doubt.remedy}"
+        for one in plans
+        for doubt in one.doubts
+        if doubt.blocks
+    ]
+    if blocking or not plans:
+        _refuse("; ".join(blocking) or "the controller knows none of the groups")
+    written = _run(run.apply(plans, store=store, kubeconfig=kubeconfig, replace_older=replace_older))
+    typer.echo(json.dumps({key: standing.value for key, standing in written.items()}))
+
+
+@app.command("shadow")
+def shadow(
+    controller: Controller,
+    listen: Listen,
+    name_servers: NameServers = None,
+    broker_names: BrokerNames = None,
+) -> None:
+    """Stand beside the Java controller until SIGTERM and judge each of its decisions. Add --listen to controllerAddr by hand."""
+    from brokergroup_operator.migrate import run
+
+    source = run.Source(
+        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
+    )
+    endpoint = parse_endpoint(listen, "--listen")
+    _run_until_signalled(lambda stop: run.shadow(source, listen=endpoint, stop=stop, report=report_line))
+
+
+@app.command("cut-over")
+def cut_over(  # noqa: PLR0913 - one argument a flag
+    controller: Controller,
+    store: Store,
+    listen: Listen,
+    name_servers: NameServers = None,
+    broker_names: BrokerNames = None,
+    *,
+    advertise: Advertise = "",
+    controller_list: ControllerList = "",
+    java_stays_stopped: Annotated[
+        bool,
+        typer.Option(
+            "--java-stays-stopped",
+            help="My word that no Java controller starts again: lead as soon as every broker is heard here, without "
+            "waiting two minutes for brokers that list ours already",
+        ),
+    ] = False,
+    stop_deadline_seconds: Annotated[
+        float, typer.Option("--stop-deadline-seconds", help="How long to wait for the Java controllers to be stopped")
+    ] = 600.0,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
+    """Take over when the Java controllers are stopped, then be the controller until SIGTERM."""
+    from brokergroup_operator.migrate import run
+    from brokergroup_operator.migrate.cut_over import CutOverSettings
+
+    source = run.Source(
+        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
+    )
+    home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
+    if not yes:
+        reading, plans = _run(run.plan(source))
+        would = controller_list or home.address
+        typer.echo(
+            f"would follow {', '.join(reading.peers)} until stopped, then give every broker controllerAddr={would}"
+        )
+        for one in plans:
+            typer.echo(one.as_text())
+        typer.echo("nothing was done: say --yes to do it")
+        raise typer.Exit(REFUSED if any(one.blocked for one in plans) else 0)
+    settings = CutOverSettings(
+        own_address=home.address,
+        controller_list=controller_list or home.address,
+        java_stays_stopped=java_stays_stopped,
+        stop_deadline_seconds=stop_deadline_seconds,
+    )
+    _run_until_signalled(lambda stop: run.cut_over(source, home, settings, stop=stop, report=report_line))
+
+
+@app.command("back")
+def back(  # noqa: PLR0913 - one argument a flag
+    controller: Controller,
+    store: Store,
+    listen: Listen,
+    name_servers: NameServers = None,
+    broker_names: BrokerNames = None,
+    *,
+    advertise: Advertise = "",
+    controller_list: ControllerList = "",
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
+    """Hand the groups over to a Java controller that does not know them yet. Stop our controller first."""
+    from brokergroup_operator.migrate import run
+    from brokergroup_operator.migrate.back import BackSettings
+
+    source = run.Source(
+        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
+    )
+    home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
+    settings = BackSettings(controller=controller, controller_list=controller_list or controller)
+    states = _run(run.back(source, home, settings, dry_run=not yes, report=report_line))
+    if not yes:
+        typer.echo("nothing was done: say --yes to do it")
+    for state in states:
+        report_line("done", group=state.broker_name, state=state.describe())
+
+
+def report_line(step: str, **facts: object) -> None:
+    """One JSON line on standard output, at once."""
+    line = {"at": round(time.time(), 3), "step": step, **facts}
+    sys.stdout.write(json.dumps(line, default=_plain) + "\n")
+    sys.stdout.flush()
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset | set) else str(value)
+
+
+def _refuse(why: str) -> None:
+    typer.echo(f"migrate: {why}", err=True)
+    raise typer.Exit(REFUSED)
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    async def main() -> Any:
+        return await _telling(work)
+
+    return asyncio.run(main())
+
+
+def _run_until_signalled(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    from brokergroup_operator.cli.signals import run_until_signalled
+
+    async def run(stop: asyncio.Event) -> None:
+        await _telling(work(stop))
+
+    run_until_signalled(run)
+
+
+async def _telling(work: Awaitable[Any]) -> Any:
+    """Say why a verb ended early, and leave with the exit code that says so."""
+    from brokergroup_operator.kube import ApiError
+    from brokergroup_operator.migrate.back import BackError
+    from brokergroup_operator.migrate.cut_over import CutOverError
+    from brokergroup_operator.migrate.java_calls import MigrationCallError
+    from brokergroup_operator.migrate.records import RecordInTheWayError
+    from brokergroup_operator.migrate.teach import TeachError
+    from brokergroup_operator.records.store import RecordStoreError
+
+    try:
+        return await work
+    except RecordInTheWayError as error:
+        typer.echo(f"migrate: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    except (
+        CutOverError,
+        BackError,
+        TeachError,
+        MigrationCallError,
+        RecordStoreError,
+        ApiError,
+        OSError,
+        ValueError,
+    ) as error:
+        typer.echo(f"migrate: {error}", err=True)
+        raise typer.Exit(FAILED) from error

@@ -1,0 +1,167 @@
+"""The way back: from our controller to a Java controller that knows nothing of the groups yet.
+
+1. *Stop ours.* Our controller is stopped before this begins: its record store is held by this process, and this process listens
+   at its address, where it grants nothing. From here on nobody can grant anything, and brokers keep their roles.
+2. *Verify* that the brokers do what the record says.
+3. *Prepare.* The Java controller is taught ids and epochs up to one below the brokers' (``teach.py``). It has no master to notify
+   of, and everything it could say to a broker is older than what the broker knows.
+4. *List.* Every broker is given the Java controllers' addresses; it is there when the Java controller hears it itself.
+5. *Finish.* The present master is elected into its present epoch, and the SyncStateSet raised to its present epoch: brokers find
+   what they knew. Only now the Java controller can grant, and it is the only one.
+
+Until the last step, going back is undone by making Java forget the group, giving the old lists back and starting ours again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.migrate.broker_lists import LIST_DEADLINE_SECONDS, change_lists, reachable, restore_lists
+from brokergroup_operator.migrate.java_calls import MigrationCallError
+from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, JavaState, state_of
+from brokergroup_operator.migrate.lesson import LessonError, make_lesson
+from brokergroup_operator.migrate.plan import verify_brokers
+from brokergroup_operator.migrate.read import ask_brokers
+from brokergroup_operator.migrate.teach import Teacher, TeachError
+
+if TYPE_CHECKING:
+    from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.migrate.java_calls import JavaCalls, Metadata
+    from brokergroup_operator.migrate.lesson import Lesson
+    from brokergroup_operator.migrate.quiet_controller import QuietController
+    from controller_core.model import BrokerGroupRecord
+
+POLL_SECONDS = 0.25
+
+
+class BackError(Exception):
+    """The way back ended early. The message says in which state things are, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackSettings:
+    """What the way back is told. ``controller_list`` is the ``controllerAddr`` that brokers get."""
+
+    controller: str
+    controller_list: str
+    list_deadline_seconds: float = LIST_DEADLINE_SECONDS
+
+
+class Back:
+    """The groups of one record store, on their way to a Java controller."""
+
+    def __init__(
+        self,
+        *,
+        calls: JavaCalls,
+        records: list[BrokerGroupRecord],
+        quiet: QuietController,
+        settings: BackSettings,
+        report: Report,
+    ) -> None:
+        self._calls = calls
+        self._records = records
+        self._quiet = quiet
+        self._settings = settings
+        self._report = report
+        self._brokers: dict[str, dict[int, BrokerSaid | str]] = {}
+
+    async def check(self) -> tuple[Metadata, list[Lesson]]:
+        """Everything that can be known before anything is changed. ``BackError`` says what is in the way."""
+        try:
+            lessons = [make_lesson(record) for record in self._records]
+        except LessonError as error:
+            raise BackError(f"nothing was begun: {error}") from error
+        for record in self._records:
+            group = await self._group(record)
+            self._brokers[record.broker_name] = dict(group.brokers)
+            blocking = [f"{doubt.what}: {doubt.remedy}" for doubt in verify_brokers(group) if doubt.blocks]
+            if blocking:
+                raise BackError(
+                    f"nothing was begun: {record.broker_name}: {'; '.join(blocking)}. Start our controller again meanwhile"
+                )
+        try:
+            metadata = await self._calls.metadata(self._settings.controller)
+            if metadata.leader is None:
+                raise BackError(f"nothing was begun: {self._settings.controller} knows no leader yet")
+            teacher = Teacher(self._calls, leader=metadata.leader, peers=metadata.peers)
+            for lesson in lessons:
+                await teacher.require_unknown(lesson.broker_name)
+        except (MigrationCallError, TeachError) as error:
+            raise BackError(f"nothing was begun: {error}") from error
+        return metadata, lessons
+
+    async def run(self) -> list[JavaState]:
+        """Go back; returns the states that the Java controller leads with. ``BackError`` if it did not come to that."""
+        metadata, lessons = await self.check()
+        assert metadata.leader is not None
+        self._report("verified", groups=[lesson.broker_name for lesson in lessons], leader=metadata.leader)
+        teacher = Teacher(self._calls, leader=metadata.leader, peers=metadata.peers)
+        try:
+            async with teacher.silent():
+                for lesson in lessons:
+                    await teacher.prepare(lesson)
+                self._report("prepared", epochs={one.broker_name: one.epoch_before_the_master for one in lessons})
+                await self._list(teacher, lessons)
+                self._quiet.leader = metadata.leader
+                return [await self._finish(teacher, lesson) for lesson in lessons]
+        except (MigrationCallError, TeachError, BackError) as error:
+            await self._undo(teacher, lessons, error)
+            raise
+
+    async def _list(self, teacher: Teacher, lessons: list[Lesson]) -> None:
+        for lesson in lessons:
+            brokers = self._brokers[lesson.broker_name]
+            failed = await change_lists(self._calls, brokers, self._settings.controller_list)
+            if failed:
+                raise BackError(f"brokers of {lesson.broker_name} refused their new controllerAddr: {failed}")
+        self._report("listed", controller_list=self._settings.controller_list)
+        clock = asyncio.get_running_loop().time
+        give_up_seconds = clock() + self._settings.list_deadline_seconds
+        for lesson in lessons:
+            wanted = set(reachable(self._brokers[lesson.broker_name]))
+            while not wanted <= (alive := state_of(lesson.broker_name, await teacher.state(lesson.broker_name)).alive):
+                if clock() > give_up_seconds:
+                    raise BackError(f"{self._settings.controller} does not hear {sorted(wanted - alive)}")
+                await asyncio.sleep(POLL_SECONDS)
+        self._report("heard", brokers={one.broker_name: sorted(self._brokers[one.broker_name]) for one in lessons})
+
+    async def _finish(self, teacher: Teacher, lesson: Lesson) -> JavaState:
+        state = state_of(lesson.broker_name, await teacher.finish(lesson))
+        if (state.master_broker_id, state.master_epoch) != (lesson.master, lesson.master_epoch):
+            raise BackError(
+                f"{self._settings.controller}: {lesson.broker_name} ended with {state.describe()}, expected master "
+                f"{lesson.master} in epoch {lesson.master_epoch}"
+            )
+        self._report("lead", group=lesson.broker_name, state=state.describe())
+        return state
+
+    async def _undo(self, teacher: Teacher, lessons: list[Lesson], error: Exception) -> None:
+        """Make Java forget, give the lists back; then ours may be started again."""
+        failed: dict[int, str] = {}
+        for lesson in lessons:
+            with contextlib.suppress(MigrationCallError):
+                await teacher.forget(lesson)
+            failed |= await restore_lists(self._calls, self._brokers[lesson.broker_name])
+        self._report(
+            "undone",
+            because=str(error),
+            not_restored=failed,
+            then="stop the Java controller, then start our controller again: the record has not changed",
+        )
+
+    async def _group(self, record: BrokerGroupRecord) -> JavaGroup:
+        addresses = {broker_id: one.address for broker_id, one in record.replicas.items() if one.claimed}
+        state = JavaState(
+            broker_name=record.broker_name,
+            addresses=addresses,
+            master_broker_id=record.granted_master_id,
+            master_epoch=record.master_epoch,
+            sync_state_set=record.sync_state_set,
+            sync_state_set_epoch=record.sync_state_set_epoch,
+        )
+        brokers = await ask_brokers(self._calls, addresses)
+        return JavaGroup(state=state, next_broker_id=record.next_broker_id, brokers=brokers)

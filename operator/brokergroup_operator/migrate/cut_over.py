@@ -1,0 +1,277 @@
+"""The cut: from the Java controller to ours, so that at no moment two can grant a mastership.
+
+The order, and what each step rests on:
+
+1. *Follow.* The Java controller decides; its state is read again and again. Ours listens, grants nothing.
+2. *Stop.* A human (or whatever runs it) stops every member of the Java controller's group. Refused connections at every member,
+   for a while, are the proof; silence is not. Brokers keep their roles while no controller answers. The last state read is the
+   one it died with, or older by the reading period at most.
+3. *Verify.* The brokers themselves are held against that state: who acts as master, in which epoch, how many are in sync. If it
+   does not fit, the cut ends here: the Java controller is started again, nothing has changed.
+4. *List.* Every broker is given the new ``controllerAddr``; the first heartbeat at ours, which no old list names, proves that a
+   broker has dropped the old one. A Java controller that comes back before that is noticed, the lists are given back, and it
+   leads on. Where the lists name ours already, the proof is time: two minutes; or, with ``java_stays_stopped``, somebody's word,
+   and then ours leads at once.
+5. *Lead.* The record is written, with the same master, epoch and ids, and a SyncStateSet epoch a little above, so that the
+   master takes it whatever it had last; then the plane begins on the address the brokers know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from brokergroup_operator.migrate.broker_lists import (
+    LIST_DEADLINE_SECONDS,
+    change_lists,
+    reachable,
+    restore_lists,
+    who_lists,
+)
+from brokergroup_operator.migrate.java_calls import MigrationCallError, NobodyListensError
+from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, with_set_epoch_above
+from brokergroup_operator.migrate.plan import Doubt, GroupPlan, Kind, plan_group, verify_brokers
+from brokergroup_operator.migrate.read import ask_brokers, read_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.migrate.java_calls import JavaCalls
+    from brokergroup_operator.migrate.java_state import Reading
+    from brokergroup_operator.migrate.quiet_controller import QuietController
+    from controller_core.model import BrokerGroupRecord
+
+SET_EPOCH_MARGIN = 16
+"""More changes of a SyncStateSet than a Java controller can make between two readings, a tenth of a second."""
+FOLLOW_SECONDS = 0.1
+REFUSED_FOR_SECONDS = 3.0
+VERIFY_DEADLINE_SECONDS = 12.0
+POLL_SECONDS = 0.25
+
+
+class CutOverError(Exception):
+    """The cut did not happen. The message says in which state things are, and what to do."""
+
+
+class Report(Protocol):
+    """Hears of each step as it happens."""
+
+    def __call__(self, step: str, **facts: object) -> None:
+        """Must return at once."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutOverSettings:
+    """What a cut is told. ``controller_list`` is the ``controllerAddr`` that brokers get."""
+
+    own_address: str
+    controller_list: str
+    java_stays_stopped: bool = False
+    stop_deadline_seconds: float = 600.0
+    list_deadline_seconds: float = LIST_DEADLINE_SECONDS
+    refused_for_seconds: float = REFUSED_FOR_SECONDS
+    verify_deadline_seconds: float = VERIFY_DEADLINE_SECONDS
+
+
+class CutOver:
+    """One cut of all groups of a Java controller."""
+
+    def __init__(
+        self,
+        *,
+        calls: JavaCalls,
+        reading: Reading,
+        quiet: QuietController,
+        settings: CutOverSettings,
+        report: Report,
+    ) -> None:
+        self._calls = calls
+        self._reading = reading
+        self._quiet = quiet
+        self._settings = settings
+        self._report = report
+        self._groups = {group.state.broker_name: group for group in reading.groups}
+        self._lists_changed = False
+
+    async def run(self) -> list[BrokerGroupRecord]:
+        """Do everything up to the moment before ours leads; returns the records to lead with. ``CutOverError`` if not."""
+        self._require_every_group()
+        await self._follow_until_stopped()
+        await self._verify("start the Java controller again: nothing has changed", ignore=frozenset())
+        await self._list()
+        # A broker that died meanwhile is for the failover that ours begins with: nobody can have changed the set since.
+        await self._verify(
+            "give the brokers their old controllerAddr, and start the Java controller when they use it",
+            ignore=frozenset({Kind.UNREACHABLE, Kind.SET_DISAGREES}),
+        )
+        await self._require_refused()
+        records = [with_set_epoch_above(plan_group(group).record, SET_EPOCH_MARGIN) for group in self._groups.values()]
+        self._report("lead", groups=[record.describe() for record in records])
+        return records
+
+    async def abandon(self) -> None:
+        """Give back the lists that were changed, if any; for a cut that was ended from outside."""
+        if self._lists_changed:
+            await self._restore()
+
+    # ---- the steps
+
+    def _require_every_group(self) -> None:
+        if not self._groups:
+            raise CutOverError(
+                "the controller knows none of the groups: name a NameServer, or the groups (--broker-name)"
+            )
+        blocking = blocking_doubts(plan_group(group) for group in self._groups.values())
+        if blocking:
+            raise CutOverError(f"nothing was begun: {'; '.join(blocking)}")
+
+    async def _follow_until_stopped(self) -> None:
+        self._report("follow", controllers=self._reading.peers, then="stop every one of these Java controllers")
+        clock = asyncio.get_running_loop().time
+        give_up_seconds = clock() + self._settings.stop_deadline_seconds
+        refused_since_seconds: float | None = None
+        while refused_since_seconds is None or clock() - refused_since_seconds < self._settings.refused_for_seconds:
+            if clock() > give_up_seconds:
+                raise CutOverError("the Java controllers were not stopped in time: nothing has changed, they lead on")
+            await self._read_states()
+            if await self._all_refuse():
+                refused_since_seconds = clock() if refused_since_seconds is None else refused_since_seconds
+            else:
+                refused_since_seconds = None
+            await asyncio.sleep(FOLLOW_SECONDS)
+        self._report("stopped", states={name: group.state.describe() for name, group in self._groups.items()})
+
+    async def _read_states(self) -> None:
+        leader = await self._leader()
+        if leader is None:
+            return
+        for name, group in self._groups.items():
+            try:
+                state = await read_state(self._calls, leader, name)
+            except MigrationCallError:
+                return
+            if state is not None and state != group.state:
+                self._groups[name] = replace(group, state=state)
+                self._report("changed", group=name, state=state.describe())
+
+    async def _leader(self) -> str | None:
+        for peer in self._reading.peers:
+            try:
+                leader = (await self._calls.metadata(peer)).leader
+            except MigrationCallError:
+                continue
+            if leader is not None:
+                self._quiet.leader = leader
+                return leader
+        return None
+
+    async def _all_refuse(self) -> bool:
+        for peer in self._reading.peers:
+            try:
+                await self._calls.metadata(peer)
+            except NobodyListensError:
+                continue
+            except MigrationCallError:
+                return False
+            return False
+        return True
+
+    async def _verify(self, otherwise: str, *, ignore: frozenset[Kind]) -> None:
+        """Ask the brokers until they agree with the last state, or it is clear that they do not."""
+        clock = asyncio.get_running_loop().time
+        give_up_seconds = clock() + self._settings.verify_deadline_seconds
+        while True:
+            doubts: list[str] = []
+            for name, group in self._groups.items():
+                brokers = await ask_brokers(self._calls, group.state.addresses)
+                self._groups[name] = replace(group, brokers=_with_lists_of(group, brokers))
+                doubts += [
+                    f"{name}: {doubt.what}"
+                    for doubt in verify_brokers(self._groups[name])
+                    if doubt.blocks and doubt.kind not in ignore
+                ]
+            if not doubts:
+                self._report("verified", groups=sorted(self._groups))
+                return
+            if clock() > give_up_seconds:
+                raise CutOverError(f"the brokers do not bear out the last state: {'; '.join(doubts)}; {otherwise}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _list(self) -> None:
+        self._quiet.leader = None
+        own = self._settings.own_address
+        listed_before = {name: who_lists(group.brokers, own) for name, group in self._groups.items()}
+        began_seconds = asyncio.get_running_loop().time()
+        self._lists_changed = True
+        for name, group in self._groups.items():
+            failed = await change_lists(self._calls, group.brokers, self._settings.controller_list)
+            if failed:
+                await self._give_back(f"brokers of {name} refused their new controllerAddr: {failed}")
+        self._report("listed", controller_list=self._settings.controller_list)
+        while not self._all_heard(began_seconds, listed_before):
+            await self._require_refused()
+            if asyncio.get_running_loop().time() - began_seconds > self._settings.list_deadline_seconds:
+                await self._give_back(f"not heard at {own} in time: {self._missing()}")
+            await asyncio.sleep(POLL_SECONDS)
+        self._report("heard", brokers={name: sorted(self._quiet.heard(name)) for name in self._groups})
+
+    def _all_heard(self, began_seconds: float, listed_before: dict[str, frozenset[int]]) -> bool:
+        """Whether every broker that can be reached is here, and is known to list nobody else any more."""
+        if self._missing():
+            return False
+        if self._settings.java_stays_stopped or not any(listed_before.values()):
+            return True
+        return asyncio.get_running_loop().time() - began_seconds > self._settings.list_deadline_seconds - 1.0
+
+    def _missing(self) -> dict[str, list[int]]:
+        missing = {
+            name: sorted(set(reachable(group.brokers)) - set(self._quiet.heard(name)))
+            for name, group in self._groups.items()
+        }
+        return {name: ids for name, ids in missing.items() if ids}
+
+    async def _require_refused(self) -> None:
+        if not await self._all_refuse():
+            await self._give_back("a Java controller answers again")
+
+    async def _restore(self) -> dict[int, str]:
+        failed: dict[int, str] = {}
+        for group in self._groups.values():
+            failed |= await restore_lists(self._calls, group.brokers)
+        self._report("given back", not_restored=failed)
+        return failed
+
+    async def _give_back(self, why: str) -> None:
+        failed = await self._restore()
+        raise CutOverError(
+            f"{why}. Ours has granted nothing; the brokers were given back their controllerAddr"
+            + (f", except {failed}" if failed else "")
+            + ": let the Java controllers lead on, and start those that are stopped when two minutes have passed"
+        )
+
+
+def blocking_doubts(plans: Iterable[GroupPlan]) -> list[str]:
+    """What must be settled first, in words."""
+    return [
+        f"{plan.record.broker_name}: {doubt.what}: {doubt.remedy}"
+        for plan in plans
+        for doubt in plan.doubts
+        if _blocks(doubt)
+    ]
+
+
+def _blocks(doubt: Doubt) -> bool:
+    return doubt.blocks
+
+
+def _with_lists_of(group: JavaGroup, brokers: dict[int, BrokerSaid | str]) -> dict[int, BrokerSaid | str]:
+    """What brokers say now, with the lists they had at first: those are what would be given back."""
+    first = reachable(group.brokers)
+    return {
+        broker_id: replace(said, listed_controllers=first[broker_id].listed_controllers)
+        if isinstance(said, BrokerSaid) and broker_id in first
+        else said
+        for broker_id, said in brokers.items()
+    }

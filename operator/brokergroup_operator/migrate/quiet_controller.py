@@ -1,0 +1,135 @@
+"""A controller that grants nothing: it counts heartbeats and names the leader it was told of, if any.
+
+What brokers talk to while another controller decides for them (shadow), or while nobody does (the moment of a cut). It knows the
+heartbeats of every broker that lists its address, which is also the proof that a broker has read its list again: a list that
+names this address is in use from the first heartbeat on, and an old one is out of use at the same moment.
+
+Everything that grants or writes is answered 2007, "not the leader" (``controller-protocol.md`` §3), which a Java broker logs and
+retries on its timer. 1005 names the leader or, where there is none, leaves the address out: a broker then asks the next
+controller and keeps its role (§2.4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
+from rocketmq_remoting.server import RemotingServer, not_supported
+
+if TYPE_CHECKING:
+    from controller_core.model import LiveReplica
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
+
+NOT_LEADER_REMARK = "The controller is not in leader state"
+
+_LEADERS_ONLY = frozenset(
+    {
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Heard:
+    """A broker that heartbeats here, under the names it gives itself."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+class QuietController:
+    """The listener and what it heard. ``leader`` may be changed at any time."""
+
+    def __init__(self, *, group_name: str = "brokergroup-operator", leader: str | None = None) -> None:
+        self.leader = leader
+        self._group_name = group_name
+        self._table = HeartbeatTable()
+        self._heard: dict[tuple[str, int], tuple[Heard, int]] = {}
+        self._server = RemotingServer(self)
+
+    @property
+    def address(self) -> str:
+        """Where it listens; the port is the real one where 0 was asked for."""
+        return f"{self._server.host}:{self._server.port}"
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. OSError when the address cannot be bound."""
+        await self._server.start(host, port)
+
+    async def stop(self) -> None:
+        """Close every connection; brokers connect again at their next heartbeat, to whoever listens then."""
+        await self._server.stop(grace_seconds=1.0)
+
+    def heard(self, broker_name: str) -> dict[int, Heard]:
+        """The brokers of a group whose heartbeats are fresh, by broker id."""
+        live = self._table.live(broker_name, asyncio.get_running_loop().time())
+        return {
+            broker_id: heard
+            for (name, broker_id), (heard, _) in self._heard.items()
+            if name == broker_name and broker_id in live
+        }
+
+    def live(self, broker_name: str) -> dict[int, LiveReplica]:
+        """The same as the state machine wants it."""
+        return self._table.live(broker_name, asyncio.get_running_loop().time())
+
+    def heartbeats(self, broker_name: str) -> int:
+        """How many heartbeats of a group were counted."""
+        return sum(count for (name, _), (_, count) in self._heard.items() if name == broker_name)
+
+    # ---- RemotingHandler
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """Nothing is known of a connection before its first heartbeat."""
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Its brokers are not heard any more."""
+        self._table.connection_closed(asyncio.get_running_loop().time(), connection.id)
+
+    def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """Every answer is at hand."""
+        if request.code == RequestCode.BROKER_HEARTBEAT:
+            return self._count(request, connection)
+        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            header = GetMetaDataResponseHeader(
+                group=self._group_name, controller_leader_address=self.leader, is_leader=False, peers=f"{self.address};"
+            )
+            return request.answer(ResponseCode.SUCCESS, ext_fields=header.encode())
+        if request.code in _LEADERS_ONLY:
+            return request.answer(ResponseCode.CONTROLLER_NOT_LEADER, remark=NOT_LEADER_REMARK)
+        if request.code in (RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG):
+            return request.answer(ResponseCode.NO_PERMISSION, remark="this controller grants nothing yet")
+        return not_supported(request)
+
+    def _count(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
+        if header.broker_id is None or not header.broker_name:
+            return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
+        heard = Heard(header.cluster_name or "", header.broker_name, header.broker_id, header.broker_addr or "")
+        key = (header.broker_name, header.broker_id)
+        self._heard[key] = (heard, self._heard.get(key, (heard, 0))[1] + 1)
+        heartbeat = Heartbeat(
+            identity=BrokerIdentity(header.broker_name, header.broker_id),
+            address=heard.address,
+            epoch=header.epoch,
+            max_offset=header.max_offset,
+            confirm_offset=header.confirm_offset,
+            heartbeat_timeout_seconds=header.heartbeat_timeout_ms / 1000,
+            election_priority=header.election_priority,
+        )
+        self._table.heartbeat(asyncio.get_running_loop().time(), heartbeat, connection.id)
+        return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")

@@ -1,0 +1,262 @@
+"""The five verbs put together: clients, stores and listeners opened, the steps run, everything closed again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+from brokergroup_operator.migrate.back import Back, BackError, BackSettings
+from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
+from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
+from brokergroup_operator.migrate.plan import make_plan
+from brokergroup_operator.migrate.quiet_controller import QuietController
+from brokergroup_operator.migrate.read import read_controller, read_states
+from brokergroup_operator.migrate.records import RecordInTheWayError, check_record, write_record
+from brokergroup_operator.migrate.shadow import Shadow
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
+from brokergroup_operator.records.stores import namespace_of, open_record_store
+from controller_core.model import LiveReplica
+from rocketmq_remoting.client import RemotingClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.migrate.java_state import JavaState, Reading
+    from brokergroup_operator.migrate.plan import GroupPlan, Standing
+    from controller_core.model import BrokerGroupRecord
+
+SHADOW_READ_SECONDS = 0.2
+SHADOW_SUMMARY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The Java controller, and how to find its groups."""
+
+    controller: str
+    name_servers: tuple[str, ...] = ()
+    broker_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """Our side: the store and the address of our controller."""
+
+    store: str
+    listen: tuple[str, int]
+    advertise: str = ""
+    kubeconfig: Path | None = None
+
+    @property
+    def address(self) -> str:
+        """As brokers dial it."""
+        return self.advertise or f"{self.listen[0]}:{self.listen[1]}"
+
+
+@contextlib.asynccontextmanager
+async def java_calls() -> AsyncIterator[JavaCalls]:
+    """A client for one verb."""
+    client = RemotingClient()
+    try:
+        yield JavaCalls(client)
+    finally:
+        await client.close()
+
+
+async def plan(source: Source) -> tuple[Reading, tuple[GroupPlan, ...]]:
+    """Read, and say what the records would be."""
+    async with java_calls() as calls:
+        reading = await _read(calls, source)
+    return reading, make_plan(reading)
+
+
+async def apply(
+    plans: tuple[GroupPlan, ...], *, store: str, kubeconfig: Path | None, replace_older: bool
+) -> dict[str, Standing]:
+    """Write the planned records; returns how what was there stood to them, by key."""
+    opened = open_record_store(store, kubeconfig=kubeconfig)
+    try:
+        keys = [GroupKey(namespace_of(store), one.record.broker_name) for one in plans]
+        for key, one in zip(keys, plans, strict=True):  # all or none, as far as can be known before
+            stored = await opened.read(key)
+            check_record(key, stored.record if stored is not None else None, one.record, replace_older=replace_older)
+        return {
+            str(key): await write_record(opened, key, one.record, replace_older=replace_older)
+            for key, one in zip(keys, plans, strict=True)
+        }
+    finally:
+        await opened.close()
+
+
+async def shadow(source: Source, *, listen: tuple[str, int], stop: asyncio.Event, report: Report) -> None:
+    """Stand beside the Java controller until told to stop: count heartbeats, judge each change of its state."""
+    async with java_calls() as calls, _listening(listen) as quiet:
+        reading = await _read(calls, source)
+        quiet.leader = reading.leader
+        report(
+            "shadowing",
+            address=quiet.address,
+            leader=reading.leader,
+            groups=[one.state.broker_name for one in reading.groups],
+        )
+        known: dict[str, JavaState] = {group.state.broker_name: group.state for group in reading.groups}
+        shadows = {
+            group.state.broker_name: Shadow(cluster_name=group.cluster_name, next_broker_id=group.next_broker_id)
+            for group in reading.groups
+        }
+        clock = asyncio.get_running_loop().time
+        next_summary_seconds = clock()
+        while not stop.is_set():
+            for name, state in (await _follow(calls, reading, quiet, known)).items():
+                if state != known[name]:
+                    for judgement in shadows[name].judge(known[name], state, _live(quiet, state)):
+                        report("decision" if judgement.agrees else "difference", **judgement.as_json())
+                known[name] = state
+            if clock() >= next_summary_seconds:
+                report(
+                    "heard",
+                    heartbeats={name: quiet.heartbeats(name) for name in known},
+                    brokers={name: sorted(quiet.heard(name)) for name in known},
+                )
+                next_summary_seconds = clock() + SHADOW_SUMMARY_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), SHADOW_READ_SECONDS)
+
+
+async def cut_over(
+    source: Source, home: Home, settings: CutOverSettings, *, stop: asyncio.Event, report: Report
+) -> None:
+    """Cut over, then be the controller until told to stop. ``CutOverError`` if the cut did not happen."""
+    async with java_calls() as calls, _listening(home.listen) as quiet:
+        reading = await _read(calls, source)
+        quiet.leader = reading.leader
+        await _check_store(reading, home)
+        cut = CutOver(calls=calls, reading=reading, quiet=quiet, settings=settings, report=report)
+        records = await _until_told_to_stop(cut, stop)
+        try:
+            await _write(records, home)
+        except (RecordStoreError, RecordInTheWayError) as error:
+            await cut.abandon()
+            raise CutOverError(
+                f"the record could not be written: {error}. Ours has granted nothing; the brokers were given back their "
+                "controllerAddr: start the Java controllers when two minutes have passed"
+            ) from error
+    report("leading", address=home.address)
+    plane = PlaneSettings(listen_host=home.listen[0], listen_port=home.listen[1], advertise_address=home.advertise)
+    await run_standalone(StandaloneSettings(plane=plane, store=home.store, name_servers=source.name_servers), stop)
+
+
+async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: bool, report: Report) -> list[JavaState]:
+    """Hand every group named over to a Java controller. ``BackError`` if it did not come to that."""
+    async with java_calls() as calls, contextlib.AsyncExitStack() as stack:
+        try:
+            quiet = await stack.enter_async_context(_listening(home.listen))
+        except OSError as error:
+            raise BackError(
+                f"nothing was begun: {home.address} is taken ({error.strerror}): stop our controller first, "
+                "so that it grants nothing"
+            ) from error
+        store = open_record_store(home.store, kubeconfig=home.kubeconfig)
+        stack.push_async_callback(store.close)
+        names = source.broker_names or await _names(calls, source)
+        records: list[BrokerGroupRecord] = []
+        for name in names:
+            stored = await store.read(GroupKey(namespace_of(home.store), name))
+            if stored is None:
+                raise BackError(f"nothing was begun: the store {home.store} has no record of {name}")
+            records.append(stored.record)
+        way = Back(calls=calls, records=records, quiet=quiet, settings=settings, report=report)
+        if dry_run:
+            metadata, lessons = await way.check()
+            report("would go back", leader=metadata.leader, lessons=[str(one) for one in lessons])
+            return []
+        return await way.run()
+
+
+@contextlib.asynccontextmanager
+async def _listening(listen: tuple[str, int]) -> AsyncIterator[QuietController]:
+    quiet = QuietController()
+    await quiet.start(*listen)
+    try:
+        yield quiet
+    finally:
+        await quiet.stop()
+
+
+async def _read(calls: JavaCalls, source: Source) -> Reading:
+    return await read_controller(
+        calls, controller=source.controller, name_servers=source.name_servers, broker_names=source.broker_names
+    )
+
+
+async def _names(calls: JavaCalls, source: Source) -> tuple[str, ...]:
+    found: set[str] = set()
+    for name_server in source.name_servers:
+        found |= set((await calls.clusters(name_server)).broker_addr_table)
+    return tuple(sorted(found))
+
+
+async def _check_store(reading: Reading, home: Home) -> None:
+    """Refuse early what would be refused at the end."""
+    store = open_record_store(home.store, kubeconfig=home.kubeconfig)
+    try:
+        for one in make_plan(reading):
+            key = GroupKey(namespace_of(home.store), one.record.broker_name)
+            stored = await store.read(key)
+            check_record(key, stored.record if stored is not None else None, one.record, replace_older=True)
+    finally:
+        await store.close()
+
+
+async def _write(records: list[BrokerGroupRecord], home: Home) -> None:
+    store = open_record_store(home.store, kubeconfig=home.kubeconfig)
+    try:
+        for record in records:
+            await write_record(
+                store, GroupKey(namespace_of(home.store), record.broker_name), record, replace_older=True
+            )
+    finally:
+        await store.close()
+
+
+async def _until_told_to_stop(cut: CutOver, stop: asyncio.Event) -> list[BrokerGroupRecord]:
+    """Run the cut; a signal ends it, and the brokers get their lists back."""
+    work = asyncio.create_task(cut.run(), name="rmq:cut over")
+    told = asyncio.create_task(stop.wait(), name="rmq:told to stop")
+    try:
+        await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        work.cancel()
+        await asyncio.wait([work])
+        await cut.abandon()
+        raise CutOverError("told to stop: ours has granted nothing")
+    finally:
+        told.cancel()
+
+
+async def _follow(
+    calls: JavaCalls, reading: Reading, quiet: QuietController, known: Mapping[str, JavaState]
+) -> dict[str, JavaState]:
+    """The states now; what was known where nobody leads at the moment."""
+    for peer in reading.peers:
+        try:
+            leader = (await calls.metadata(peer)).leader
+            if leader is not None:
+                quiet.leader = leader
+                return dict(known) | await read_states(calls, leader, known)
+        except MigrationCallError:
+            continue
+    return dict(known)
+
+
+def _live(quiet: QuietController, state: JavaState) -> Mapping[int, LiveReplica]:
+    """Who heartbeats here; where nobody lists us, who does at the Java controller, which does not say how far they are."""
+    heard = quiet.live(state.broker_name)
+    return heard or {one: LiveReplica(one, address=state.addresses[one]) for one in state.alive}
