@@ -41,6 +41,14 @@ UNAVAILABLE_SECONDS_TOTAL: Final = "brokergroup_unavailable_seconds_total"
 ELECTIONS_TOTAL: Final = "brokergroup_elections_total"
 REQUESTS_TOTAL: Final = "brokergroup_requests_total"
 RECORD_CONFLICTS_TOTAL: Final = "brokergroup_record_conflicts_total"
+UNCLEAN_ELECTIONS_TOTAL: Final = "brokergroup_unclean_elections_total"
+SEATS_LOST_TOTAL: Final = "brokergroup_seats_lost_total"
+EPOCH_FLOOR_RAISED_TOTAL: Final = "brokergroup_epoch_floor_raised_total"
+BROKERS_ADOPTED_TOTAL: Final = "brokergroup_brokers_adopted_total"
+LOST_SEATS: Final = "brokergroup_lost_seats"
+ELIGIBLE_SIZE: Final = "brokergroup_eligible_size"
+EPOCH_JUMP_WAITING: Final = "brokergroup_epoch_jump_waiting"
+UNFENCED: Final = "brokergroup_unfenced"
 BUILD_INFO: Final = "brokergroup_build_info"
 
 # Values of closed label sets. Reports group by them, so they are as much a contract as the names.
@@ -114,9 +122,78 @@ _DESCRIPTIONS: Final = (
     ),
     _describe(RECORD_CONFLICTS_TOTAL, "counter", GROUP_LABELS, "Commits refused because the record had moved."),
     _describe(
+        UNCLEAN_ELECTIONS_TOTAL,
+        "counter",
+        GROUP_LABELS,
+        "Masters elected from outside the seats: messages may be lost.",
+    ),
+    _describe(SEATS_LOST_TOTAL, "counter", GROUP_LABELS, "Members that came back with less than they had held."),
+    _describe(EPOCH_FLOOR_RAISED_TOTAL, "counter", GROUP_LABELS, "Times a record was found to be behind its brokers."),
+    _describe(BROKERS_ADOPTED_TOTAL, "counter", GROUP_LABELS, "Brokers taken in whose id the record did not know."),
+    _describe(LOST_SEATS, "gauge", GROUP_LABELS, "Replicas that held the last seats and lost data; nobody is elected."),
+    _describe(ELIGIBLE_SIZE, "gauge", GROUP_LABELS, "Replicas outside the SyncStateSet that may be elected cleanly."),
+    _describe(EPOCH_JUMP_WAITING, "gauge", GROUP_LABELS, "1 while a reported epoch waits for a human, else 0."),
+    _describe(UNFENCED, "gauge", GROUP_LABELS, "1 while the death of the last silent master is not confirmed, else 0."),
+    _describe(
         BUILD_INFO, "gauge", (LABEL_VERSION, LABEL_REVISION, LABEL_PYTHON), "Always 1; the labels tell the build."
     ),
 )
 
 METRICS: Final = {description.name: description for description in _DESCRIPTIONS}
 """Every metric by its name."""
+
+# What the Java controller's page shows under its own names (`controller-protocol.md` §10), for dashboards made for it.
+UPSTREAM_LABEL_ADDRESS: Final = "address"
+UPSTREAM_LABEL_GROUP: Final = "group"
+UPSTREAM_LABEL_PEER_ID: Final = "peer_id"
+UPSTREAM_LABEL_BROKER_SET: Final = "broker_set"
+UPSTREAM_LABEL_REQUEST_TYPE: Final = "request_type"
+UPSTREAM_LABEL_HANDLE_STATUS: Final = "request_handle_status"
+UPSTREAM_LABEL_ELECTION_RESULT: Final = "election_result"
+UPSTREAM_COMMON_LABELS: Final = (UPSTREAM_LABEL_ADDRESS, UPSTREAM_LABEL_GROUP, UPSTREAM_LABEL_PEER_ID)
+
+UPSTREAM_ROLE: Final = "role"
+UPSTREAM_ACTIVE_BROKERS: Final = "active_broker_num"
+UPSTREAM_REQUESTS_TOTAL: Final = "request_total"
+UPSTREAM_REQUEST_LATENCY: Final = "request_latency_microseconds"
+UPSTREAM_ELECTIONS_TOTAL: Final = "election_total"
+
+UPSTREAM_STATUS_SUCCESS: Final = "success"
+UPSTREAM_STATUS_FAILED: Final = "failed"
+UPSTREAM_ROLE_LEADER: Final = 3
+
+UPSTREAM_LATENCY_BUCKETS_MICROSECONDS: Final = (
+    1, 3, 5, 10, 30, 50, 100, 300, 500, 1000, 3000, 5000, 10_000, 30_000, 50_000, 100_000, 300_000, 500_000, 1_000_000,
+    3_000_000, 5_000_000, 10_000_000,
+)  # fmt: skip
+
+_UPSTREAM_DESCRIPTIONS: Final = (
+    _describe(UPSTREAM_ROLE, "gauge", UPSTREAM_COMMON_LABELS, "3 (leader): every one of our controllers leads."),
+    _describe(
+        UPSTREAM_ACTIVE_BROKERS,
+        "gauge",
+        (*UPSTREAM_COMMON_LABELS, LABEL_CLUSTER, UPSTREAM_LABEL_BROKER_SET),
+        "Brokers of the group whose heartbeats are fresh.",
+    ),
+    _describe(
+        UPSTREAM_REQUESTS_TOTAL,
+        "counter",
+        (*UPSTREAM_COMMON_LABELS, UPSTREAM_LABEL_REQUEST_TYPE, UPSTREAM_LABEL_HANDLE_STATUS),
+        "Controller requests; success is whatever was decided, also a refusal.",
+    ),
+    _describe(
+        UPSTREAM_REQUEST_LATENCY,
+        "histogram",
+        (*UPSTREAM_COMMON_LABELS, UPSTREAM_LABEL_REQUEST_TYPE),
+        "Time of a controller request that was decided.",
+    ),
+    _describe(
+        UPSTREAM_ELECTIONS_TOTAL,
+        "counter",
+        (*UPSTREAM_COMMON_LABELS, LABEL_CLUSTER, UPSTREAM_LABEL_BROKER_SET, UPSTREAM_LABEL_ELECTION_RESULT),
+        "Elections by their result.",
+    ),
+)
+
+UPSTREAM_METRICS: Final = {description.name: description for description in _UPSTREAM_DESCRIPTIONS}
+"""The Java controller's metrics that mean something here, by their names."""

@@ -73,6 +73,34 @@ def _panels() -> Iterator[dict[str, Any]]:
     yield _panel("Controller requests", "timeseries",
                  [(f"sum by (request, code) (rate({names.REQUESTS_TOTAL}[1m]))", "{{request}} {{code}}")],
                  {"unit": "reqps"})  # fmt: skip
+    yield from _recovery_panels()
+
+
+def _recovery_panels() -> Iterator[dict[str, Any]]:
+    """What the safety rules did, and what waits for a person."""
+    waiting = (
+        (names.LOST_SEATS, "every seat lost"),
+        (names.EPOCH_JUMP_WAITING, "epoch jump"),
+        (names.UNFENCED, "unfenced"),
+    )
+    yield _panel("Waiting for a person", "state-timeline",
+                 [(f"max by (namespace, broker_group) ({name}{_SELECT}) > bool 0", f"{{{{broker_group}}}} {text}")
+                  for name, text in waiting],
+                 {"mappings": [_mapping((("no", 0, "green"), ("yes", 1, "dark-red")))]})  # fmt: skip
+    yield _panel("Members that may be elected cleanly", "timeseries",
+                 [(f"max by (namespace, broker_group) ({names.SYNC_STATE_SET_SIZE}{_SELECT})", "{{broker_group}} in the set"),
+                  (f"max by (namespace, broker_group) ({names.ELIGIBLE_SIZE}{_SELECT})", "{{broker_group}} eligible")])  # fmt: skip
+    # The record counts unclean elections, so every operator pod shows the same number; the others are each pod's own.
+    recoveries = (
+        (f"max by (namespace, broker_group) ({names.UNCLEAN_ELECTIONS_TOTAL}{_SELECT})", "unclean elections"),
+        (f"sum by (namespace, broker_group) ({names.SEATS_LOST_TOTAL}{_SELECT})", "seats lost"),
+        (f"sum by (namespace, broker_group) ({names.EPOCH_FLOOR_RAISED_TOTAL}{_SELECT})", "records found behind"),
+        (f"sum by (namespace, broker_group) ({names.BROKERS_ADOPTED_TOTAL}{_SELECT})", "brokers adopted"),
+    )
+    yield _panel("Recoveries", "timeseries", [(query, f"{{{{broker_group}}}} {text}") for query, text in recoveries])
+    yield _panel("Refused controller requests", "timeseries",
+                 [(f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[5m])) > 0', "{{request}} {{code}}")],
+                 {"unit": "reqps"})  # fmt: skip
 
 
 def _panel(

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Observer:
     """Hears everything and does nothing: derive and override."""
 
-    def request_answered(self, request_code: int, response_code: int) -> None:
-        """A broker or tool was answered."""
+    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
+        """A broker or tool was answered, and how long that took where it was measured."""
 
     def election_decided(self, key: GroupKey, decision: Decision) -> None:
         """An ElectMaster was decided, and what it changed is durable."""
@@ -62,10 +62,10 @@ class ObserverGroup(Observer):
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
 
-    def request_answered(self, request_code: int, response_code: int) -> None:
+    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
         """Tell all."""
         for observer in self._observers:
-            observer.request_answered(request_code, response_code)
+            observer.request_answered(request_code, response_code, duration_seconds)
 
     def election_decided(self, key: GroupKey, decision: Decision) -> None:
         """Tell all."""

@@ -1,0 +1,116 @@
+"""The Java controller's metrics under their own names, for the dashboards and alerts made for it (controller-protocol.md §10).
+
+Only what means something here: there is no Raft log, so no ``dledger_*``. ``role`` is 3 (leader) always, since every one of our
+controllers decides. ``group`` and ``peer_id`` name a Raft group upstream; here they are constant. An upstream request is a
+``success`` unless an exception ended it, whatever the answer's code, and so it is here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+
+from brokergroup_operator.observe.observer import Observer
+from controller_core import metric_names
+from controller_core.codes import ControllerCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.decision import Decision
+
+GROUP: Final = "brokergroup"
+PEER_ID: Final = "self"
+# Upstream's words for what a controller is asked; other requests are not counted there either.
+REQUEST_TYPES: Final = {
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: "CONTROLLER_ALTER_SYNC_STATE_SET",
+    RequestCode.CONTROLLER_ELECT_MASTER: "CONTROLLER_ELECT_MASTER",
+    RequestCode.CONTROLLER_REGISTER_BROKER: "CONTROLLER_REGISTER_BROKER",
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: "CONTROLLER_GET_REPLICA_INFO",
+    RequestCode.CONTROLLER_GET_METADATA_INFO: "CONTROLLER_GET_METADATA_INFO",
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: "CONTROLLER_GET_SYNC_STATE_DATA",
+    RequestCode.BROKER_HEARTBEAT: "CONTROLLER_BROKER_HEARTBEAT",
+    RequestCode.UPDATE_CONTROLLER_CONFIG: "CONTROLLER_UPDATE_CONTROLLER_CONFIG",
+    RequestCode.GET_CONTROLLER_CONFIG: "CONTROLLER_GET_CONTROLLER_CONFIG",
+    RequestCode.CLEAN_BROKER_DATA: "CONTROLLER_CLEAN_BROKER_DATA",
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: "CONTROLLER_GET_NEXT_BROKER_ID",
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: "CONTROLLER_APPLY_BROKER_ID",
+}
+_RESULT_OF_CODE: Final = {
+    ControllerCode.SUCCESS: metric_names.RESULT_NEW_MASTER_ELECTED,
+    ControllerCode.CONTROLLER_MASTER_STILL_EXIST: metric_names.RESULT_KEEP_CURRENT_MASTER,
+}
+_METRICS: Final = metric_names.UPSTREAM_METRICS
+MICROSECONDS: Final = 1_000_000
+
+
+class UpstreamMetrics(Observer):
+    """Counts what the plane tells, in upstream's words."""
+
+    def __init__(self, registry: CollectorRegistry, controller_address: str) -> None:
+        self.labels = (controller_address, GROUP, PEER_ID)
+        self._requests = _counter(metric_names.UPSTREAM_REQUESTS_TOTAL, registry)
+        self._elections = _counter(metric_names.UPSTREAM_ELECTIONS_TOTAL, registry)
+        latency = _METRICS[metric_names.UPSTREAM_REQUEST_LATENCY]
+        self._latency = Histogram(
+            latency.name,
+            latency.help,
+            latency.labels,
+            buckets=metric_names.UPSTREAM_LATENCY_BUCKETS_MICROSECONDS,
+            registry=registry,
+        )
+
+    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
+        """Count it, and time it where it was decided."""
+        kind = REQUEST_TYPES.get(request_code)  # type: ignore[call-overload] # an IntEnum is found by its number
+        if kind is None:
+            return
+        failed = response_code == ResponseCode.SYSTEM_ERROR
+        status = metric_names.UPSTREAM_STATUS_FAILED if failed else metric_names.UPSTREAM_STATUS_SUCCESS
+        self._requests.labels(*self.labels, kind, status).inc()
+        if duration_seconds is not None and not failed:
+            self._latency.labels(*self.labels, kind).observe(duration_seconds * MICROSECONDS)
+
+    def election_decided(self, key: GroupKey, decision: Decision) -> None:  # noqa: ARG002
+        """Count it by its result."""
+        if decision.record is not None:
+            result = _RESULT_OF_CODE.get(decision.code, metric_names.RESULT_NO_MASTER_ELECTED)
+            names = (decision.record.cluster_name, decision.record.broker_name)
+            self._elections.labels(*self.labels, *names, result).inc()
+
+
+class UpstreamCollector:
+    """Answers a scrape from the snapshots of all groups, in upstream's words."""
+
+    def __init__(self, view: GroupView, labels: tuple[str, str, str]) -> None:
+        self._view = view
+        self._labels = labels
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by prometheus-client for each scrape."""
+        role, active = _gauge(metric_names.UPSTREAM_ROLE), _gauge(metric_names.UPSTREAM_ACTIVE_BROKERS)
+        role.add_metric(self._labels, metric_names.UPSTREAM_ROLE_LEADER)
+        for key in self._view.keys():  # noqa: SIM118 - a GroupView is no mapping
+            snapshot = self._view.snapshot(key)
+            if snapshot is not None and snapshot.record is not None:
+                names = (snapshot.record.cluster_name, snapshot.record.broker_name)
+                active.add_metric((*self._labels, *names), len(snapshot.live))
+        return [role, active]
+
+
+def _counter(name: str, registry: CollectorRegistry) -> Counter:
+    description = _METRICS[name]
+    return Counter(description.name, description.help, description.labels, registry=registry)
+
+
+def _gauge(name: str) -> GaugeMetricFamily:
+    description = _METRICS[name]
+    return GaugeMetricFamily(description.name, description.help, labels=description.labels)
