@@ -19,13 +19,11 @@ from tests.upstream.lab import Controller, WireGroup
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-
 REAL_JAVA = pytest.mark.real("java", "rocketmq")
 BOTH = [pytest.param("java", marks=REAL_JAVA), pytest.param("ours")]
 
 # Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
 QUICK = PlaneSettings(
-    security=SecuritySettings(open_admin=True),
     listen_host="127.0.0.1",
     listen_port=0,
     tick_seconds=0.01,
@@ -38,6 +36,8 @@ QUICK = PlaneSettings(
     link_missing_seconds=0.1,
     incident_deadline_seconds=2.0,
     drain_deadline_seconds=0.5,
+    # Who may administer is tests/security; here everybody may, as everybody may at a Java controller.
+    security=SecuritySettings(open_admin=True),
 )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -50,26 +51,32 @@ async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(
         await anywhere.start()
 
 
-async def test_issue_10956_nobody_configures_a_controller_from_the_network(group: WireGroup) -> None:
+async def test_issue_10956_strangers_neither_configure_nor_designate_nor_clean(
+    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
     """#10956, #10957 (open): no request to the controller is authenticated, so anybody may allow unclean elections (1009).
 
-    Ours takes its configuration from its own settings only. Who may clean and designate is tests/security.
+    Ours takes its configuration from its own settings only; designating and cleaning are an administrator's (tests/security).
     """
-    answer = await group.configure("enableElectUncleanMaster", "true")
-    shown = await group.ask(RequestCode.GET_CONTROLLER_CONFIG)
-    if group.controller.is_java:
-        try:
-            assert answer.code == OK
-            assert b"enableElectUncleanMaster=true\n" in (shown.body or b"")
-        finally:
-            await group.configure("enableElectUncleanMaster", "false")
-        return
-    assert answer.code == ResponseCode.NO_PERMISSION
-    assert (shown.code, shown.body) == (ResponseCode.NO_PERMISSION, None)
-    # And the election is as clean as before.
-    one, two = await group.in_sync(2)
-    await one.alter({1})
-    assert (await two.elect(designate=True)).code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+    if not controller.is_java:
+        controller = await start_ours(security=SecuritySettings())
+    async with WireGroup(controller) as group:
+        one, two = await group.in_sync(2)
+        await one.alter({1})
+        answer = await group.configure("enableElectUncleanMaster", "true")
+        shown = await group.ask(RequestCode.GET_CONTROLLER_CONFIG)
+        designated = await group.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=2, designateElect="true")
+        cleaned = await group.ask(RequestCode.CLEAN_BROKER_DATA, isCleanLivingBroker="true")
+        after = await group.state()
+        if not controller.is_java:
+            for refused in (answer, shown, designated, cleaned):
+                assert (refused.code, refused.body) == (ResponseCode.NO_PERMISSION, None)
+            assert (after.master, after.members, after.others) == (one.broker_id, {1}, {two.broker_id})
+            return
+        await group.configure("enableElectUncleanMaster", "false")
+        assert [answer.code, shown.code, designated.code, cleaned.code] == [OK] * 4
+        assert b"enableElectUncleanMaster=true\n" in (shown.body or b"")
+        assert not after.known
 
 
 async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGroup) -> None:

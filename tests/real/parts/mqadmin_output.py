@@ -11,6 +11,10 @@ REPLICA = re.compile(
 )
 EPOCH_ENTRY = re.compile(r"EpochEntry\{epoch=(?P<epoch>\d+), startOffset=(?P<start>\d+), endOffset=(?P<end>-?\d+)\}")
 
+ERROR = re.compile(r"CODE: (?P<code>\d+) +DESC: (?P<remark>.*)")
+SETTING = re.compile(r"^(?P<name>\S+) *= {0,2}(?P<value>.*)$")
+MEMBER = re.compile(r"^\s*#Broker\t(?P<id>\d+)\t(?P<address>\S+)$", re.MULTILINE)
+
 
 class MqadminOutputError(Exception):
     """mqadmin printed something that this module does not understand."""
@@ -59,6 +63,57 @@ class BrokerEpochShown:
     entries: tuple[EpochEntryShown, ...]
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """The code and remark that a server answered, out of the exception that mqadmin prints."""
+
+    code: int
+    remark: str
+
+
+@dataclass(frozen=True)
+class ElectionShown:
+    """The output of `mqadmin electMaster`: the new master, and every member of its group by broker id."""
+
+    cluster_name: str
+    broker_name: str
+    master_address: str
+    master_epoch: int
+    sync_state_set_epoch: int
+    members: dict[int, str]
+
+
+@dataclass(frozen=True)
+class SlaveShown:
+    """One slave as `mqadmin haStatus` of its master shows it; the address is that of its HA connection."""
+
+    address: str
+    ack_offset: int
+    diff: int
+    in_sync: bool
+
+
+@dataclass(frozen=True)
+class HaStatusShown:
+    """The output of `mqadmin haStatus` for a master."""
+
+    master_address: str
+    max_offset: int
+    in_sync_slaves: int
+    slaves: tuple[SlaveShown, ...]
+
+
+@dataclass(frozen=True)
+class ClusterLine:
+    """One broker of `mqadmin clusterList`; the id of a master is 0."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    address: str
+    version: str
+
+
 def fields(text: str) -> dict[str, str]:
     """The `#Key<tab>value` lines."""
     pairs = re.findall(r"^#([A-Za-z]+)\t(.*)$", text, re.MULTILINE)
@@ -78,6 +133,89 @@ def controller_metadata(text: str) -> dict[str, str]:
     for name in ("ControllerGroup", "ControllerLeaderId", "ControllerLeaderAddress"):
         required(values, name, text)
     return values
+
+
+def controller_peers(text: str) -> list[str]:
+    """The peers of `mqadmin getControllerMetaData`, as `id:host:port`."""
+    return re.findall(r"^#Peer:\t(\S+)$", text, re.MULTILINE)
+
+
+def refusal(text: str) -> Refusal | None:
+    """What the server answered, if mqadmin printed that it refused."""
+    found = ERROR.search(text)
+    return Refusal(int(found["code"]), found["remark"].strip()) if found is not None else None
+
+
+def controller_config(text: str) -> dict[str, dict[str, str]]:
+    """`mqadmin getControllerConfig`: the settings by controller address."""
+    shown: dict[str, dict[str, str]] = {}
+    for block in re.split(r"^=+(?=\S)", text, flags=re.MULTILINE)[1:]:
+        address, *lines = block.splitlines()
+        shown[address.strip("=")] = dict(_setting(line) for line in lines if line.strip())
+    if not shown:
+        raise MqadminOutputError(f"no controller in:\n{text}")
+    return shown
+
+
+def _setting(line: str) -> tuple[str, str]:
+    found = SETTING.match(line)
+    if found is None:
+        raise MqadminOutputError(f"no setting in: {line}")
+    return found["name"], found["value"].strip()
+
+
+def election(text: str) -> ElectionShown:
+    """`mqadmin electMaster` that succeeded."""
+    values = fields(text)
+    return ElectionShown(
+        cluster_name=required(values, "ClusterName", text),
+        broker_name=required(values, "BrokerName", text),
+        master_address=required(values, "BrokerMasterAddr", text),
+        master_epoch=int(required(values, "MasterEpoch", text)),
+        sync_state_set_epoch=int(required(values, "SyncStateSetEpoch", text)),
+        members={int(found["id"]): found["address"] for found in MEMBER.finditer(text)},
+    )
+
+
+def ha_statuses(text: str) -> list[HaStatusShown]:
+    """`mqadmin haStatus`: one block per master; what a slave says of itself is left out."""
+    return [_ha_status(block) for block in _blocks(text, "#MasterAddr\t") if "#MasterCommitLogMaxOffset" in block]
+
+
+def _ha_status(block: str) -> HaStatusShown:
+    values = fields(block)
+    _, _, table = block.partition("#TransferFromWhere")
+    slaves = tuple(_slave(line) for line in table.splitlines()[1:] if line.strip())
+    if len(slaves) != int(required(values, "SlaveNum", block)):
+        raise MqadminOutputError(f"#SlaveNum says {values['SlaveNum']}, {len(slaves)} are listed:\n{block}")
+    return HaStatusShown(
+        master_address=required(values, "MasterAddr", block),
+        max_offset=int(required(values, "MasterCommitLogMaxOffset", block)),
+        in_sync_slaves=int(required(values, "InSyncSlaveNum", block)),
+        slaves=slaves,
+    )
+
+
+def _slave(line: str) -> SlaveShown:
+    try:
+        address, ack_offset, diff, _, status, _ = line.split()
+        return SlaveShown(address, int(ack_offset), int(diff), status == "OK")
+    except ValueError as error:
+        raise MqadminOutputError(f"no slave in: {line}") from error
+
+
+def cluster_list(text: str) -> list[ClusterLine]:
+    """`mqadmin clusterList`: one line per broker; the load figures are left out."""
+    _, _, table = text.partition("#ACTIVATED")
+    return [_cluster_line(line) for line in table.splitlines() if line.strip()]
+
+
+def _cluster_line(line: str) -> ClusterLine:
+    try:
+        cluster_name, broker_name, broker_id, address, version = line.split()[:5]
+        return ClusterLine(cluster_name, broker_name, int(broker_id), address, version)
+    except ValueError as error:
+        raise MqadminOutputError(f"no broker in: {line}") from error
 
 
 def sync_state_sets(text: str) -> list[SyncStateSetShown]:
