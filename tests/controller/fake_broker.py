@@ -66,6 +66,12 @@ class FakeGroup:
         """The living broker that believes itself master under the highest epoch."""
         return max((b for b in self.brokers.values() if b.is_master and not b.dead), key=lambda b: b.epoch)
 
+    def write(self, offset: int) -> None:
+        """Everybody alive has the log up to there."""
+        for broker in self.brokers.values():
+            if not broker.dead:
+                broker.max_offset = offset
+
     async def stop(self) -> None:
         for broker in list(self.brokers.values()):
             await broker.kill()
@@ -111,6 +117,7 @@ class FakeBroker:
         self.links_behind = 0
         self.role_change_waits: asyncio.Event | None = None
         self.asked: list[int] = []
+        self.tried: list[int] = []
         self._server = RemotingServer(self)
         self._client = RemotingClient(local_host=self.host)
         self._task: asyncio.Task[None] | None = None
@@ -169,6 +176,7 @@ class FakeBroker:
         return False
 
     async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
+        self.tried.append(code)
         ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
         return await self._client.invoke(
             self.group.planes[0], request(code, ext_fields=ext_fields, body=body), timeout_seconds=3.0
@@ -334,11 +342,15 @@ class FakeBroker:
         for plane in self.group.planes:
             self._client.disconnect(plane)
 
-    async def restarted(self) -> FakeBroker:
-        """The next process on the same disk, at another address."""
+    async def restarted(self, *, host: str | None = None, wiped: bool = False) -> FakeBroker:
+        """The next process on the same disk, at another address; wiped: only its identity file was left on it."""
         await self.kill()
         return await self.group.broker(
-            broker_id=self.broker_id, epoch_file=self.epoch_file, max_offset=self.max_offset, minimum=self.minimum
+            broker_id=self.broker_id,
+            epoch_file=0 if wiped else self.epoch_file,
+            max_offset=0 if wiped else self.max_offset,
+            minimum=self.minimum,
+            host=host,
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.controller.kubernetes_directory import _termination
+from brokergroup_operator.controller.kubernetes_binding import termination
 
 ENDED = {"terminated": {"exitCode": 137}}
 
@@ -25,4 +25,4 @@ ENDED = {"terminated": {"exitCode": 137}}
 def test_a_container_between_two_processes_is_dead(status: dict[str, Any], dead: bool) -> None:
     """An operator that starts while a killed master waits for its restart must not wait for heartbeats to be missed."""
     pod = {"status": {"phase": "Running", "containerStatuses": [{"name": "broker", **status}]}}
-    assert (_termination(pod) is not None) == dead
+    assert (termination(pod) is not None) == dead

@@ -13,14 +13,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.controller.recovery import ActingMasters
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
+from controller_core.recovery import epoch_seen_above
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.fencing import Fencer
     from brokergroup_operator.controller.group import Group, Premise
     from brokergroup_operator.controller.master_watch import MasterWatch, Suspicion
+    from brokergroup_operator.controller.recovery import Recovery
     from brokergroup_operator.controller.role_sequence import RoleSequence
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
@@ -52,10 +56,12 @@ class Failover:
         watch: MasterWatch,
         fencer: Fencer,
         sequence: RoleSequence,
+        recovery: Recovery,
         settings: PlaneSettings,
         observer: Observer,
     ) -> None:
         self._watch = watch
+        self._recovery = recovery
         self._fencer = fencer
         self._sequence = sequence
         self._settings = settings
@@ -66,7 +72,7 @@ class Failover:
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
         record = group.record
-        if record is None or group.master_change is not None or group.binding.deleting:
+        if record is None or group.master_change is not None or group.is_leaving or group.epoch_jump is not None:
             return
         if record.granted_master_id is None:
             if self._watch.is_warm(group, record) and self._someone_can_lead(group, record):
@@ -104,8 +110,8 @@ class Failover:
 
     @staticmethod
     def _someone_can_lead(group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether an election without a caller would succeed; a first election always waits for a broker to ask."""
-        if record.is_first_election:
+        """Whether an election without a caller would succeed. The very first one of a group waits for a broker to ask."""
+        if record.is_first_election and record.master_epoch == 0:
             return False
         live = {broker_id: replica for broker_id, replica in group.live().items() if replica.has_reported}
         trial = step(record, ElectMaster(broker_name=record.broker_name), live, group.binding.settings)
@@ -132,12 +138,35 @@ class Failover:
         )
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
-        """Decide a broker's own ElectMaster; where the group had lost its master, the answer ends an incident."""
+        """Decide a broker's own ElectMaster. Its first heartbeat is waited for where it could decide who wins.
+
+        Where brokers may be acting as masters of a record that names nobody, the election is the plane's own: they must be told
+        in order, and not by who asks first.
+        """
         record = group.record
+        if record is not None and record.granted_master_id is None and wanted.broker_id is not None:
+            await group.first_report(wanted.broker_id, self._settings.first_heartbeat_seconds)
+            self.look_at(group)
+            if group.master_change is not None and _may_have_acting_masters(group, record):
+                await asyncio.wait([group.master_change], timeout=self._settings.first_heartbeat_seconds)
+        try:
+            return await self._decide_for_caller(group, wanted)
+        except PremiseGoneError:
+            # The master was lost between the caller's look and the decision: a failover comes first.
+            await self.settle(group, self._settings.first_heartbeat_seconds)
+            return await self._decide_for_caller(group, wanted)
+
+    async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
+        """Where the group had lost its master, the answer ends an incident."""
+        record = group.record
+
+        def premise(now: BrokerGroupRecord | None) -> bool:
+            return _replaces_no_master(group, wanted, now)
+
         if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
-            return await group.decide(wanted)
+            return await group.decide(wanted, premise=premise)
         timeline = self._masterless_timeline(group, record)
-        decision = await group.decide(wanted, timeline=timeline)
+        decision = await group.decide(_but_crash_loops(group, wanted), timeline=timeline, premise=premise)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
             timeline.to_broker_id = decision.record.master_broker_id
             timeline.epoch_after = decision.record.master_epoch
@@ -150,7 +179,7 @@ class Failover:
         record = group.record
         assert record is not None
         verdict = await self._watch.corroborate(group, record, master, suspicion)
-        if verdict is None:
+        if verdict is None or group.is_leaving:
             return
         if not verdict.certain and self._is_worth_waiting_for(group, record, master):
             log.info("master silent, and nobody could take its place: waiting", group=str(group.key), master=master)
@@ -170,6 +199,7 @@ class Failover:
         if not timeline.unfenced and not group.process_lost(master):
             # Dead for certain: what the table still holds of it is of no use to an election.
             group.table.forget(group.identity(master))
+            group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
         slaves_first_seconds = self._settings.slaves_first_unfenced_seconds if timeline.unfenced else None
         await self._fail_over(
             group,
@@ -220,8 +250,11 @@ class Failover:
         group.in_progress = timeline
         before = group.record
         group.hold_back(before)
+        acting = ActingMasters()
+        if before is not None and _may_have_acting_masters(group, before):
+            acting = await self._recovery.acting_masters(group, before)
         try:
-            decision = await self._decide(group, timeline, premise)
+            decision = await self._decide(group, timeline, premise, acting)
         except PremiseGoneError:
             # Another controller plane, or the brokers themselves, were faster; they also tell the members.
             group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
@@ -232,12 +265,19 @@ class Failover:
             return
         group.unfenced = timeline.unfenced
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
-            kept = decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST
+            # A group that is being deleted loses its members one by one: that nobody is left is no incident.
+            kept = decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving
             self._finish(group, timeline, Outcome.CANCELLED if kept else Outcome.NO_ELIGIBLE_REPLICA)
             return
         timeline.to_broker_id = decision.record.master_broker_id
         timeline.epoch_after = decision.record.master_epoch
         gone = before.address_of(timeline.from_broker_id) if before is not None else None
+        await self._sequence.depose(
+            group,
+            decision.record,
+            acting.besides(decision.record.master_broker_id),
+            wait_seconds=self._settings.slaves_first_unfenced_seconds,
+        )
         changed = await self._sequence.announce(
             group,
             decision.record,
@@ -247,9 +287,18 @@ class Failover:
         )
         self._finish(group, timeline, Outcome.COMPLETED if changed else Outcome.INCOMPLETE)
 
-    async def _decide(self, group: Group, timeline: FailoverTimeline, premise: Premise) -> Decision:
+    async def _decide(
+        self, group: Group, timeline: FailoverTimeline, premise: Premise, acting: ActingMasters
+    ) -> Decision:
         """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
-        request = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
+        request = _but_crash_loops(
+            group,
+            ElectMaster(
+                broker_name=group.binding.broker_name,
+                cluster_name=group.binding.cluster_name,
+                incumbent=acting.incumbent,
+            ),
+        )
         pause_seconds = RETRY_SECONDS
         while True:
             try:
@@ -282,6 +331,8 @@ class Failover:
 
     def _masterless_timeline(self, group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
         lost = record.master_broker_id
+        if lost is not None and record.master_process_lost:
+            group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
         timeline = self._timeline(group, record, lost, Trigger.MASTERLESS)
         timeline.evidence.append(
             f"a new process of master {lost} registered" if lost is not None else "the group has no master"
@@ -305,6 +356,36 @@ class Failover:
             started_at_unix_seconds=time.time(),
             last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
         )
+
+
+def _but_crash_loops(group: Group, wanted: ElectMaster) -> ElectMaster:
+    """Pass over those that crash again and again, if somebody else can lead (``crash_loops.py``)."""
+    penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
+    if not penalised or wanted.designate_elect:
+        return wanted
+    others = replace(wanted, passed_over=wanted.passed_over | penalised)
+    trial = step(group.record, others, group.live(), group.binding.settings)
+    return others if trial.code == ControllerCode.SUCCESS else wanted
+
+
+def _may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
+    """Whether living brokers may act as masters although the record names none: it went back in time, or one was deposed."""
+    forgotten = record.is_first_election and record.master_epoch > 0
+    return group.deposed_in_office or forgotten or epoch_seen_above(record, group.live()) is not None
+
+
+def _replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
+    """Whether a caller's ElectMaster, decided on this record at this moment, can replace no master that was granted.
+
+    The death of one is established by a failover first, and a living one is drained by a switchover first.
+    """
+    master = now.granted_master_id if now is not None else None
+    if master is None:
+        return True
+    if not group.is_live(master):
+        return False
+    designated = wanted.designate_elect and wanted.broker_id not in (None, -1, master)
+    return not designated or step(now, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS
 
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:

@@ -25,6 +25,7 @@ from brokergroup_operator.kube.resources import PODS
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory import GroupBinding
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+    from brokergroup_operator.records.store import GroupKey
 
 POLL_SECONDS = 0.05
 ONE_CALL_SECONDS = 1.0
@@ -38,6 +39,8 @@ class FenceOutcome:
 
     confirmed: bool
     how: str
+    # No process was found that could have been killed.
+    untouched: bool = False
 
 
 class Fencer(Protocol):
@@ -76,16 +79,33 @@ class KubernetesFencer:
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
     ) -> FenceOutcome:
         """Kill the pod of this member, if it is the one at this address."""
-        name = names.pod_name(binding.key.name, broker_id)
+        name, host = names.pod_name(binding.key.name, broker_id), address.rpartition(":")[0]
         try:
             async with asyncio.timeout(deadline_seconds):
-                return await self._fence(name, binding.key.namespace, address.rpartition(":")[0])
+                outcome = await self._fence(name, binding.key.namespace, host)
+                if outcome.untouched and (other := await self._pod_at(binding.key, host)) not in (None, name):
+                    name = other or name
+                    outcome = await self._fence(name, binding.key.namespace, host)
+                return outcome
         except TimeoutError:
             return FenceOutcome(confirmed=False, how=f"pod {name} not reported dead within {deadline_seconds} s")
 
     async def close(self) -> None:
         """Wait until the finalizers of fenced pods are gone."""
         await asyncio.gather(*self._releases, return_exceptions=True)
+
+    async def _pod_at(self, key: GroupKey, host: str) -> str | None:
+        """The group's pod at this address: a pod whose disk was lost has another broker id than its name says."""
+        selector = f"{names.LABEL_BROKER_GROUP}={key.name}"
+        try:
+            pods = await self._api.list(
+                PODS, namespace=key.namespace, label_selector=selector, timeout_seconds=ONE_CALL_SECONDS
+            )
+        except ApiError as error:
+            log.warning("pod to fence not found yet", group=str(key), host=host, error=str(error))
+            return None
+        found = (pod["metadata"]["name"] for pod in pods.items if pod.get("status", {}).get("podIP") == host)
+        return next(found, None)
 
     async def _fence(self, name: str, namespace: str, host: str) -> FenceOutcome:
         deleted_uid: str | None = None
@@ -98,7 +118,7 @@ class KubernetesFencer:
                     return FenceOutcome(confirmed=True, how=f"pod {name} deleted and replaced")
                 if deleted_uid is None and pod.get("status", {}).get("podIP") != host:
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
-                    return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {host}")
+                    return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {host}", untouched=True)
                 if containers_are_terminated(pod):
                     self._release_later(pod)
                     return FenceOutcome(confirmed=True, how=f"containers of pod {name} terminated")
@@ -108,7 +128,7 @@ class KubernetesFencer:
                     continue
             except NotFoundError:
                 how = f"pod {name} is gone"
-                return FenceOutcome(confirmed=deleted_uid is not None, how=how)
+                return FenceOutcome(confirmed=deleted_uid is not None, how=how, untouched=deleted_uid is None)
             except ConflictError:
                 continue  # the kubelet wrote the pod's status in between: look again at once
             except ApiError as error:

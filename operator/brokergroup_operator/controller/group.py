@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.crash_loops import CrashLoops
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import (
     GroupKey,
@@ -28,6 +29,7 @@ from brokergroup_operator.records.store import (
     RecordUnavailableError,
     StoredRecord,
 )
+from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 from controller_core.liveness import BrokerIdentity, HeartbeatTable, LivenessSettings
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -104,6 +106,20 @@ class Group:
         self._decisions: set[asyncio.Task[Decision]] = set()
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
+        # An epoch that members report and that waits for a human (safety rule 3): nobody is elected meanwhile.
+        self.epoch_jump: int | None = None
+        # The report of holdings under way, and when marks alone are worth the next one (holdings_watch.py).
+        self.report: asyncio.Task[None] | None = None
+        self.next_mark_seconds = 0.0
+        # Unknown brokers that were proposed for adoption: not again before then.
+        self.not_adopted_until_seconds: dict[int, float] = {}
+        # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
+        self.deposed_in_office = False
+        # Which masters crash again and again.
+        self.crash_loops = CrashLoops()
+        # The BrokerGroup is declared no more.
+        self.gone = False
+        self._first_reports: dict[int, asyncio.Future[None]] = {}
         # Since when the group has had no master, and no incident covers the time.
         self.masterless_since_seconds: float | None = None
 
@@ -176,9 +192,25 @@ class Group:
         record = self.record
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self.confirm_master(record.master_epoch)
+        waiting = self._first_reports.pop(broker_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
         if came_back:
             self.reported_dead.discard(broker_id)
             self.changed()
+
+    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
+        """Wait for a member's first heartbeat if it has told nothing of its disk yet; at most this long."""
+        entry = self.table.entry(self.identity(broker_id))
+        if entry is not None and entry.replica.has_reported:
+            return
+        reported = self._first_reports.setdefault(broker_id, asyncio.get_running_loop().create_future())
+        await asyncio.wait([reported], timeout=timeout_seconds)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its owner is deleting it, or has."""
+        return self.binding.deleting or self.gone
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
         """Whether this heartbeat belongs to a regular row of them.
@@ -373,8 +405,23 @@ class Group:
         if after is not None:
             self._note_master(before.record if before is not None else None, after)
             self._observer.record_changed(self.key, before.record if before is not None else None, after, decision.why)
+            self._note_events(before.record if before is not None else None, decision)
         self._note_in_sync()
         self.changed()
+
+    def _note_events(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
+        for event in decision.events:
+            match event:
+                case SeatsLost():
+                    self.deposed_in_office |= before is not None and before.granted_master_id in event.broker_ids
+                    for broker_id in sorted(event.broker_ids):
+                        self._observer.seat_lost(self.key, broker_id, decision.why)
+                case EpochFloorRaised():
+                    self._observer.epoch_floor_raised(self.key, event.epoch, decision.why)
+                case BrokerAdopted():
+                    self._observer.broker_adopted(self.key, event.broker_id)
+                case MasterElected():
+                    self.deposed_in_office = False
 
     def _note_master(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord) -> None:
         if after.granted_master_id is not None:

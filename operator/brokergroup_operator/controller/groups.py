@@ -61,6 +61,7 @@ class Groups:
             self._groups[binding.key] = group
         elif group.binding is not binding:
             group.binding = binding
+            group.gone = False
         return group
 
     def meet_all(self) -> None:
@@ -69,5 +70,6 @@ class Groups:
             self.meet(binding)
         if len(self._groups) > len(self._directory.bindings()):
             for key, group in list(self._groups.items()):
-                if self._directory.binding(key) is None and group.master_change is None:
+                group.gone = self._directory.binding(key) is None
+                if group.gone and group.master_change is None:
                     del self._groups[key]

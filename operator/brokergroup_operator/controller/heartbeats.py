@@ -12,9 +12,11 @@ from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from brokergroup_operator.controller.adoption import AdoptionDesk
     from brokergroup_operator.controller.directory import GroupDirectory
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.groups import Groups
+    from brokergroup_operator.controller.holdings_watch import HoldingsWatch
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.command import RemotingCommand
@@ -24,8 +26,18 @@ if TYPE_CHECKING:
 class Heartbeats:
     """Takes heartbeats and other signs of life into the groups' tables; knows which groups a connection carries."""
 
-    def __init__(self, *, groups: Groups, directory: GroupDirectory, settings: PlaneSettings) -> None:
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        directory: GroupDirectory,
+        settings: PlaneSettings,
+        holdings: HoldingsWatch,
+        adoption: AdoptionDesk,
+    ) -> None:
         self._groups = groups
+        self._holdings = holdings
+        self._adoption = adoption
         self._directory = directory
         self._settings = settings
         self._carried: dict[int, set[Group]] = {}
@@ -39,6 +51,8 @@ class Heartbeats:
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
         if group is not None:
             self._note(group, header.broker_id, header, connection)
+            # requester = peer.pod_name if peer is not None and peer.group == group.key else None
+            # self._adoption.heard(group, header.broker_id, header.broker_addr or "", requester)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
     def _note(
@@ -59,6 +73,13 @@ class Heartbeats:
         )
         came_back = self.table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
         group.heard(broker_id, header.epoch, came_back=came_back)
+        # self._holdings.heard(group, broker_id)
+
+    async def before_register(
+        self, group: Group, broker_id: int | None, address: str | None, requester: str | None
+    ) -> None:
+        """A 1003 came, and its id may be unknown: see ``AdoptionDesk``."""
+        await self._adoption.before_register(group, broker_id, address, requester)
 
     def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
         """A new process of a replica registered (1003): what an earlier one said is not true any more."""

@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.adoption import AdoptionDesk
 from brokergroup_operator.controller.broker_calls import BrokerCalls
 from brokergroup_operator.controller.corroboration import Corroboration
 from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.fencing import NoFencer
 from brokergroup_operator.controller.group_credentials import GroupCredentials
 from brokergroup_operator.controller.groups import Groups
+from brokergroup_operator.controller.heartbeats import Heartbeats
+from brokergroup_operator.controller.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.keeper import Keeper
 from brokergroup_operator.controller.master_watch import MasterWatch
 from brokergroup_operator.controller.pause_guard import PauseGuard
+from brokergroup_operator.controller.recovery import Recovery
 from brokergroup_operator.controller.request_handler import RequestHandler
 from brokergroup_operator.controller.role_sequence import RoleSequence
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -94,10 +98,13 @@ class ControllerPlane:
             corroboration=self._corroboration,
             settings=self._settings,
         )
+        self._adoption = AdoptionDesk(self._settings)
+        self._holdings = HoldingsWatch(settings=self._settings, observer=self._observer, on_news=self._news)
         self._failover = Failover(
             watch=self._watch,
             fencer=fencer or NoFencer(),
             sequence=self._sequence,
+            recovery=Recovery(calls),
             settings=self._settings,
             observer=self._observer,
         )
@@ -108,6 +115,13 @@ class ControllerPlane:
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
+            heartbeats=Heartbeats(
+                groups=self._groups,
+                directory=directory,
+                settings=self._settings,
+                holdings=self._holdings,
+                adoption=self._adoption,
+            ),
             failover=self._failover,
             switchover=self._switchover,
             settings=self._settings,
@@ -154,6 +168,8 @@ class ControllerPlane:
         self._server.stop_listening()
         await self._keeper.stop()
         await self._watch.stop()
+        await self._holdings.stop()
+        await self._adoption.stop()
         await self._sequence.stop()
         await asyncio.sleep(self._settings.drain_seconds)
         await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
@@ -237,6 +253,7 @@ class ControllerPlane:
             last_failover=group.last_failover,
             last_switchover=group.last_switchover,
             unfenced=group.unfenced,
+            epoch_jump=group.epoch_jump,
             spared_on_testimony=group.spared_on_testimony,
             heartbeat_age_seconds={
                 broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
@@ -257,6 +274,11 @@ class ControllerPlane:
                 log.info("connection closed", group=identity.group, broker_id=identity.broker_id)
                 group.changed()
                 self._failover.look_at(group)
+
+    def _news(self, group: Group) -> None:
+        """What the members hold has changed the record; there may be no master any more."""
+        if not self._stopping:
+            self._failover.look_at(group)
 
     def _member_gone(self, gone: MemberGone) -> None:
         group = self._groups.get(gone.key)

@@ -8,6 +8,7 @@ whose death is not established waits for the failover to establish it; a control
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,7 +18,6 @@ from brokergroup_operator.controller.authorization import Caller, NotPermittedEr
 from brokergroup_operator.controller.callers import identify
 from brokergroup_operator.controller.configuration import configuration_text
 from brokergroup_operator.controller.group import PremiseGoneError
-from brokergroup_operator.controller.heartbeats import Heartbeats
 from brokergroup_operator.controller.refusal_log import RefusalLog
 from brokergroup_operator.controller.speakers import belongs_to_a_pod, pod_of
 from brokergroup_operator.observe.group_view import GroupViewError
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.failover import Failover
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.groups import Groups
+    from brokergroup_operator.controller.heartbeats import Heartbeats
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.switchover import Switchover
     from brokergroup_operator.observe.observer import Observer
@@ -69,6 +70,7 @@ class RequestHandler:
         *,
         groups: Groups,
         directory: GroupDirectory,
+        heartbeats: Heartbeats,
         failover: Failover,
         switchover: Switchover,
         settings: PlaneSettings,
@@ -78,7 +80,7 @@ class RequestHandler:
         self.advertise_address = settings.advertise_address
         self._groups = groups
         self._directory = directory
-        self.heartbeats = Heartbeats(groups=groups, directory=directory, settings=settings)
+        self.heartbeats = heartbeats
         self._failover = failover
         self._switchover = switchover
         self._settings = settings
@@ -220,7 +222,9 @@ class RequestHandler:
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         _refuse_elsewhere(caller, group, wanted)
-        decision = await group.decide(wanted)
+        requester = _pod_name(caller, group)
+        await self.heartbeats.before_register(group, wanted.broker_id, wanted.broker_address, requester)
+        decision = await group.decide(replace(wanted, requester=requester))
         if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address or "", connection)
         return wire.encode_decision(request, decision)

@@ -59,6 +59,19 @@ class RoleSequence:
         self.spawn(self._push_when_told(group, record, slaves), name=f"rmq:push {group.key}")
         return changed
 
+    async def depose(
+        self, group: Group, record: BrokerGroupRecord, acting: tuple[int, ...], *, wait_seconds: float
+    ) -> None:
+        """Tell those that act as master and are not the one elected, before anybody else hears of it.
+
+        A third replica linked to one of them goes on acknowledging to it while the elected one has none of that (hole C).
+        """
+        addresses = [address for one in acting if (address := record.address_of(one)) is not None]
+        told = [self.spawn(self.tell(group, record, one), name=f"rmq:depose {group.key} {one}") for one in acting]
+        if told:
+            await asyncio.wait(told, timeout=wait_seconds)
+            await self.unregister(group, record, tuple(addresses))
+
     async def unregister(self, group: Group, record: BrokerGroupRecord, addresses: tuple[str, ...]) -> None:
         """104 for each address that is master no more."""
         for address in addresses:

@@ -61,6 +61,13 @@ class PlaneSettings:
     # Where neither the group's spec nor the broker's heartbeat says when it counts as silent.
     heartbeat_timeout_seconds: float = 3.0
 
+    # What members hold is written down (marks, safety rule 2) at most this often for each group, unless it is a loss.
+    mark_pause_seconds: float = 30.0
+    # A broker with an unknown id that was not adopted is proposed again by its heartbeats after this.
+    adoption_pause_seconds: float = 10.0
+    # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake (§7.2 step 8).
+    first_heartbeat_seconds: float = 1.0
+
     # A silent master that nobody could replace is left alone for this long, looked at again after each pause, then fenced as stuck.
     no_successor_patience_seconds: float = 30.0
     no_successor_pause_seconds: float = 0.25
