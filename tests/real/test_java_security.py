@@ -1,0 +1,235 @@
+"""Unmodified Java 5.5.0 programs that speak TLS and sign what they send, at our controller: enforcing, required, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from brokergroup_operator.controller.admin_credentials import AdminCredentials
+from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.bodies import SyncStateSetBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.signature import sign_command
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from tests.real.parts import mqadmin_output
+from tests.security.certificates import make_authority
+from tests.security.java_programs import JavaLab, tls_flags
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from controller_core.model import BrokerGroupRecord
+
+pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
+
+KEY = GroupKey("standalone", "broker-a")
+GROUP = Credentials(access_key="broker-a", secret_key="planted-group-secret-1")
+ADMIN = Credentials(access_key="administrator", secret_key="planted-admin-secret-2")
+DEADLINE_SECONDS = 90.0
+Found = TypeVar("Found")
+
+
+class Answers(Observer):
+    """What was asked and answered."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
+        self.seen.append((request_code, response_code))
+
+    def refused(self) -> list[int]:
+        return [asked for asked, answered in self.seen if answered == ResponseCode.NO_PERMISSION]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[JavaLab]:
+    lab = JavaLab(tmp_path)
+    yield lab
+    lab.stop()
+
+
+@asynccontextmanager
+async def plane_with(
+    security: SecuritySettings, *, name_server: str, answers: Answers | None = None, **directory: Any
+) -> AsyncIterator[ControllerPlane]:
+    plane = ControllerPlane(
+        store=MemoryRecordStore(),
+        directory=FixedDirectory(
+            settings=ControllerSettings(), name_servers=(name_server,), heartbeat_timeout_seconds=5.0, **directory
+        ),
+        settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0, security=security),
+        observer=answers,
+    )
+    await plane.start()
+    try:
+        yield plane
+    finally:
+        await plane.stop()
+
+
+async def eventually(look: Callable[[], Found | None], what: str) -> Found:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {DEADLINE_SECONDS} s: {what}")
+        await asyncio.sleep(0.05)
+    return found
+
+
+def record_of(plane: ControllerPlane) -> BrokerGroupRecord:
+    snapshot = plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.record is not None
+    return snapshot.record
+
+
+def in_sync(plane: ControllerPlane, members: int) -> bool:
+    snapshot = plane.snapshot(KEY)
+    if snapshot is None or snapshot.record is None:
+        return False
+    return snapshot.writable and len(snapshot.record.sync_state_set) == members
+
+
+async def test_brokers_live_and_fail_over_on_tls_alone(lab: JavaLab, tmp_path: Path) -> None:
+    """Enforced on both sides with client certificates required: register, elect, heartbeat, be told of a failover; mqadmin too."""
+    authority = make_authority(tmp_path / "certificates")
+    controller, brokers = authority.issue("controller"), authority.issue("broker-a.standalone")
+    lab.flags = tls_flags(brokers)
+    security = SecuritySettings(
+        tls=TlsServerSettings(
+            mode=TlsMode.ENFORCING, files=controller, client_certificates=ClientCertificates.REQUIRED
+        ),
+        broker_tls=controller,
+        name_server_tls=controller,
+    )
+    name_server = lab.start_name_server().wait_until_listening()
+    # The groups are closed: what lets these brokers in, none of them a pod, is the name in their certificate.
+    async with plane_with(security, name_server=name_server.address, open_groups=False) as plane:
+        for name in ("one", "two"):
+            lab.start_broker(name, controllers=plane.address, name_server=name_server.address)
+        await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
+        before = record_of(plane)
+
+        plainly = RemotingClient()
+        with pytest.raises(RemotingError):
+            await plainly.invoke(plane.address, request(1005), timeout_seconds=5)
+        await plainly.close()
+        nobody = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
+        with pytest.raises(RemotingError):
+            await nobody.invoke(plane.address, request(1005), timeout_seconds=5)
+        await nobody.close()
+
+        printed = await asyncio.to_thread(lab.mqadmin, "getSyncStateSet", "-a", plane.address, "-b", KEY.name)
+        [shown] = mqadmin_output.sync_state_sets(printed)
+        assert {replica.broker_id for replica in shown.in_sync} == {1, 2}
+
+        master = before.master_broker_id
+        assert master is not None
+        address = before.replicas[master].address
+        next(one for one in lab.programs.values() if one.address == address).process.kill()
+        await eventually(
+            lambda: record_of(plane).granted_master_id not in (None, master) and in_sync(plane, 1),
+            "the other is master",
+        )
+        assert record_of(plane).master_epoch > before.master_epoch
+
+
+async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
+    lab: JavaLab, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker with ``authenticationEnabled`` signs what it sends and refuses what is unsigned, as the Java controller's 1008.
+
+    Our side requires signatures. Then mqadmin, with the administrator's key and without.
+    """
+    answers = Answers()
+    security = SecuritySettings(admin_credentials=AdminCredentials([ADMIN]), configuration_readable=True)
+    name_server = lab.start_name_server().wait_until_listening()
+    group = {"signature": SignaturePolicy.REQUIRED, "credentials": GROUP, "open_groups": False}
+    async with plane_with(security, name_server=name_server.address, answers=answers, **group) as plane:
+        for name in ("one", "two"):
+            lab.start_broker(name, controllers=plane.address, name_server=name_server.address, **acl_of(GROUP))
+        await eventually(lambda: in_sync(plane, 2), "two brokers with ACL in sync")
+        assert answers.refused() == []
+
+        slave = next(one for one in (1, 2) if one != record_of(plane).master_broker_id)
+        address = record_of(plane).replicas[slave].address
+        assert await notified(address, None, record_of(plane)) == ResponseCode.NO_PERMISSION
+        assert await notified(address, ADMIN, record_of(plane)) == ResponseCode.NO_PERMISSION
+        assert await notified(address, GROUP, record_of(plane)) == ResponseCode.SUCCESS
+
+        wanted = ("electMaster", "-a", plane.address, "-b", str(slave), "-bn", KEY.name, "-c", "DefaultCluster")
+        refused = await asyncio.to_thread(lab.mqadmin, *wanted, name_server=name_server.address)
+        assert "CODE: 16" in refused, refused
+        assert record_of(plane).master_broker_id != slave
+        told = await asyncio.to_thread(lab.mqadmin, *wanted, signed_as=ADMIN, name_server=name_server.address)
+        assert record_of(plane).granted_master_id == slave, told
+        await eventually(lambda: in_sync(plane, 2), "both in sync under the new master")
+
+        await check_configuration(lab, plane)
+        everything = caplog.text + "".join(capsys.readouterr())
+    for secret in (GROUP.secret_key, ADMIN.secret_key):
+        assert secret not in everything
+
+
+async def check_configuration(lab: JavaLab, plane: ControllerPlane) -> None:
+    """getControllerConfig prints what is in force; updateControllerConfig is refused, also to the administrator."""
+    shown = await asyncio.to_thread(lab.mqadmin, "getControllerConfig", "-a", plane.address, signed_as=ADMIN)
+    lines = {line.split("=", 1)[0].strip(): line.split("=", 1)[1].strip() for line in shown.splitlines() if "=" in line}
+    assert lines["listenPort"] == plane.address.rpartition(":")[2], shown
+    assert lines["tls.server.mode"] == "disabled", shown
+    client = RemotingClient()
+    answer = await client.invoke(plane.address, request(RequestCode.GET_CONTROLLER_CONFIG), timeout_seconds=5)
+    await client.close()
+    assert decode_properties(answer.body).items() <= lines.items()
+    update = ("updateControllerConfig", "-a", plane.address, "-k", "enableElectUncleanMaster", "-v", "true")
+    assert "CODE: 16" in await asyncio.to_thread(lab.mqadmin, *update, signed_as=ADMIN)
+
+
+def acl_of(credentials: Credentials) -> dict[str, str | int]:
+    """ACL 2.0 of a broker: who it is, who may speak to it, where it keeps its users."""
+    package = "org.apache.rocketmq.auth.authentication.provider"
+    return {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{package}.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{package}.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": f'{{"username":"{credentials.access_key}","password":"{credentials.secret_key}"}}',
+        "innerClientAuthenticationCredentials": (
+            f'{{"accessKey":"{credentials.access_key}","secretKey":"{credentials.secret_key}"}}'
+        ),
+    }
+
+
+async def notified(address: str, credentials: Credentials | None, record: BrokerGroupRecord) -> int:
+    """The broker's answer to a 1008 that says nothing new."""
+    master = record.master_broker_id or 0
+    fields = {
+        "masterAddress": record.replicas[master].address,
+        "masterBrokerId": str(master),
+        "masterEpoch": str(record.master_epoch),
+        "syncStateSetEpoch": str(record.sync_state_set_epoch),
+    }
+    body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch).encode()
+    command = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=fields, body=body)
+    client = RemotingClient()
+    try:
+        signed = command if credentials is None else sign_command(command, credentials)
+        return (await client.invoke(address, signed, timeout_seconds=5)).code
+    finally:
+        await client.close()
