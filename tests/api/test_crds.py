@@ -9,7 +9,10 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import generate, names
+from brokergroup_operator.api.election_policies import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from controller_core.policies import POLICIES
+from controller_core.settings import ControllerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,3 +112,9 @@ def test_every_reserved_key_has_a_rule_that_says_what_to_do_instead() -> None:
 
     for key, instead in RESERVED_CONFIG_KEYS.items():
         assert f"config.{key} is set by the operator: {instead}" in [rule["message"] for rule in rules]
+
+
+def test_the_election_policies_are_those_there_are() -> None:
+    """A policy is one file in controller_core; here it gets a sentence for users, and so may be named in a spec."""
+    assert set(ELECTION_POLICIES) == set(POLICIES)
+    assert ControllerSettings().election_policy == DEFAULT_ELECTION_POLICY

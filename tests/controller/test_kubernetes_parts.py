@@ -12,9 +12,10 @@ from brokergroup_operator.controller.directory import Credentials, GroupBinding,
 from brokergroup_operator.controller.fencing import KubernetesFencer
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
-from brokergroup_operator.kube.errors import NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS, SECRETS
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import Adoption
 from tests.controller.fake_broker import eventually
 from tests.our_kinds import api_with_our_kinds
 
@@ -199,6 +200,91 @@ async def test_an_address_with_a_new_pod_says_nothing_of_the_old_one(
     await api.delete(PODS, "orders-2", namespace="default", grace_period_seconds=0)
     await eventually(lambda: directory.known_peer("127.64.1.1") is None)
     assert directory.is_terminated(KEY, 1, address=ADDRESS) is None  # the second one was removed by force
+
+
+async def create_node(api: KubernetesApi, name: str, zone: str | None) -> None:
+    labels = {} if zone is None else {names.LABEL_ZONE: zone}
+    await api.create(NODES, {"metadata": {"name": name, "labels": labels}}, timeout_seconds=60.0)
+
+
+async def test_the_zone_of_a_broker_id_is_its_nodes(api: KubernetesApi) -> None:
+    directory = KubernetesDirectory(api, missing_seconds=0.05)
+    await directory.start()
+    await create_group(api, failover={"preferredZones": ["b", "a"]})
+    await create_node(api, "node-a", "a")
+    await create_node(api, "node-without", None)
+    await create_pod(api, "orders-1", node="node-a")
+    await create_pod(api, "orders-2", node="node-b", broker_id=4, address="127.64.1.2")
+    await create_pod(api, "orders-3", node="node-without", address="127.64.1.3")
+    await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a"})
+    await create_node(api, "node-b", "b")
+    await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a", 4: "b"})
+    assert directory.binding(KEY).settings.preferred_zones == ("b", "a")
+    await directory.stop()
+
+
+class NodesForbidden(KubernetesApi):
+    """An API whose role for us has no rights beyond the namespace."""
+
+    asked_for_nodes = 0
+
+    async def get(self, resource: Resource, name: str, **options: Any) -> Any:
+        if resource in (NODES, SECRETS):
+            self.asked_for_nodes += resource == NODES
+            raise ApiError(f"{resource.plural} {name!r} is forbidden", status=403, reason="Forbidden")
+        return await super().get(resource, name, **options)
+
+
+async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_else_changes(api: KubernetesApi) -> None:
+    async with NodesForbidden.from_url(api.url) as refused:
+        directory = KubernetesDirectory(refused, missing_seconds=0.02)
+        await directory.start()
+        await create_node(api, "node-1", "a")
+        await create_secret(api, accessKey="orders", secretKey="one")
+        await create_group(api, security={"credentialsSecretName": "keys"})
+        await create_pod(api)
+        await eventually(lambda: directory.known_peer("127.64.1.1") and refused.asked_for_nodes)
+        assert directory.binding(KEY).settings.zones == {}
+        assert directory.binding(KEY).credentials is None
+        await create_pod(api, "orders-2", address="127.64.1.2")
+        await eventually(lambda: directory.known_peer("127.64.1.2"))
+        assert refused.asked_for_nodes == 1, "a role that lacks a right is not asked again for every pod"
+        await directory.stop()
+
+
+async def test_what_a_group_wants_of_its_elections_reaches_the_controller(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    failover = {
+        "minimumHeartbeatTimeoutMilliseconds": 1200,
+        "priorities": [{"brokerId": 2, "priority": 0}, {"brokerId": 3, "priority": 5}],
+    }
+    await create_group(api, replicas=5, failover=failover)
+    binding = await eventually(lambda: directory.binding(KEY))
+    assert binding.minimum_heartbeat_timeout_seconds == 1.2
+    assert binding.settings.election_priorities == {2: 0, 3: 5}
+    assert not binding.settings.may_be_master(2)
+    assert binding.settings.election_policy == "most-data"
+    assert binding.settings.expected_replicas == 5
+    assert binding.settings.adoption is Adoption.KNOWN_REQUESTERS
+    assert binding.settings.accepted_epoch == 0
+
+
+@pytest.mark.parametrize(("text", "expected"), [("25000", 25_000), ("soon", 0), ("-1", 0), ("٣", 0), ("9" * 11, 0)])
+async def test_a_human_accepts_an_epoch_by_an_annotation(
+    api: KubernetesApi, directory: KubernetesDirectory, text: str, expected: int
+) -> None:
+    await create_group(api)
+    await eventually(lambda: directory.binding(KEY))
+    annotations = {names.ANNOTATION_ACCEPT_EPOCH: text, "seen": "yes"}
+    await api.patch(
+        BROKER_GROUPS,
+        "orders",
+        {"metadata": {"annotations": annotations}, "spec": {"replicas": 4}},
+        namespace="default",
+    )
+    await eventually(lambda: directory.binding(KEY).settings.expected_replicas == 4)
+    assert directory.binding(KEY).settings.accepted_epoch == expected
 
 
 async def create_secret(api: KubernetesApi, **entries: str) -> None:

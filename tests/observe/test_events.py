@@ -1,6 +1,7 @@
 """Events: which reasons a life produces, and that a slow or absent API costs Events and nothing else."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from brokergroup_operator.kube.errors import ApiUnavailableError
@@ -49,6 +50,44 @@ def test_a_failover_in_events() -> None:
     completed = sink.events[3].message
     assert completed == "from broker 1 to 2, epoch 5, 200 ms"
     assert [event.reason for event in sink.events if event.warning] == ["MasterLost", "SyncStateSetShrunk"]
+
+
+def test_an_unclean_election_is_said_beside_the_election() -> None:
+    sink = Sink()
+    after = replace(record(6, 3, {3}), unclean_elections=1)
+    EventObserver(sink).record_changed(KEY, record(5, None, set()), after, "nobody of the set is left")
+    assert [(event.reason, event.warning) for event in sink.events] == [
+        ("UncleanElection", True),
+        ("MasterElected", False),
+    ]
+    assert "messages may be lost (nobody of the set is left)" in sink.events[0].message
+
+
+def test_recoveries_have_reasons_of_their_own() -> None:
+    sink = Sink()
+    observer = EventObserver(sink)
+    observer.seat_lost(KEY, 2, "it reports offset 5, and held 9")
+    observer.broker_adopted(KEY, 7)
+    observer.epoch_floor_raised(KEY, 12, "broker 2 reports epoch 12")
+    assert [(event.reason, event.warning) for event in sink.events] == [
+        ("SeatLost", True),
+        ("BrokerAdopted", False),
+        ("EpochFloorRaised", True),
+    ]
+
+
+def test_an_epoch_jump_is_said_once_until_it_is_another_one() -> None:
+    """Every heartbeat reports it again."""
+    sink = Sink()
+    observer = EventObserver(sink)
+    for epoch in (25_000, 25_000, 26_000, 26_000):
+        observer.epoch_jump(KEY, epoch)
+    observer.epoch_jump(GroupKey("default", "payments"), 26_000)
+    assert sink.reasons == ["EpochJump"] * 3
+    assert "brokergroup.dev/accept-epoch=26000" in sink.events[1].message
+    observer.epoch_floor_raised(KEY, 26_000, "accepted")
+    observer.epoch_jump(KEY, 26_000)
+    assert sink.reasons[-2:] == ["EpochFloorRaised", "EpochJump"]
 
 
 def test_what_went_wrong_has_a_reason_of_its_own() -> None:

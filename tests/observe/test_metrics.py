@@ -1,6 +1,8 @@
 """The metrics page: every name is one of the shared constants, states come from snapshots, counts from what the plane tells."""
 
+import importlib.metadata
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -11,6 +13,8 @@ from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
 from controller_core import metric_names
+from controller_core.codes import ControllerCode
+from controller_core.decision import Decision, ElectMasterAnswer
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 KEY = GroupKey("default", "orders")
@@ -35,11 +39,14 @@ def snapshot() -> GroupSnapshot:
 class View:
     """A plane with one group."""
 
+    def __init__(self, shown: GroupSnapshot | None = None) -> None:
+        self.shown = shown or snapshot()
+
     def keys(self) -> list[GroupKey]:
         return [KEY, GroupKey("default", "unknown")]
 
     def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
-        return snapshot() if key == KEY else None
+        return self.shown if key == KEY else None
 
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
         raise NotImplementedError
@@ -84,6 +91,10 @@ async def scrape(metrics: Metrics) -> dict[str, list[Any]]:
 def value(samples: list[Any], **labels: str) -> float:
     (found,) = [sample.value for sample in samples if labels.items() <= sample.labels.items()]
     return float(found)
+
+
+def total(families: dict[str, list[Any]], name: str, **labels: str) -> float:
+    return value([s for s in families[name.removesuffix("_total")] if s.name.endswith("_total")], **labels)
 
 
 async def test_states_are_computed_from_the_snapshots_at_the_scrape() -> None:
@@ -146,5 +157,81 @@ async def test_every_family_on_the_page_is_a_shared_name() -> None:
     metrics.observer.request_answered(1004, 0)
     metrics.observer.record_conflict(KEY, snapshot().record)
     families = await scrape(metrics)
-    known = {name.removesuffix("_total") for name in metric_names.METRICS}
-    assert set(families) <= known
+    shared = metric_names.METRICS | metric_names.UPSTREAM_METRICS
+    assert set(families) <= {name.removesuffix("_total") for name in shared}
+
+
+async def test_what_waits_for_a_person_is_on_the_page() -> None:
+    record = replace(snapshot().record, eligible=frozenset({1}), lost_seats=frozenset({2, 3}), unclean_elections=4)
+    metrics = Metrics()
+    metrics.attach(View(replace(snapshot(), record=record, epoch_jump=25_000, unfenced=True)))
+    families = await scrape(metrics)
+    assert value(families[metric_names.LOST_SEATS], **GROUP) == 2
+    assert value(families[metric_names.ELIGIBLE_SIZE], **GROUP) == 1
+    assert value(families[metric_names.EPOCH_JUMP_WAITING], **GROUP) == 1
+    assert value(families[metric_names.UNFENCED], **GROUP) == 1
+    assert total(families, metric_names.UNCLEAN_ELECTIONS_TOTAL, **GROUP) == 4, (
+        "of the record, so no restart forgets it"
+    )
+
+
+async def test_recoveries_are_counted_from_zero_and_under_the_groups_names() -> None:
+    metrics = Metrics()
+    metrics.attach(View())
+    await scrape(metrics)  # the first scrape meets the group
+    families = await scrape(metrics)
+    names = (metric_names.SEATS_LOST_TOTAL, metric_names.EPOCH_FLOOR_RAISED_TOTAL, metric_names.BROKERS_ADOPTED_TOTAL)
+    assert [total(families, name, **GROUP) for name in names] == [0, 0, 0]
+    metrics.observer.seat_lost(KEY, 2, "offset 5 < 9")
+    metrics.observer.seat_lost(KEY, 3, "offset 6 < 9")
+    metrics.observer.epoch_floor_raised(KEY, 9, "broker 2 reports 9")
+    metrics.observer.broker_adopted(KEY, 7)
+    families = await scrape(metrics)
+    assert [total(families, name, **GROUP) for name in names] == [2, 1, 1]
+
+
+async def test_the_build_is_on_the_page_for_the_alert_that_misses_it() -> None:
+    (sample,) = (await scrape(Metrics()))[metric_names.BUILD_INFO]
+    assert sample.value == 1
+    assert sample.labels["version"] == importlib.metadata.version("brokergroup-operator")
+
+
+async def test_upstreams_names_are_served_beside_ours() -> None:
+    """Labels and values as controller-protocol.md §10 has them; an answer that refuses is a success there."""
+    metrics = Metrics(controller_address="operator-0:9878")
+    metrics.attach(View())
+    metrics.observer.request_answered(1002, 2012, 0.0004)
+    metrics.observer.request_answered(904, 0, 0.000002)
+    metrics.observer.request_answered(1003, 1, 5.0)
+    metrics.observer.request_answered(20_000, 3, 0.1)
+    elected = Decision(
+        code=ControllerCode.SUCCESS, answer=ElectMasterAnswer(), record=snapshot().record, why="the best"
+    )
+    metrics.observer.election_decided(KEY, elected)
+    families = await scrape(metrics)
+    common = {"address": "operator-0:9878", "group": "brokergroup", "peer_id": "self"}
+    assert value(families["role"], **common) == 3
+    assert value(families["active_broker_num"], cluster="DefaultCluster", broker_set="orders", **common) == 2
+    result = {"election_result": "new_master_elected", "cluster": "DefaultCluster", "broker_set": "orders"}
+    assert total(families, "election_total", **result, **common) == 1
+    counted = {
+        (sample.labels["request_type"], sample.labels["request_handle_status"]): sample.value
+        for sample in families["request"]
+    }
+    assert counted == {
+        ("CONTROLLER_ELECT_MASTER", "success"): 1,
+        ("CONTROLLER_BROKER_HEARTBEAT", "success"): 1,
+        ("CONTROLLER_REGISTER_BROKER", "failed"): 1,
+    }
+    latency = families["request_latency_microseconds"]
+    sums = {s.labels["request_type"]: round(s.value, 6) for s in latency if s.name.endswith("_sum")}
+    assert sums == {"CONTROLLER_ELECT_MASTER": 400, "CONTROLLER_BROKER_HEARTBEAT": 2}
+    bounds = [s.labels["le"] for s in latency if s.name.endswith("_bucket") and "ELECT" in s.labels["request_type"]]
+    assert [float(bound) for bound in bounds[:-1]] == list(metric_names.UPSTREAM_LATENCY_BUCKETS_MICROSECONDS)
+
+
+async def test_upstreams_names_can_be_switched_off() -> None:
+    metrics = Metrics(upstream_names=False)
+    metrics.attach(View())
+    metrics.observer.request_answered(1002, 0, 0.1)
+    assert not set(metric_names.UPSTREAM_METRICS) & set(await scrape(metrics))

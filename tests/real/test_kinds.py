@@ -59,7 +59,30 @@ def test_defaults_are_filled_in(with_kinds: KubeApiserver, namespace: str) -> No
         "heartbeatIntervalMilliseconds": 500,
         "fenceTimeoutMilliseconds": 2000,
         "uncleanElection": "Never",
+        "electionPolicy": "most-data",
+        "priorities": [],
+        "preferredZones": [],
     }
+    assert spec["security"] == {"signature": "Accepted"}
+
+
+EXPLAINED = {
+    "brokergroup.spec.failover.minimumHeartbeatTimeoutMilliseconds": "Lower bound of the adaptive timeout",
+    "brokergroup.spec.failover.electionPolicy": "most-data: the replica with the highest epoch",
+    "brokergroup.spec.failover.priorities.priority": "0: never a master",
+    "brokergroup.spec.failover.preferredZones": "topology.kubernetes.io/zone",
+    "brokergroup.spec.security.signature": "YAML reads a bare Off as false",
+    "brokergroup.spec.security.credentialsSecretName": "keys accessKey and secretKey",
+    "brokergroup.status.members.seat": "came back with less than it had",
+    "brokergroup.status.controller.epochJump": "waits for a human",
+    "brokergroup.status.uncleanElections": "may have lost messages",
+}
+
+
+@pytest.mark.parametrize("field", EXPLAINED)
+def test_a_field_is_explained(with_kinds: KubeApiserver, field: str) -> None:
+    explained = " ".join(with_kinds.must("explain", field).split())
+    assert EXPLAINED[field] in explained
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -87,6 +110,19 @@ BAD_SPECS: list[tuple[JsonObject, tuple[str, ...]]] = [
     ({"storage": {"size": "plenty"}}, ("spec.storage.size", "plenty")),
     ({"config": {"brokerId": "7"}}, ("spec.config", "brokerId", "controller assigns")),
     ({"version": "5.5.0", "image": "somewhere/rocketmq"}, ("spec.image", "exclude each other")),
+    (
+        {"failover": {"minimumHeartbeatTimeoutMilliseconds": 3001}},
+        ("spec.failover.minimumHeartbeatTimeoutMilliseconds", "exceed"),
+    ),
+    ({"failover": {"electionPolicy": "coin-flip"}}, ("spec.failover.electionPolicy", "coin-flip", "most-data")),
+    (
+        {"durability": "Fast", "failover": {"electionPolicy": "preferred-zone"}},
+        ("spec.failover.electionPolicy", "contradicts durability Fast"),
+    ),
+    ({"failover": {"preferredZones": ["a", "a"]}}, ("spec.failover.preferredZones", "names a zone twice")),
+    ({"failover": {"priorities": [{"brokerId": 1}]}}, ("spec.failover.priorities[0].priority", "Required")),
+    ({"security": {"signature": "Required"}}, ("spec.security.credentialsSecretName", "no broker could sign")),
+    ({"security": {"signature": False}}, ("spec.security.signature", "boolean")),
     ({"replicsa": 5}, ('unknown field "spec.replicsa"',)),
 ]
 

@@ -507,6 +507,13 @@ def test_status_says_who_is_who() -> None:
         "address": "10.1.0.2:10911",
         "role": "slave",
         "state": "InSync",
+        "seat": "InSyncStateSet",
+    }
+    assert status["uncleanElections"] == 0
+    assert status["controller"] == {
+        "addresses": list(b.SETTINGS.controller_addresses),
+        "electionPolicy": "most-data",
+        "signature": "Accepted",
     }
 
 

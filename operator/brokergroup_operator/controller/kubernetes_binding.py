@@ -12,12 +12,13 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
 from brokergroup_operator.api.brokergroup_status import Durability
 from brokergroup_operator.controller.directory import GroupBinding, Peer, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
+from controller_core.settings import Adoption, ControllerSettings
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import JsonObject
@@ -35,7 +36,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         key=GroupKey(namespace, name),
         cluster_name=spec.broker_cluster_name,
         broker_name=spec.broker_name or name,
-        settings=_settings_of(spec),
+        settings=_settings_of(spec, up_to_epoch=_accepted_epoch(obj)),
         name_servers=tuple(spec.name_servers),
         heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
         minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
@@ -51,21 +52,15 @@ def credentials_secret_of(obj: JsonObject) -> str | None:
     return str(name) if name else None
 
 
-def accepted_epoch(obj: JsonObject) -> int:
-    """The epoch up to which a person accepts a jump; 0 where nobody said, or said something else."""
-    text = str((obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_ACCEPT_EPOCH, "0"))
-    if text.isascii() and text.isdecimal() and len(text) <= 10:
-        return int(text)
-    log.warning(
-        "annotation ignored, expected a number",
-        group="/".join(key_of(obj)),
-        annotation=names.ANNOTATION_ACCEPT_EPOCH,
-        value=text[:64],
-    )
-    return 0
+def _accepted_epoch(obj: JsonObject) -> int:
+    try:
+        return accepted_epoch(obj) or 0
+    except AnnotationError as error:
+        log.warning("annotation ignored", group="/".join(key_of(obj)), error=str(error))
+        return 0
 
 
-def _settings_of(spec: BrokerGroupSpec) -> ControllerSettings:
+def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettings:
     durability = spec.durability or (Durability.STRICT if spec.replicas >= 3 else Durability.AVAILABLE)
     strict = durability is Durability.STRICT
     return ControllerSettings(
@@ -73,6 +68,11 @@ def _settings_of(spec: BrokerGroupSpec) -> ControllerSettings:
         shrink_floor=strict,
         min_in_sync_replicas=2 if strict else 1,
         election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
+        preferred_zones=tuple(spec.failover.preferred_zones),
+        election_policy=spec.failover.election_policy,
+        expected_replicas=spec.replicas,
+        accepted_epoch=up_to_epoch,
+        adoption=Adoption.KNOWN_REQUESTERS,
     )
 
 

@@ -205,9 +205,15 @@ class KubernetesDirectory:
         declared = self._declared.get(key)
         if declared is None:
             return
+        zones = {}
+        for pod in self._pods_of(key):
+            broker_id, zone = broker_id_of(pod), self._zones.get(("", node_of(pod)))
+            if broker_id is not None and zone:
+                zones[broker_id] = zone
         secret = self._secrets.get(key)
         self._bindings[key] = replace(
             declared,
+            settings=replace(declared.settings, zones=zones),
             credentials=self._credentials.get(secret) if secret is not None else None,
         )
 

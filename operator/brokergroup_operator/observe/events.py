@@ -55,11 +55,21 @@ class EventObserver(Observer):
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
+        # The jump each group was told of: it is heard with every heartbeat, and worth one Event.
+        self._jumps: dict[GroupKey, int] = {}
 
     def record_changed(
         self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
     ) -> None:
-        """A new master, or a SyncStateSet that grew or shrank."""
+        """A new master, perhaps an unclean one, or a SyncStateSet that grew or shrank."""
+        if before is not None and after.unclean_elections > before.unclean_elections:
+            self._post(
+                key,
+                "UncleanElection",
+                f"broker {after.master_broker_id} was not known to have every acknowledged message and was elected at epoch"
+                f" {after.master_epoch}: messages may be lost ({why})",
+                warning=True,
+            )
         previous = before.sync_state_set if before is not None else frozenset()
         if before is None or after.master_epoch != before.master_epoch:
             if after.master_broker_id is not None and after.master_epoch > 0:
@@ -99,6 +109,36 @@ class EventObserver(Observer):
             took = f"{round(duration_seconds * 1000)} ms" if duration_seconds is not None else "not confirmed yet"
             message = f"from broker {timeline.from_broker_id} to {timeline.to_broker_id}, epoch {timeline.epoch_after}, {took}"
             self._post(key, f"{name}Completed", message)
+
+    def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:
+        """A member lost its place among those that have everything."""
+        self._post(key, "SeatLost", f"broker {broker_id} came back with less than it had held: {why}", warning=True)
+
+    def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:
+        """The record was behind."""
+        self._jumps.pop(key, None)
+        self._post(key, "EpochFloorRaised", f"the record goes on above epoch {epoch}: {why}", warning=True)
+
+    def epoch_jump(self, key: GroupKey, epoch: int) -> None:
+        """Once for each epoch: the same is reported by every heartbeat."""
+        if self._jumps.get(key) == epoch:
+            return
+        self._jumps[key] = epoch
+        self._post(
+            key,
+            "EpochJump",
+            f"a broker reports epoch {epoch}, too far above the record to be followed: nobody is elected until it is accepted"
+            f" ({names.ANNOTATION_ACCEPT_EPOCH}={epoch}) or the broker is gone",
+            warning=True,
+        )
+
+    def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
+        """A broker that only its own disk knew."""
+        self._post(
+            key,
+            "BrokerAdopted",
+            f"broker {broker_id}, which the record did not know, is a member again, without a seat",
+        )
 
     def _post(self, key: GroupKey, reason: str, message: str, *, warning: bool = False) -> None:
         self._sink.post(GroupEvent(key, reason, message, warning))

@@ -11,15 +11,19 @@ write could be acknowledged again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib.metadata
+import os
+import platform
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step
+from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
 from controller_core import metric_names
 from controller_core.codes import ControllerCode
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
+
+# The commit an image was built from, if the image says so.
+REVISION_VARIABLE: Final = "BROKERGROUP_REVISION"
 
 _PHASE_OF_STEP = {
     Step.DETECTED: metric_names.PHASE_DETECTED,
@@ -59,6 +66,11 @@ class MetricsObserver(Observer):
         self._conflicts = _counter(metric_names.RECORD_CONFLICTS_TOTAL, registry)
         self._failovers = _counter(metric_names.FAILOVERS_TOTAL, registry)
         self._unavailable = _counter(metric_names.UNAVAILABLE_SECONDS_TOTAL, registry)
+        self._seats_lost = _counter(metric_names.SEATS_LOST_TOTAL, registry)
+        self._floors = _counter(metric_names.EPOCH_FLOOR_RAISED_TOTAL, registry)
+        self._adopted = _counter(metric_names.BROKERS_ADOPTED_TOTAL, registry)
+        # The names of a group, as its record said last: some things are told by its key alone.
+        self._labels: dict[GroupKey, list[str]] = {}
         phases = metric_names.METRICS[metric_names.FAILOVER_PHASE_SECONDS]
         self._phases = Histogram(
             phases.name,
@@ -68,7 +80,7 @@ class MetricsObserver(Observer):
             registry=registry,
         )
 
-    def request_answered(self, request_code: int, response_code: int) -> None:
+    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:  # noqa: ARG002 - upstream's page has a histogram of it
         """Count it by the names of both codes; numbers nobody knows share one label, so that no peer can make labels up."""
         request = RequestCode(request_code).name if request_code in _REQUEST_CODES else "unknown"
         code = ResponseCode(response_code).name if response_code in _RESPONSE_CODES else "unknown"
@@ -84,6 +96,29 @@ class MetricsObserver(Observer):
         """Count it."""
         if record is not None:
             self._conflicts.labels(*_group_labels(key, record)).inc()
+
+    def know(self, key: GroupKey, record: BrokerGroupRecord) -> None:
+        """Make the series of a group before anything is counted: from a counter that begins at 1 no increase can be seen."""
+        labels = _group_labels(key, record)
+        if self._labels.get(key) != labels:
+            self._labels[key] = labels
+            for counter in (self._seats_lost, self._floors, self._adopted):
+                counter.labels(*labels)
+
+    def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:  # noqa: ARG002
+        """Count it."""
+        self._seats_lost.labels(*self._labels_of(key)).inc()
+
+    def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:  # noqa: ARG002
+        """Count it."""
+        self._floors.labels(*self._labels_of(key)).inc()
+
+    def broker_adopted(self, key: GroupKey, broker_id: int) -> None:  # noqa: ARG002
+        """Count it."""
+        self._adopted.labels(*self._labels_of(key)).inc()
+
+    def _labels_of(self, key: GroupKey) -> list[str]:
+        return self._labels.get(key, [key.namespace, "", key.name])
 
     def incident_closed(self, timeline: FailoverTimeline) -> None:
         """Count the incident, its phases and the time without writes."""
@@ -103,11 +138,13 @@ class MetricsObserver(Observer):
 class GroupCollector:
     """Answers a scrape from the snapshots of all groups."""
 
-    def __init__(self, view: GroupView) -> None:
+    def __init__(self, view: GroupView, counts: MetricsObserver) -> None:
         self._view = view
+        self._counts = counts
 
     def collect(self) -> Iterable[Metric]:
         """Called by prometheus-client for each scrape."""
+        unclean = _counter_family(metric_names.UNCLEAN_ELECTIONS_TOTAL)
         gauges = {
             name: _gauge(name)
             for name in (
@@ -118,29 +155,46 @@ class GroupCollector:
                 metric_names.MEMBER_ROLE,
                 metric_names.REPLICA_LAG_BYTES,
                 metric_names.HEARTBEAT_AGE_SECONDS,
+                metric_names.LOST_SEATS,
+                metric_names.ELIGIBLE_SIZE,
+                metric_names.EPOCH_JUMP_WAITING,
+                metric_names.UNFENCED,
             )
         }
         for key in self._view.keys():  # noqa: SIM118 - a GroupView is no mapping
             snapshot = self._view.snapshot(key)
             if snapshot is not None and snapshot.record is not None:
+                self._counts.know(key, snapshot.record)
                 _add_group(gauges, snapshot, snapshot.record)
-        return list(gauges.values())
+                unclean.add_metric(_group_labels(key, snapshot.record), snapshot.record.unclean_elections)
+        return [*gauges.values(), unclean]
 
 
 class Metrics:
-    """One registry: ``observer`` feeds it, ``attach`` adds the groups of a plane, ``start`` serves it as ``/metrics``."""
+    """One registry: ``observer`` feeds it, ``attach`` adds the groups of a plane, ``start`` serves it as ``/metrics``.
 
-    def __init__(self) -> None:
+    With ``upstream_names`` the page also has the Java controller's metrics under their names, as said by ``controller_address``.
+    """
+
+    def __init__(self, *, upstream_names: bool = True, controller_address: str = "") -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, which nothing reads
         self.registry = CollectorRegistry()
-        self.observer = MetricsObserver(self.registry)
+        self._counts = MetricsObserver(self.registry)
+        self._upstream = UpstreamMetrics(self.registry, controller_address) if upstream_names else None
+        self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])
         self.port = 0
         self._runner: web.AppRunner | None = None
+        build = metric_names.METRICS[metric_names.BUILD_INFO]
+        info = Gauge(build.name, build.help, build.labels, registry=self.registry)
+        info.labels(_version(), os.environ.get(REVISION_VARIABLE, "unknown"), platform.python_version()).set(1)
 
     def attach(self, view: GroupView) -> None:
         """Answer scrapes from this plane's snapshots too."""
-        collector: Collector = GroupCollector(view)
-        self.registry.register(collector)
+        collectors: list[Collector] = [GroupCollector(view, self._counts)]
+        if self._upstream is not None:
+            collectors.append(UpstreamCollector(view, self._upstream.labels))
+        for collector in collectors:
+            self.registry.register(collector)
 
     async def start(self, host: str, port: int) -> None:
         """Listen; the port is known afterwards where 0 was asked for. Serves ``/healthz`` as well."""
@@ -173,6 +227,10 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
     gauges[metric_names.SYNC_STATE_SET_EPOCH].add_metric(labels, record.sync_state_set_epoch)
     gauges[metric_names.SYNC_STATE_SET_SIZE].add_metric(labels, len(record.sync_state_set))
     gauges[metric_names.GROUP_WRITABLE].add_metric(labels, float(snapshot.writable))
+    gauges[metric_names.LOST_SEATS].add_metric(labels, len(record.lost_seats))
+    gauges[metric_names.ELIGIBLE_SIZE].add_metric(labels, len(record.eligible))
+    gauges[metric_names.EPOCH_JUMP_WAITING].add_metric(labels, float(snapshot.epoch_jump is not None))
+    gauges[metric_names.UNFENCED].add_metric(labels, float(snapshot.unfenced))
     master = snapshot.live.get(record.granted_master_id or 0)
     for broker_id in record.replicas:
         member = [*labels, str(broker_id)]
@@ -198,6 +256,18 @@ def _role(snapshot: GroupSnapshot, record: BrokerGroupRecord, broker_id: int) ->
 
 def _group_labels(key: GroupKey, record: BrokerGroupRecord) -> list[str]:
     return [key.namespace, record.cluster_name, record.broker_name]
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("brokergroup-operator")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _counter_family(name: str) -> CounterMetricFamily:
+    description = metric_names.METRICS[name]
+    return CounterMetricFamily(description.name, description.help, labels=description.labels)
 
 
 def _counter(name: str, registry: CollectorRegistry) -> Counter:

@@ -5,35 +5,19 @@ lastTransitionTime moves only when the status of the condition changes, never wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, Reason
 from brokergroup_operator.observe.timeline import Kind
-from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile import alarms, observed
 from brokergroup_operator.reconcile.durability import acknowledgement_rule
+from brokergroup_operator.reconcile.verdict import no, yes
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A condition without its times."""
-
-    status: ConditionStatus
-    reason: Reason
-    message: str
-
-
-def _yes(reason: Reason, message: str) -> Verdict:
-    return Verdict(ConditionStatus.TRUE, reason, message)
-
-
-def _no(reason: Reason, message: str) -> Verdict:
-    return Verdict(ConditionStatus.FALSE, reason, message)
+    from brokergroup_operator.reconcile.verdict import Verdict
 
 
 def ready(seen: Observed, members: Membership) -> Verdict:
@@ -42,18 +26,18 @@ def ready(seen: Observed, members: Membership) -> Verdict:
     in_set = seen.record.sync_state_set if seen.record else frozenset()
     outside = [item.pod for item in members.members if item.broker_id not in in_set]
     if observed.being_deleted(seen.group_object):
-        return _no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
+        return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
     if _failing_over(seen):
-        return _no(Reason.FAILING_OVER, "The master is lost; another is being elected")
+        return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
     if members.to_reserve or pending:
         waiting = ", ".join(pending) or f"{len(members.to_reserve)} members without a broker id"
-        return _no(Reason.MEMBERS_PENDING, f"Waiting for {waiting}")
+        return no(Reason.MEMBERS_PENDING, f"Waiting for {waiting}")
     writes = available(seen, members)
     if writes.status is not ConditionStatus.TRUE:
         return writes
     if outside:
-        return _no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
-    return _yes(Reason.ALL_MEMBERS_IN_SYNC, f"{len(members.members)} members in sync")
+        return no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
+    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{len(members.members)} members in sync")
 
 
 def available(seen: Observed, members: Membership) -> Verdict:
@@ -61,19 +45,19 @@ def available(seen: Observed, members: Membership) -> Verdict:
     master = seen.record.granted_master_id if seen.record else None
     if seen.record is None or master is None:
         reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
-        return _no(reason, "No broker is master")
+        return no(reason, "No broker is master")
     pod = next((item.pod for item in members.members if item.broker_id == master), "")
     if seen.snapshot is None or not seen.snapshot.writable:
-        return _no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
+        return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):
-        return _no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
+        return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
     needed = acknowledgement_rule(seen.group.spec).minimum_in_sync
     if len(seen.record.sync_state_set) < needed:
-        return _no(
+        return no(
             Reason.NOT_ENOUGH_IN_SYNC_REPLICAS,
             f"{len(seen.record.sync_state_set)} replicas in sync, a write needs {needed}",
         )
-    return _yes(Reason.MASTER_SERVES_WRITES, f"Broker {master} is master in epoch {seen.record.master_epoch}")
+    return yes(Reason.MASTER_SERVES_WRITES, f"Broker {master} is master in epoch {seen.record.master_epoch}")
 
 
 def progressing(seen: Observed, members: Membership, *, outdated_pods: list[str]) -> Verdict:
@@ -82,30 +66,21 @@ def progressing(seen: Observed, members: Membership, *, outdated_pods: list[str]
     stopping = sorted(name for name, pod in seen.pods.items() if observed.being_deleted(pod))
     if members.to_reserve or missing:
         what = ", ".join(missing) or f"{len(members.to_reserve)} members"
-        return _yes(Reason.CREATING_MEMBERS, f"Creating {what}")
+        return yes(Reason.CREATING_MEMBERS, f"Creating {what}")
     if stopping:
-        return _yes(Reason.REPAIRING_MEMBERS, f"Waiting for {', '.join(stopping)} to stop")
+        return yes(Reason.REPAIRING_MEMBERS, f"Waiting for {', '.join(stopping)} to stop")
     if members.surplus:
-        return _no(
+        return no(
             Reason.SCALE_IN_NOT_SUPPORTED,
             f"{len(members.members)} members run, spec.replicas is {seen.group.spec.replicas}:"
             " this version does not remove members",
         )
     if outdated_pods:
-        return _no(
+        return no(
             Reason.CHANGES_PENDING_RESTART,
             f"{', '.join(outdated_pods)} run an older configuration; it is used after their next restart",
         )
-    return _no(Reason.STABLE, "Nothing to do")
-
-
-def unfenced(seen: Observed) -> Verdict | None:
-    if seen.snapshot is None or not seen.snapshot.unfenced:
-        return None
-    return _yes(
-        Reason.FENCE_NOT_CONFIRMED,
-        "The last failover could not confirm that the old master is dead: what it acknowledged since then may be lost",
-    )
+    return no(Reason.STABLE, "Nothing to do")
 
 
 def _failing_over(seen: Observed) -> bool:
@@ -117,12 +92,12 @@ def all_conditions(
     seen: Observed, members: Membership, *, outdated_pods: list[str], invalid: str, now: str
 ) -> list[Condition]:
     verdicts: dict[ConditionType, Verdict | None] = {
-        ConditionType.READY: _no(Reason.INVALID_SPEC, invalid) if invalid else ready(seen, members),
+        ConditionType.READY: no(Reason.INVALID_SPEC, invalid) if invalid else ready(seen, members),
         ConditionType.AVAILABLE: available(seen, members),
-        ConditionType.PROGRESSING: _no(Reason.INVALID_SPEC, invalid)
+        ConditionType.PROGRESSING: no(Reason.INVALID_SPEC, invalid)
         if invalid
         else progressing(seen, members, outdated_pods=outdated_pods),
-        ConditionType.UNFENCED: unfenced(seen),
+        **alarms.all_alarms(seen),
     }
     previous = {item["type"]: item for item in (seen.group_object.get("status") or {}).get("conditions") or []}
     generation = int(observed.metadata(seen.group_object).get("generation", 0))

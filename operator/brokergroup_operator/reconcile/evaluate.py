@@ -63,7 +63,9 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
         work += _reservations(members)
     status = list(status_action(seen, members, settings, now=now))
-    return Plan(actions=(*work, *status), look_again_seconds=UNSETTLED_SECONDS if work else None)
+    # Nothing is watched that would tell of a Secret that comes.
+    unsettled = bool(work) or seen.credentials_problem is not None
+    return Plan(actions=(*work, *status), look_again_seconds=UNSETTLED_SECONDS if unsettled else None)
 
 
 def _lift_fences(seen: Observed) -> Iterator[Action]:

@@ -9,7 +9,14 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
-from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.api.credentials import (
+    CredentialsError,
+    credentials_in,
+    secret_not_found,
+    secret_not_readable,
+)
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.resources import SECRETS
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.observed import Observed, labels_of
 from brokergroup_operator.records.serialize import record_from_json
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.records.store import GroupKey
+
+FORBIDDEN = 403
 
 
 class UnreadableGroupError(Exception):
@@ -50,8 +59,9 @@ class GroupFetcher:
             self._list(kinds.CONFIG_MAPS, key),
             self._list(kinds.POD_DISRUPTION_BUDGETS, key),
         )
+        group = read_group(group_object)
         return Observed(
-            group=read_group(group_object),
+            group=group,
             group_object=group_object,
             record=record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None,
             state_object=state,
@@ -61,7 +71,26 @@ class GroupFetcher:
             services=services,
             config_maps=config_maps,
             disruption_budgets=budgets,
+            credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
         )
+
+    async def _credentials_problem(self, key: GroupKey, name: str | None) -> CredentialsError | None:
+        """Look at the Secret and forget it again: the pods take it themselves, and the controller plane reads its own."""
+        if name is None:
+            return None
+        try:
+            credentials_in(
+                await self._api.get(SECRETS, name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
+            )
+        except NotFoundError:
+            return secret_not_found(key.namespace, name)
+        except CredentialsError as error:
+            return error
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return secret_not_readable(key.namespace, name)
+        return None
 
     async def _get(self, resource: Resource, key: GroupKey) -> JsonObject | None:
         try:

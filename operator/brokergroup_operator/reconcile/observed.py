@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
     from controller_core.model import BrokerGroupRecord
 
@@ -30,6 +31,8 @@ class Observed:
     services: Mapping[str, JsonObject] = field(default_factory=dict)
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
+    # Why the Secret that the spec names can't be used. Nothing of what is in it.
+    credentials_problem: CredentialsError | None = None
 
 
 def metadata(obj: JsonObject) -> JsonObject:

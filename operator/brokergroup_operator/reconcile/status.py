@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup_status import (
     BrokerGroupStatus,
+    ControllerStatus,
     FailoverStatus,
     MasterStatus,
     MemberRole,
+    MemberSeat,
     MemberState,
     MemberStatus,
     SyncStateSetStatus,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from controller_core.model import BrokerGroupRecord
 
 
 def status_action(
@@ -73,6 +77,8 @@ def build_status(
         else None,
         members=statuses,
         last_failover=_last_failover(seen),
+        unclean_elections=record.unclean_elections if record else 0,
+        controller=_controller(seen, settings),
         durability=effective_durability(seen.group.spec),
         unfenced=seen.snapshot.unfenced if seen.snapshot else False,
         conditions=all_conditions(seen, members, outdated_pods=outdated, invalid=invalid, now=now),
@@ -110,6 +116,32 @@ def _member_status(seen: Observed, member: Member) -> MemberStatus:
         address=(record.address_of(member.broker_id) if record else None) or "",
         role=MemberRole.MASTER if member.broker_id == master else MemberRole.SLAVE,
         state=member_state(seen, member),
+        seat=member_seat(record, member.broker_id),
+    )
+
+
+def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> MemberSeat:
+    """See the comments at MemberSeat."""
+    if record is None:
+        return MemberSeat.NONE
+    if broker_id in record.sync_state_set:
+        return MemberSeat.IN_SYNC_STATE_SET
+    if broker_id in record.eligible:
+        return MemberSeat.ELIGIBLE
+    return MemberSeat.LOST if broker_id in record.lost_seats else MemberSeat.NONE
+
+
+def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus:
+    try:
+        accepted = accepted_epoch(seen.group_object)
+    except AnnotationError:
+        accepted = None
+    return ControllerStatus(
+        addresses=list(settings.controller_addresses),
+        election_policy=seen.group.spec.failover.election_policy,
+        signature=seen.group.spec.security.signature.value,
+        epoch_jump=seen.snapshot.epoch_jump if seen.snapshot else None,
+        accepted_epoch=accepted,
     )
 
 

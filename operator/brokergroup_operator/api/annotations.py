@@ -1,0 +1,27 @@
+"""What people say to the operator by annotations: things that are said once, in one situation, and are no wish of the spec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import bounds, names
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+
+
+class AnnotationError(Exception):
+    """The annotation does not say what it should; the message names it, its value and what was expected."""
+
+
+def accepted_epoch(obj: JsonObject) -> int | None:
+    """Up to which epoch a person accepts a jump (design.md §4, rule 3); None where nobody said. Raises AnnotationError."""
+    text = (obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_ACCEPT_EPOCH)
+    if text is None:
+        return None
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(bounds.JAVA_INT_MAX))
+    if not digits or int(text) > bounds.JAVA_INT_MAX:
+        raise AnnotationError(
+            f"annotation {names.ANNOTATION_ACCEPT_EPOCH} is {text[:32]!r}, expected a number up to {bounds.JAVA_INT_MAX}"
+        )
+    return int(text)
