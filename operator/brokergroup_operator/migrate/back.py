@@ -104,7 +104,7 @@ class Back:
             async with teacher.silent():
                 for lesson in lessons:
                     await teacher.prepare(lesson)
-                self._report("prepared", epochs={one.broker_name: one.epoch_before_the_master for one in lessons})
+                self._report("prepared", epochs={one.broker_name: one.epoch_while_waiting for one in lessons})
                 await self._list(teacher, lessons)
                 self._quiet.leader = metadata.leader
                 return [await self._finish(teacher, lesson) for lesson in lessons]
@@ -127,7 +127,9 @@ class Back:
                 if clock() > give_up_seconds:
                     raise BackError(f"{self._settings.controller} does not hear {sorted(wanted - alive)}")
                 await asyncio.sleep(POLL_SECONDS)
-        self._report("heard", brokers={one.broker_name: sorted(self._brokers[one.broker_name]) for one in lessons})
+        self._report(
+            "heard", brokers={one.broker_name: sorted(reachable(self._brokers[one.broker_name])) for one in lessons}
+        )
 
     async def _finish(self, teacher: Teacher, lesson: Lesson) -> JavaState:
         state = state_of(lesson.broker_name, await teacher.finish(lesson))

@@ -69,9 +69,18 @@ class Lesson:
         return max(self.master_epoch - 2, 0)
 
     @property
-    def epoch_before_the_master(self) -> int:
-        """The master epoch at which the controller waits for the brokers."""
-        return self.master_epoch - 1
+    def waits_without_election(self) -> bool:
+        """Whether nobody may be elected before the brokers are there: the stand-in could not be lost again.
+
+        A master on record that does not heartbeat is "repaired" by Java's own scan as soon as any broker does, by three lost
+        elections (§6.2, §6.3; met with a real 5.5.0): so the wait is with no master, or before the first one.
+        """
+        return self.lost_elections == 0
+
+    @property
+    def epoch_while_waiting(self) -> int:
+        """The master epoch at which the controller waits for the brokers: below theirs."""
+        return 0 if self.waits_without_election else self.master_epoch - 1
 
     @property
     def ids_to_clean(self) -> tuple[int, ...]:

@@ -64,25 +64,27 @@ class Teacher:
         for seat in lesson.seats:
             if seat.held:
                 await self._register(lesson, seat)
-        if lesson.elects_stand_in:
+        if not lesson.waits_without_election:
             await self._elect(lesson, lesson.stand_in, ResponseCode.SUCCESS)
             for _ in range(lesson.lost_elections):
                 await self._elect(lesson, -1, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
         now = await self.state(lesson.broker_name)
-        if now.master_epoch != lesson.epoch_before_the_master:
+        if now.master_broker_id is not None or now.master_epoch != lesson.epoch_while_waiting:
             raise TeachError(
-                f"{self._leader}: {lesson.broker_name} is at master epoch {now.master_epoch}, "
-                f"expected {lesson.epoch_before_the_master}; clean it (1011) and begin again"
+                f"{self._leader}: {lesson.broker_name} has master {now.master_broker_id} in epoch {now.master_epoch}, "
+                f"expected none in {lesson.epoch_while_waiting}"
             )
 
     async def finish(self, lesson: Lesson) -> ReplicasInfo:
         """Elect the present master and raise the SyncStateSet's epoch; returns the state it ends in."""
-        if not lesson.elects_stand_in:
-            await self._elect(lesson, lesson.master, ResponseCode.SUCCESS)
-        else:
-            async with self._set(UNCLEAN, "true", afterwards="false"):
-                await self._elect(lesson, lesson.master, ResponseCode.SUCCESS, designate=True)
         async with self._stand_in_alive(lesson):
+            if not lesson.elects_stand_in:
+                await self._elect(lesson, lesson.master, ResponseCode.SUCCESS)
+            else:
+                if lesson.waits_without_election:
+                    await self._elect(lesson, lesson.stand_in, ResponseCode.SUCCESS)
+                async with self._set(UNCLEAN, "true", afterwards="false"):
+                    await self._elect(lesson, lesson.master, ResponseCode.SUCCESS, designate=True)
             await self._raise_set_epoch(lesson)
         await self._clean(lesson)
         return await self.state(lesson.broker_name)

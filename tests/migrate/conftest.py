@@ -1,0 +1,110 @@
+"""A group under a (fake) Java controller: three brokers, a NameServer, and the client a migration asks with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.migrate.java_calls import JavaCalls
+from brokergroup_operator.migrate.quiet_controller import QuietController
+from brokergroup_operator.migrate.read import read_controller
+from rocketmq_remoting.client import RemotingClient
+from tests.migrate.fake_brokers import CLUSTER, NAME, Believed, FakeBroker, FakeNameServer
+from tests.migrate.fake_java import FakeJavaController, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.migrate.java_state import Reading
+
+EPOCH = 4
+SET_EPOCH = 9
+
+
+async def eventually(condition: Callable[[], Any], *, what: str, within_seconds: float = 15.0) -> Any:
+    """Wait until the condition holds; fail with its name when it does not."""
+    deadline = asyncio.get_running_loop().time() + within_seconds
+    while True:
+        value = condition()
+        if isinstance(value, Awaitable):
+            value = await value
+        if value:
+            return value
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError(f"never happened: {what}")
+        await asyncio.sleep(0.01)
+
+
+@dataclass
+class House:
+    """Everything that runs."""
+
+    java: FakeJavaController
+    brokers: list[FakeBroker]
+    name_server: FakeNameServer
+    calls: JavaCalls
+    quiet: QuietController
+    steps: list[str] = field(default_factory=list)
+
+    @property
+    def tables(self) -> Tables:
+        return self.java.sets[NAME]
+
+    def report(self, step: str, **facts: object) -> None:
+        self.steps.append(step)
+        self.facts = facts
+
+    async def read(self) -> Reading:
+        return await read_controller(
+            self.calls, controller=self.java.address, name_servers=[self.name_server.address], settle_seconds=0.05
+        )
+
+    def know(self, java: FakeJavaController) -> None:
+        """Give a Java controller the state that the brokers are in."""
+        java.sets[NAME] = Tables(
+            cluster=CLUSTER,
+            next_id=4,
+            replicas={one.broker_id: one.address for one in self.brokers},
+            codes={one.broker_id: f"{one.address};1" for one in self.brokers},
+            master=1,
+            master_epoch=EPOCH,
+            members=frozenset({1, 2, 3}),
+            members_epoch=SET_EPOCH,
+        )
+
+    def nobody_changed_role(self) -> bool:
+        return not any(one.roles for one in self.brokers)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    java = FakeJavaController()
+    await java.start()
+    quiet = QuietController()
+    await quiet.start("127.0.0.1", 0)
+    brokers = [
+        FakeBroker(broker_id, java.address, Believed(1, EPOCH, frozenset({1, 2, 3}), SET_EPOCH))
+        for broker_id in (1, 2, 3)
+    ]
+    for one in brokers:
+        await one.start()
+    name_server = FakeNameServer(brokers)
+    await name_server.start()
+    client = RemotingClient()
+    built = House(java, brokers, name_server, JavaCalls(client, deadline_seconds=1.0), quiet)
+    built.know(java)
+    for one in brokers:
+        one.run()
+    await eventually(lambda: all(java.is_alive(NAME, one.broker_id) for one in brokers), what="all heard by Java")
+    yield built
+    for one in brokers:
+        await one.stop()
+    await client.close()
+    for stop in (java.stop, quiet.stop, name_server.stop):
+        with contextlib.suppress(RuntimeError):
+            await stop()

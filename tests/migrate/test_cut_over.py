@@ -1,0 +1,147 @@
+"""The cut: same master, same epoch, same ids; and every way in which it does not happen leaves Java in charge."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.migrate.cut_over import SET_EPOCH_MARGIN, CutOver, CutOverError, CutOverSettings
+from tests.migrate.conftest import EPOCH, SET_EPOCH, eventually
+from tests.migrate.fake_brokers import NAME
+from tests.migrate.fake_java import FakeJavaController
+
+if TYPE_CHECKING:
+    from tests.migrate.conftest import House
+
+
+def settings(house: House) -> CutOverSettings:
+    return CutOverSettings(
+        own_address=house.quiet.address,
+        controller_list=house.quiet.address,
+        stop_deadline_seconds=10.0,
+        list_deadline_seconds=8.0,
+        refused_for_seconds=0.2,
+        verify_deadline_seconds=0.5,
+    )
+
+
+async def cut(house: House, changes: CutOverSettings | None = None) -> CutOver:
+    return CutOver(
+        calls=house.calls,
+        reading=await house.read(),
+        quiet=house.quiet,
+        settings=changes or settings(house),
+        report=house.report,
+    )
+
+
+async def test_a_group_is_taken_over_as_it_is(house: House) -> None:
+    running = asyncio.create_task((await cut(house)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    await house.java.stop()
+    [record] = await running
+    assert (record.master_broker_id, record.master_epoch) == (1, EPOCH)
+    assert record.sync_state_set == {1, 2, 3}
+    assert record.sync_state_set_epoch == SET_EPOCH + SET_EPOCH_MARGIN
+    assert {one.broker_id: one.address for one in record.replicas.values()} == {
+        one.broker_id: one.address for one in house.brokers
+    }
+    assert record.next_broker_id == 4
+    assert all(one.used == [house.quiet.address] for one in house.brokers), "a broker still uses its old list"
+    assert house.nobody_changed_role()
+    assert house.steps == ["follow", "stopped", "verified", "listed", "heard", "verified", "lead"]
+
+
+async def test_nothing_is_begun_where_a_doubt_blocks(house: House) -> None:
+    house.tables.master = None
+    with pytest.raises(CutOverError, match="nothing was begun: bn: the group has no master"):
+        await (await cut(house)).run()
+    assert house.steps == []
+
+
+async def test_it_waits_for_java_no_longer_than_it_was_told(house: House) -> None:
+    with pytest.raises(CutOverError, match="not stopped in time: nothing has changed"):
+        await (await cut(house, replace(settings(house), stop_deadline_seconds=0.3))).run()
+    assert {one.listed for one in house.brokers} == {house.java.address}
+
+
+async def test_a_last_change_that_was_not_read_is_found_at_the_brokers(house: House) -> None:
+    """Java accepted a shrink and died before anybody read it: the record would hold one too many for in sync."""
+    running = asyncio.create_task((await cut(house)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    await house.java.stop()
+    house.brokers[0].believes.members = frozenset({1, 2})
+    with pytest.raises(CutOverError, match=r"counts 1 slaves in sync.*start the Java controller again"):
+        await running
+    assert {one.listed for one in house.brokers} == {house.java.address}, "a list was changed"
+
+
+async def test_a_java_controller_that_comes_back_gets_its_brokers_back(house: House) -> None:
+    for one in house.brokers:
+        one.reread_seconds = 1.5
+    running = asyncio.create_task((await cut(house)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    address = house.java.address
+    await house.java.stop()
+    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    again = FakeJavaController()
+    house.know(again)
+    await again.start(int(address.rpartition(":")[2]))
+    try:
+        with pytest.raises(CutOverError, match="a Java controller answers again"):
+            await running
+        assert {one.listed for one in house.brokers} == {address}
+        assert "lead" not in house.steps
+        await eventually(
+            lambda: all(again.is_alive(NAME, one.broker_id) for one in house.brokers), what="Java hears all again"
+        )
+        assert house.nobody_changed_role()
+    finally:
+        await again.stop()
+
+
+async def test_brokers_that_list_ours_already_prove_nothing_by_being_heard(house: House) -> None:
+    both = f"{house.java.address};{house.quiet.address}"
+    for one in house.brokers:
+        one.listed = both
+    await eventually(lambda: len(house.quiet.heard(NAME)) == 3, what="all heard by ours")
+    patient = replace(settings(house), list_deadline_seconds=2.0)
+    running = asyncio.create_task((await cut(house, patient)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    await house.java.stop()
+    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    listed_seconds = asyncio.get_running_loop().time()
+    await running
+    assert asyncio.get_running_loop().time() - listed_seconds >= 0.9, "nothing proved that the old lists were dropped"
+
+
+async def test_with_a_word_given_it_leads_at_once(house: House) -> None:
+    for one in house.brokers:
+        one.listed = f"{house.java.address};{house.quiet.address}"
+    await eventually(lambda: len(house.quiet.heard(NAME)) == 3, what="all heard by ours")
+    for one in house.brokers:
+        one.reread_seconds = 1000.0  # none of them looks at its list again
+    at_once = replace(settings(house), java_stays_stopped=True)
+    running = asyncio.create_task((await cut(house, at_once)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    await house.java.stop()
+    [record] = await running
+    assert record.master_epoch == EPOCH
+
+
+async def test_a_cut_that_is_abandoned_gives_the_lists_back(house: House) -> None:
+    for one in house.brokers:
+        one.reread_seconds = 1000.0
+    one_cut = await cut(house)
+    running = asyncio.create_task(one_cut.run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    address = house.java.address
+    await house.java.stop()
+    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    running.cancel()
+    await asyncio.wait([running])
+    await one_cut.abandon()
+    assert {one.listed for one in house.brokers} == {address}
