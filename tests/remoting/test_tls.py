@@ -28,6 +28,7 @@ from rocketmq_remoting.tls import (
     TlsServerSettings,
     client_context,
 )
+from rocketmq_remoting.tls_front import FrontTransport
 from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
@@ -397,7 +398,8 @@ async def test_plain_bytes_inside_an_established_connection_close_it(authority: 
         client = RemotingClient(tls=ClientTls(TlsFiles()))
         await client.invoke(f"{HOST}:{server.port}", request(ECHO), timeout_seconds=5)
         [connection] = server.connections
-        transport = next(iter(client._connections.values()))._transport  # type: ignore[attr-defined]
+        transport = next(iter(client._connections.values()))._transport
+        assert isinstance(transport, FrontTransport)
         transport.raw.write(encode(request(ECHO)))
         await until(lambda: not connection.is_open)
         assert len(handler.connections) == 1

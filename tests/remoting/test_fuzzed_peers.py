@@ -1,0 +1,131 @@
+"""A hundred thousand hostile inputs, plain and inside TLS: nothing reaches the event loop, nobody else notices, nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codec import FrameLimits, encode
+from rocketmq_remoting.command import RemotingCommand, SerializeType, request
+from rocketmq_remoting.server import RemotingConnection, RemotingServer
+from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings, client_context
+from tests.security.certificates import make_authority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+FRAMES = int(os.environ.get("BROKERGROUP_FUZZED_FRAMES", "100000"))
+GROWTH_BYTES = 24 * 1024 * 1024
+
+
+class Echo:
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        return command.answer(0, remark=command.remark, ext_fields=command.ext_fields, body=command.body)
+
+    def connection_opened(self, connection: RemotingConnection) -> None: ...
+
+    def connection_closed(self, connection: RemotingConnection) -> None: ...
+
+
+def fuzzed(dice: random.Random) -> bytes:
+    """Mostly frames with something wrong; sometimes a right one, sometimes noise, sometimes the start of a handshake."""
+    kind = dice.randrange(10)
+    if kind == 0:
+        return dice.randbytes(dice.randrange(1, 200))
+    if kind == 1:
+        return b"\x16\x03\x01" + dice.randbytes(dice.randrange(200))
+    if kind == 2:
+        return struct.pack(">iI", dice.randrange(-(2**31), 2**31), dice.randrange(2**32))
+    fields = {dice.choice(["brokerName", "brokerId", "AccessKey", "Signature", "\udcff", ""]): "x" * dice.randrange(40)}
+    fields = {name: value for name, value in fields.items() if name.isascii()}
+    command = request(
+        dice.randrange(0, 2001),
+        ext_fields=fields,
+        body=dice.randbytes(dice.randrange(64)),
+        oneway=dice.random() < 0.2,
+        serialize_type=SerializeType(dice.randrange(2)),
+    )
+    frame = bytearray(encode(command))
+    if kind < 8:
+        for _ in range(dice.randrange(1, 6)):
+            frame[dice.randrange(len(frame))] = dice.randrange(256)
+    return bytes(frame[: dice.randrange(len(frame))] if kind == 8 else frame)
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+async def torment(port: int, dice: random.Random, frames: int, files: TlsFiles | None) -> int:
+    """Send until closed, connect again, go on; returns the number of connections it took."""
+    connections = 0
+    sent = 0
+    context = client_context(files) if files is not None else None
+    while sent < frames:
+        connections += 1
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+        drain = asyncio.create_task(swallow(reader))
+        while sent < frames and not drain.done():
+            for _ in range(dice.randrange(1, 12)):
+                writer.write(fuzzed(dice))
+                sent += 1
+            await asyncio.sleep(0)
+        writer.transport.abort()
+        await drain
+    return connections
+
+
+async def swallow(reader: asyncio.StreamReader) -> None:
+    try:
+        while await reader.read(65536):
+            pass
+    except OSError:  # ssl.SSLError and ConnectionError are among them
+        return
+
+
+@pytest.fixture
+def reported() -> Iterator[list[dict[str, Any]]]:
+    found: list[dict[str, Any]] = []
+    yield found
+    assert found == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+async def test_fuzzed_frames_harm_nobody(
+    tmp_path: Path, reported: list[dict[str, Any]], caplog: pytest.LogCaptureFixture, *, secured: bool
+) -> None:
+    caplog.set_level("CRITICAL", logger="rocketmq_remoting")
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    files = make_authority(tmp_path).issue("server")
+    shown = TlsFiles(ca=files.ca) if secured else None
+    server = RemotingServer(
+        Echo(),
+        limits=FrameLimits(max_frame_bytes=1024 * 1024, max_frame_bytes_until_known=64 * 1024),
+        tls=TlsServerSettings(mode=TlsMode.PERMISSIVE, files=files),
+    )
+    await server.start(HOST, 0)
+    witness = RemotingClient(tls=ClientTls(shown) if shown is not None else None)
+    dice = random.Random(20_26_11)
+    before = 0
+    rounds = 10
+    for number in range(rounds):
+        await torment(server.port, dice, FRAMES // rounds, shown)
+        answer = await witness.invoke(f"{HOST}:{server.port}", request(1, body=b"still here"), timeout_seconds=10)
+        assert answer.body == b"still here"
+        if number == 1:  # what any first thousands of connections leave behind is not growth
+            before = rss_bytes()
+    await witness.close()
+    await server.stop(grace_seconds=1)
+    assert not server.connections
+    assert rss_bytes() - before < GROWTH_BYTES
