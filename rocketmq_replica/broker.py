@@ -108,6 +108,8 @@ class Broker:
             self.configuration.ha_max_time_slave_not_catchup_seconds,
             self.configuration.broker_election_priority,
         )
+        self.retention = self.configuration.retention
+        self.disk_full = ""
         self.started_ms = wall_clock_ms()
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -120,6 +122,8 @@ class Broker:
         """Store one message as master; raises NotWritableError, NotEnoughReplicasError or MessageTooLargeError."""
         if self.reign is None or self.role is not Role.MASTER:
             raise NotWritableError(f"role is {self.role.value}")
+        if self.disk_full:
+            raise NotWritableError(self.disk_full)
         try:
             return self.reign.put(message, store_timestamp_ms=wall_clock_ms())
         except OSError as error:

@@ -122,7 +122,7 @@ class ClientRequests:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
             self._broker.topics.create(header.topic or "", queue_count=header.write_queue_nums, now_ms=wall_clock_ms())
-        except InvalidTopicError as error:
+        except (InvalidTopicError, OSError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         self._on_topic_created()
         return request.answer(ResponseCode.SUCCESS)

@@ -28,6 +28,7 @@ from rocketmq_remoting.message_record import (
 )
 from rocketmq_replica import disk
 from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names
+from rocketmq_replica.retention import DiskSpace, LogFileFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +145,25 @@ class CommitLog:
         self.max_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
 
+    def files(self) -> list[LogFileFacts]:
+        """Every file, oldest first."""
+        return [
+            LogFileFacts(file.start_offset, file.start_offset + self._file_size, os.fstat(file.descriptor).st_mtime)
+            for file in self._files
+        ]
+
+    def delete_oldest(self, count: int) -> None:
+        """Delete files from the front, durably, but never the last."""
+        for _ in range(min(count, len(self._files) - 1)):
+            self._delete(self._files.pop(0))
+
+    def space(self) -> DiskSpace:
+        """How full the disk is, counted as ``df`` does."""
+        found = os.statvfs(self._folder)
+        used = found.f_blocks - found.f_bfree
+        entire = used + found.f_bavail
+        return DiskSpace(100 * used / entire if entire else 100.0, found.f_bavail * found.f_frsize)
+
     def dirty_descriptors(self) -> list[int]:
         """Duplicates of the descriptors that need a flush, for a thread to fsync and close."""
         duplicates = [os.dup(descriptor) for descriptor in self._dirty]
@@ -163,10 +183,16 @@ class CommitLog:
         self._files.clear()
         self._dirty.clear()
 
-    def recover(self, on_record: Callable[[int, LogEntry], None]) -> Recovery:
-        """Read every record from the oldest file on and cut at the first thing that is none."""
-        recovery = self._scan(on_record)
-        self.max_offset = self._files[-1].start_offset + self._file_size if self._files else recovery.end_offset
+    def recover(
+        self, on_record: Callable[[int, LogEntry], None], is_known: Callable[[int], bool] = lambda _start: False
+    ) -> Recovery:
+        """Read every record from the oldest file on and cut at the first thing that is none.
+
+        ``is_known(start)`` is asked of every file but the last; one that is known whole is not read.
+        """
+        self.max_offset = self._files[-1].start_offset + self._file_size if self._files else 0
+        recovery = self._scan(on_record, is_known)
+        self.max_offset = max(self.max_offset, recovery.end_offset)
         leftover = recovery.end_offset < self.max_offset and self._has_data_from(recovery.end_offset)
         if leftover:
             self.truncate(recovery.end_offset)
@@ -180,8 +206,10 @@ class CommitLog:
             return Recovery(recovery.end_offset, f"offset {recovery.end_offset}: data after zeros")
         return recovery
 
-    def _scan(self, on_record: Callable[[int, LogEntry], None]) -> Recovery:
+    def _scan(self, on_record: Callable[[int, LogEntry], None], is_known: Callable[[int], bool]) -> Recovery:
         for file in self._files:
+            if file is not self._files[-1] and is_known(file.start_offset):
+                continue
             with mmap.mmap(file.descriptor, self._file_size, prot=mmap.PROT_READ) as mapped:
                 view = memoryview(mapped)
                 try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.properties import decode_properties
+from rocketmq_replica.retention import RetentionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,6 +86,13 @@ def _ip(value: str) -> str:
         raise ValueError("expected an IP address") from None
 
 
+def _hours(value: str) -> frozenset[int]:
+    try:
+        return frozenset(_whole(0, 23)(part) for part in value.split(";"))
+    except ValueError:
+        raise ValueError("expected hours from 00 to 23, several separated by ';'") from None
+
+
 def _flush(value: str) -> bool:
     if value not in ("SYNC_FLUSH", "ASYNC_FLUSH"):
         raise ValueError("expected SYNC_FLUSH or ASYNC_FLUSH")
@@ -108,6 +116,12 @@ class ReplicaConfiguration:
     store_path_epoch_file: str = _key("storePathEpochFile", _text, default="")
     store_path_broker_identity: str = _key("storePathBrokerIdentity", _text, default="")
     mapped_file_size_commit_log: int = _key("mappedFileSizeCommitLog", _whole(1024, 1 << 31), default=1 << 30)
+    file_reserved_hours: int = _key("fileReservedTime", _whole(1), default=72)
+    delete_hours: frozenset[int] = _key("deleteWhen", _hours, default=frozenset({4}))
+    commit_log_retention_bytes: int = _key("commitLogRetentionBytes", _whole(0), default=0)
+    disk_max_used_percent: int = _key("diskMaxUsedSpaceRatio", _whole(10, 100), default=75)
+    disk_clean_forcibly_percent: int = _key("diskSpaceCleanForciblyRatio", _whole(10, 100), default=85)
+    disk_warning_percent: int = _key("diskSpaceWarningLevelRatio", _whole(10, 100), default=90)
     sync_flush: bool = _key("flushDiskType", _flush, default=False)
     all_ack_in_sync_state_set: bool = _key("allAckInSyncStateSet", _boolean, default=False)
     in_sync_replicas: int = _key("inSyncReplicas", _whole(1), default=1)
@@ -144,6 +158,18 @@ class ReplicaConfiguration:
     def ha_address(self) -> str:
         """Where slaves reach this replica."""
         return f"{self.ha_ip or self.broker_ip}:{self.ha_port}"
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        """How long the log is kept."""
+        return RetentionPolicy(
+            self.file_reserved_hours,
+            self.delete_hours,
+            self.commit_log_retention_bytes,
+            self.disk_max_used_percent,
+            self.disk_clean_forcibly_percent,
+            self.disk_warning_percent,
+        )
 
     @property
     def root_folder(self) -> Path:

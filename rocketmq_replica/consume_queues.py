@@ -1,8 +1,8 @@
 """Where the n-th message of a topic's queue stands in the commit log.
 
 Java keeps this on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message, ``ha-and-deployment.md`` C.4). Here it is
-memory only, rebuilt from the commit log whenever the replica starts: the log is the only truth, and an index that is never
-stored can never disagree with it. The price is reading the whole log once at every start.
+memory only (20 bytes per message too), rebuilt whenever the replica starts: full files of the log have an index next to them
+(``index_files.py``), the rest is read from the log, which is the only truth.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from rocketmq_replica.index_files import QueuePart
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _MISSING = -1
 
@@ -27,6 +29,10 @@ class ConsumeQueue:
         self._sizes = array("i")
         self._timestamps = array("q")
 
+    def __len__(self) -> int:
+        """How many messages, and holes, there are."""
+        return len(self._offsets)
+
     @property
     def next_offset(self) -> int:
         """The queue offset the next message will get."""
@@ -38,10 +44,44 @@ class ConsumeQueue:
             self.min_offset = queue_offset
         elif queue_offset < self.next_offset:
             return False
-        while queue_offset > self.next_offset:  # a hole: records that are not there for consumers
-            self._append(self._offsets[-1], _MISSING, self._timestamps[-1])
+        self._leave_hole(queue_offset)
         self._append(physical_offset, size_bytes, store_timestamp_ms)
         return True
+
+    def extend(self, part: QueuePart) -> bool:
+        """Enter the messages of a whole file; False if some of their queue offsets are taken (then nothing changes)."""
+        if not self._offsets:
+            self.min_offset = part.first_queue_offset
+        elif part.first_queue_offset < self.next_offset:
+            return False
+        self._leave_hole(part.first_queue_offset)
+        self._offsets.extend(part.offsets)
+        self._sizes.extend(part.sizes)
+        self._timestamps.extend(part.timestamps)
+        return True
+
+    def part(self, topic: str, queue_id: int, start_offset: int, end_offset: int) -> QueuePart | None:
+        """The messages stored from ``start_offset`` to below ``end_offset``, if there are any."""
+        first, end = bisect_left(self._offsets, start_offset), bisect_left(self._offsets, end_offset)
+        while first < end and self._sizes[first] == _MISSING:
+            first += 1
+        while first < end and self._sizes[end - 1] == _MISSING:
+            end -= 1
+        if first == end:
+            return None
+        columns = (self._offsets[first:end], self._sizes[first:end], self._timestamps[first:end])
+        return QueuePart(topic, queue_id, self.min_offset + first, *columns)
+
+    def begin_at(self, queue_offset: int) -> None:
+        """All messages of an earlier life are deleted: the next one still gets the next number."""
+        if not self._offsets:
+            self.min_offset = max(self.min_offset, queue_offset)
+
+    def drop_before(self, physical_offset: int) -> None:
+        """Forget messages stored before ``physical_offset``: their files are deleted. Numbers are never used again."""
+        gone = bisect_left(self._offsets, physical_offset)
+        self.min_offset += gone
+        del self._offsets[:gone], self._sizes[:gone], self._timestamps[:gone]
 
     def drop_from(self, physical_offset: int) -> None:
         """Forget messages stored at or after ``physical_offset``."""
@@ -65,6 +105,11 @@ class ConsumeQueue:
     def first_stored_at_or_after(self, timestamp_ms: int) -> int:
         """The queue offset of the first message stored at that time or later."""
         return self.min_offset + bisect_left(self._timestamps, timestamp_ms)
+
+    def _leave_hole(self, queue_offset: int) -> None:
+        """Records that are not there for consumers."""
+        while self._offsets and queue_offset > self.next_offset:
+            self._append(self._offsets[-1], _MISSING, self._timestamps[-1])
 
     def _append(self, physical_offset: int, size_bytes: int, store_timestamp_ms: int) -> None:
         self._offsets.append(physical_offset)
@@ -95,6 +140,35 @@ class ConsumeQueues:
         """Forget messages stored at or after ``physical_offset`` in every queue."""
         for queue in self._queues.values():
             queue.drop_from(physical_offset)
+
+    def drop_before(self, physical_offset: int) -> None:
+        """Forget messages whose files are deleted, in every queue."""
+        for queue in self._queues.values():
+            queue.drop_before(physical_offset)
+
+    def parts(self, start_offset: int, end_offset: int) -> list[QueuePart]:
+        """What every queue has between these offsets."""
+        found = (queue.part(*name, start_offset, end_offset) for name, queue in self._queues.items())
+        return [part for part in found if part is not None]
+
+    def extend(self, parts: list[QueuePart]) -> bool:
+        """Enter a whole file's messages; False, and nothing changes, if any of them cannot be entered."""
+        queues = [self.queue(part.topic, part.queue_id) for part in parts]
+        if any(
+            len(queue) and part.first_queue_offset < queue.next_offset
+            for queue, part in zip(queues, parts, strict=True)
+        ):
+            return False
+        return all(queue.extend(part) for queue, part in zip(queues, parts, strict=True))
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """The number every queue would give its next message."""
+        return {name: queue.next_offset for name, queue in self._queues.items()}
+
+    def begin_at(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """The numbers queues without messages go on with."""
+        for (topic, queue_id), offset in offsets.items():
+            self.queue(topic, queue_id).begin_at(offset)
 
     def names(self) -> Iterator[tuple[str, int]]:
         """Every (topic, queue id) seen."""

@@ -67,8 +67,12 @@ class ConsumerOffsets:
         return json.dumps(self.to_json(), separators=(",", ":")).encode()
 
     def write(self, content: bytes) -> None:
-        """Make the content durable; may run in a thread."""
-        replace_file(self._path, content)
+        """Make the content durable; may run in a thread. If that fails it is asked for again."""
+        try:
+            replace_file(self._path, content)
+        except OSError:
+            self._changed = True
+            raise
 
 
 class Clients:

@@ -7,6 +7,7 @@ whose own name was never synced would go with it.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 class StoreFileError(Exception):
     """A file of the store that must not be guessed around: somebody has to look at it."""
+
+
+def is_no_space(error: OSError) -> bool:
+    """The disk is full: nothing is damaged, the old content stands, and it can be tried again."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -42,6 +42,10 @@ def _priority(broker: Broker, value: str) -> None:
     broker.live.broker_election_priority = int(value)
 
 
+def _reserved_hours(broker: Broker, value: str) -> None:
+    broker.retention = dataclasses.replace(broker.retention, reserved_hours=int(value))
+
+
 _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "allAckInSyncStateSet": _all_ack,
     "inSyncReplicas": _in_sync,
@@ -49,6 +53,7 @@ _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "slaveTimeout": _slave_timeout,
     "haMaxTimeSlaveNotCatchup": _max_lag,
     "brokerElectionPriority": _priority,
+    "fileReservedTime": _reserved_hours,
 }
 _FIELDS = {field.metadata["key"]: field for field in dataclasses.fields(ReplicaConfiguration)}
 
@@ -84,6 +89,7 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "slaveTimeout": str(int(broker.live.slave_timeout_seconds * 1000)),
         "haMaxTimeSlaveNotCatchup": str(int(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
         "brokerElectionPriority": str(broker.live.broker_election_priority),
+        "fileReservedTime": str(broker.retention.reserved_hours),
     }
 
 
@@ -94,6 +100,8 @@ def _shown(value: object, key: str) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return str(int(value * 1000))
+    if isinstance(value, frozenset):
+        return ";".join(f"{each:02d}" for each in sorted(value))
     if isinstance(value, tuple):
         return ";".join(value)
     return str(value)

@@ -15,6 +15,7 @@ from rocketmq_remoting.message_record import (
     SYS_FLAG_TRANSACTION_MASK,
     SYS_FLAG_TRANSACTION_PREPARED,
     SYS_FLAG_TRANSACTION_ROLLBACK,
+    CorruptRecordError,
     EntryKind,
     Host,
     IncompleteRecordError,
@@ -30,9 +31,13 @@ from rocketmq_replica.commit_log import CommitLog, Recovery, sync_and_close
 from rocketmq_replica.consume_queues import ConsumeQueues
 from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names
 from rocketmq_replica.epoch_file import load_epochs, save_epochs
+from rocketmq_replica.index_files import IndexFiles
+from rocketmq_replica.queue_offsets import load_queue_offsets, save_queue_offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rocketmq_replica.index_files import QueuePart
 
 _HIDDEN_FROM_CONSUMERS = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
 
@@ -49,6 +54,16 @@ class StorePaths:
     def checkpoint(self) -> Path:
         """The checkpoint file."""
         return self.root / "checkpoint"
+
+    @property
+    def index(self) -> Path:
+        """The indexes of the log's full files."""
+        return self.root / "indexed"
+
+    @property
+    def queue_offsets(self) -> Path:
+        """The numbers queues go on with."""
+        return self.root / "config" / "queueOffsets.json"
 
     @property
     def lock(self) -> Path:
@@ -98,9 +113,11 @@ class MessageStore:
         self._indexed_offset = 0
         self._unindexed = bytearray()
         self._confirm_offset = 0
+        self._epochs_unsaved = False
         self.never_confirmed = True
         try:
             self.log = CommitLog(paths.commit_log, file_size_bytes=file_size_bytes)
+            self.index = IndexFiles(paths.index, file_size_bytes=file_size_bytes, read=self.log.read)
             try:
                 self.recovery = self._recover()
             except BaseException:
@@ -181,6 +198,7 @@ class MessageStore:
 
     def truncate(self, offset: int) -> None:
         """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
+        self.index.drop_beyond(offset)
         self.log.truncate(offset)
         self.queues.drop_from(offset)
         self._unindexed.clear()
@@ -193,10 +211,42 @@ class MessageStore:
     def cut_to_whole_record(self) -> int:
         """Drop a half record from the end, as every new master must before it opens its epoch (A.10)."""
         if self._indexed_offset < self.log.max_offset:
+            self.index.drop_beyond(self._indexed_offset)
             self.log.truncate(self._indexed_offset)
             self._unindexed.clear()
             self.confirm_offset = self._confirm_offset
         return self.log.max_offset
+
+    def delete_oldest_files(self, count: int) -> None:
+        """Delete files from the front of the log, with what is known of them; the numbers of the queues go on."""
+        files = self.log.files()
+        if not 0 < count < len(files):
+            return
+        self.queues.drop_before(files[count].start_offset)
+        save_queue_offsets(self._paths.queue_offsets, self.queues.next_offsets())
+        self.log.delete_oldest(count)
+        self.index.drop_before(self.log.min_offset)
+        if self.epochs.drop_before_offset(self.log.min_offset):
+            self.save_epochs()
+
+    def next_to_index(self) -> tuple[int, list[QueuePart], int] | None:
+        """A full and durable file without an index: what to hand to ``index.write``, here or in a thread."""
+        for file in self.log.files():
+            if file.end_offset <= min(self.log.flushed_offset, self._indexed_offset) and self.index.missing(
+                file.start_offset
+            ):
+                parts = self.queues.parts(file.start_offset, file.end_offset)
+                if parts:
+                    return file.start_offset, parts, self.index.generation
+        return None
+
+    def read_record(self, offset: int, size_bytes: int) -> bytes:
+        """One record, checked; raises MessageRecordError if what stands there is damaged or none."""
+        record = self.log.read(offset, size_bytes)
+        entry = inspect_entry(record, 0, len(record), physical_offset=offset)
+        if entry.kind is not EntryKind.RECORD or entry.size_bytes != size_bytes:
+            raise CorruptRecordError(f"a record of {size_bytes} bytes was expected at offset {offset}")
+        return record
 
     def is_record_boundary(self, offset: int) -> bool:
         """True where a record, a blank, or the end of the log begins; reads and checks what stands there."""
@@ -223,7 +273,7 @@ class MessageStore:
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         """Remember, as a slave, the epoch a frame is labelled with (A.4, step 2)."""
-        if self.epochs.append(epoch, start_offset):
+        if self.epochs.append(epoch, start_offset) or self._epochs_unsaved:
             self.save_epochs()
 
     def forget_epochs_after(self, epoch: int) -> None:
@@ -233,7 +283,9 @@ class MessageStore:
 
     def save_epochs(self) -> None:
         """Make the epoch history durable."""
+        self._epochs_unsaved = True
         save_epochs(self._paths.epoch_file, self.epochs)
+        self._epochs_unsaved = False
 
     def save_checkpoint(self) -> None:
         """Make the confirm offset survive a restart."""
@@ -254,13 +306,17 @@ class MessageStore:
     def close(self) -> None:
         """Flush and save all, release the store."""
         self.log.flush()
+        while (to_index := self.next_to_index()) is not None:
+            self.index.write(*to_index)
         self.save_checkpoint()
         self.log.close()
         os.close(self._lock)
 
     def _recover(self) -> Recovery:
-        recovery = self.log.recover(self._index_one)
+        recovery = self.log.recover(self._index_one, self._load_index)
         self._indexed_offset = recovery.end_offset
+        self.index.drop_beyond(recovery.end_offset)
+        self.queues.begin_at(load_queue_offsets(self._paths.queue_offsets))
         self.epochs = load_epochs(self._paths.epoch_file)
         if self.epochs.drop_beyond_offset(recovery.end_offset):
             self.save_epochs()
@@ -268,6 +324,10 @@ class MessageStore:
         self._confirm_offset = min(max(saved.confirm_offset, self.log.min_offset), recovery.end_offset)
         self.never_confirmed = saved == Checkpoint()
         return recovery
+
+    def _load_index(self, start_offset: int) -> bool:
+        parts = self.index.load(start_offset)
+        return parts is not None and self.queues.extend(parts)
 
     def _whole_entries(self) -> list[tuple[int, LogEntry]]:
         """Take every complete entry off the front of the unindexed bytes."""

@@ -38,6 +38,7 @@ from rocketmq_replica.roles import Roles
 from rocketmq_replica.saving import Saving
 from rocketmq_replica.send_requests import SendRequests
 from rocketmq_replica.topics import Topics
+from rocketmq_replica.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +86,7 @@ class ReplicaProcess:
         )
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
         self.saving = Saving(self.broker, offsets)
+        self.upkeep = Upkeep(self.broker)
         self.metadata = MetadataSync(self.broker, offsets)
         clients = Clients()
         dispatcher = RequestDispatcher(
@@ -118,6 +120,7 @@ class ReplicaProcess:
                         ("leader refresh", self.manager.run_leader_refresh()),
                         ("name servers", self.name_servers.run()),
                         ("saving", self.saving.run()),
+                        ("upkeep", self.upkeep.run()),
                         ("metadata", self.metadata.run()),
                         ("ticks", self._tick()),
                     )
@@ -173,7 +176,7 @@ class ReplicaProcess:
             self.controller.close(),
             self.metadata.stop(),
         )
-        await self.saving.stop()
+        await asyncio.gather(self.saving.stop(), self.upkeep.stop())
         self.store.close()
         logger.info("stopped, log ends at %d", self.store.max_offset)
 

@@ -7,12 +7,13 @@ the log but not confirmed yet waits like any other: after a failover that is nor
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.message_headers import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketmq_remoting.message_record import decode_record
+from rocketmq_remoting.message_record import MessageRecordError, decode_record
 from rocketmq_replica.broker import Broker, Role
 from rocketmq_replica.topics import PERMISSION_READ
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_replica.consume_queues import ConsumeQueue
     from rocketmq_replica.consumer_groups import ConsumerOffsets
+
+logger = logging.getLogger(__name__)
 
 _SYS_FLAG_COMMIT_OFFSET = 1
 _SYS_FLAG_SUSPEND = 2
@@ -38,6 +41,7 @@ class _Page:
     code: int
     next_offset: int
     body: bytes = b""
+    remark: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +162,13 @@ class PullRequests:
             if place is not None:
                 if parts and size + place[1] > most_bytes:
                     break
-                record = store.log.read(place[0], place[1])
+                try:
+                    record = store.read_record(*place)
+                except MessageRecordError as error:
+                    if parts:
+                        break
+                    logger.error("damaged log: %s", error)  # noqa: TRY400 - where it came from says nothing
+                    return _Page(ResponseCode.SYSTEM_ERROR, offset, remark=f"damaged log: {error}")
                 if wanted_tags is None or decode_record(record).properties.get("TAGS") in wanted_tags:
                     parts.append(record)
                     size += len(record)
@@ -176,7 +186,7 @@ class PullRequests:
             min_offset=queue.min_offset if queue is not None else 0,
             max_offset=queue.visible_end(store.confirm_offset) if queue is not None else 0,
         )
-        return request.answer(page.code, ext_fields=fields.encode(), body=page.body or None)
+        return request.answer(page.code, remark=page.remark, ext_fields=fields.encode(), body=page.body or None)
 
 
 def _tags(header: PullMessageRequestHeader) -> frozenset[str] | None:

@@ -53,10 +53,15 @@ class Roles:
             return False
         was = broker.role
         seen = MasterSeen(info.master_epoch, info.master_broker_id, info.master_address)
-        if info.master_broker_id == broker.broker_id:
-            self._become_master(info)
-        else:
-            self._become_slave(seen)
+        try:
+            if info.master_broker_id == broker.broker_id:
+                self._become_master(info)
+            else:
+                self._become_slave(seen)
+        except OSError as error:
+            logger.error("cannot take the role of epoch %d: %s; tried again", info.master_epoch, error)  # noqa: TRY400
+            broker.end_reign()
+            return False
         broker.master = seen
         broker.topics.state_version = info.master_epoch
         broker.topics.changed(now_ms=wall_clock_ms())

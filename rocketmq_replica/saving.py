@@ -1,14 +1,17 @@
 """Getting things onto the disk while the replica runs: the log, the confirm offset, the consumers' offsets.
 
 fsync runs in a thread. With SYNC_FLUSH a message is acknowledged after it; sends that arrive during one fsync share the next.
-A failed fsync ends the process: nobody knows what the kernel has dropped, and only a restart that reads the log tells.
+A failed fsync ends the process: nobody knows what the kernel has dropped, and only a restart that reads the log tells. A full disk
+ends nothing: what cannot be saved now is saved when there is room.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_replica.durable_files import is_no_space
 from rocketmq_replica.message_store import sync_and_close
 
 if TYPE_CHECKING:
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
     from rocketmq_replica.broker import Broker
     from rocketmq_replica.consumer_groups import ConsumerOffsets
+
+logger = logging.getLogger(__name__)
 
 _FLUSH_EVERY_SECONDS = 0.5
 _SAVE_EVERY_SECONDS = 5.0
@@ -49,7 +54,7 @@ class Saving:
             await self._flush()
             if loop.time() >= next_save:
                 next_save = loop.time() + _SAVE_EVERY_SECONDS
-                await self._save()
+                await self._save_if_there_is_room()
 
     async def stop(self) -> None:
         """After ``run`` was cancelled: let a thread finish, then write what is left, here and now."""
@@ -66,6 +71,14 @@ class Saving:
             await self._run_in_thread(sync_and_close, descriptors)
         store.flushed(offset)
         self._broker.settle()
+
+    async def _save_if_there_is_room(self) -> None:
+        try:
+            await self._save()
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            logger.warning("offsets and checkpoint are not saved: %s", error.strerror)
 
     async def _save(self) -> None:
         content = self._offsets.take_changes()

@@ -144,7 +144,11 @@ class SendRequests:
                 raise _RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
             wanted = header.default_topic_queue_nums
             count = min(max(wanted, 1), _MAX_CLIENT_QUEUES) if wanted is not None else None
-            topic = broker.topics.create(name, queue_count=count, now_ms=wall_clock_ms())
+            try:
+                topic = broker.topics.create(name, queue_count=count, now_ms=wall_clock_ms())
+            except OSError as error:
+                remark = f"service not available now: cannot save topic[{name}]: {error.strerror}"
+                raise _RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
             self._on_topic_created()
         if not topic.permission & PERMISSION_WRITE:
             raise _RefusedError(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden")

@@ -86,12 +86,18 @@ class Topics:
         return list(self._topics.values())
 
     def create(self, name: str, *, queue_count: int | None, now_ms: int) -> Topic:
-        """Make a topic and remember it."""
+        """Make a topic and remember it; if it cannot be saved (OSError) there is none."""
         check_topic_name(name)
         count = self._default_queue_count if queue_count is None else queue_count
-        topic = self._topics[name] = Topic(name, count, count)
+        before = self._topics
+        topic = Topic(name, count, count)
+        self._topics = {**before, name: topic}
         self.changed(now_ms=now_ms)
-        self.save()
+        try:
+            self.save()
+        except OSError:
+            self._topics = before
+            raise
         return topic
 
     def adopt(self, queues: Iterable[tuple[str, int]], *, now_ms: int) -> None:

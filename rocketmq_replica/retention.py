@@ -1,0 +1,77 @@
+"""Which files of the commit log are old enough, or too many, and may go (``ha-and-deployment.md`` C.2). Pure.
+
+Whole files from the oldest on; never the last one, never one that reaches above the *barrier*: the confirm offset, or what a linked
+slave still has to read. A full disk changes how eagerly files go, not which may: above ``diskMaxUsedSpaceRatio`` expired ones go at
+any hour, above ``diskSpaceCleanForciblyRatio`` also files that have not expired. Java then deletes what slaves still need; they
+would have to be rebuilt, and until then nobody could take over. Here the disk fills up, and the broker says so (code 14).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_FILES_AT_ONCE = 10
+ENOUGH_FREE_BYTES = 4 << 30
+"""On a large disk a few percent are plenty: above this the disk does not count as full, whatever the ratio says."""
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """Keys of ``broker.conf``; ``max_bytes`` is ours, 0 is no limit."""
+
+    reserved_hours: int = 72
+    delete_hours: frozenset[int] = frozenset({4})
+    max_bytes: int = 0
+    eager_used_percent: int = 75
+    forced_used_percent: int = 85
+    full_used_percent: int = 90
+
+
+class LogFileFacts(NamedTuple):
+    """One file of the log."""
+
+    start_offset: int
+    end_offset: int
+    written_at_seconds: float
+
+
+@dataclass(frozen=True)
+class DiskSpace:
+    """The file system of the log."""
+
+    used_percent: float
+    free_bytes: int
+
+
+def is_full(policy: RetentionPolicy, space: DiskSpace) -> bool:
+    """No message is taken any more."""
+    return space.used_percent >= policy.full_used_percent and space.free_bytes < ENOUGH_FREE_BYTES
+
+
+def files_to_delete(
+    files: Sequence[LogFileFacts],
+    policy: RetentionPolicy,
+    space: DiskSpace,
+    *,
+    barrier_offset: int,
+    now_seconds: float,
+    local_hour: int,
+) -> int:
+    """How many of the oldest files go now."""
+    scarce = space.free_bytes < ENOUGH_FREE_BYTES
+    forced = scarce and space.used_percent >= policy.forced_used_percent
+    in_time = local_hour in policy.delete_hours or (scarce and space.used_percent >= policy.eager_used_percent)
+    size = files[-1].end_offset - files[0].start_offset if files else 0
+    count = 0
+    for file in files[: -1 if files else 0]:
+        expired = now_seconds - file.written_at_seconds > policy.reserved_hours * 3600
+        too_much = bool(policy.max_bytes) and size > policy.max_bytes
+        if file.end_offset > barrier_offset or not (forced or too_much or (expired and in_time)):
+            break
+        size -= file.end_offset - file.start_offset
+        count += 1
+    return min(count, MOST_FILES_AT_ONCE)

@@ -1,0 +1,367 @@
+"""Keeping the log within bounds: retention, full disks, what a start need not read again, and damage that is found at read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.message_record import MessageRecordError, decode_records
+from rocketmq_replica import commit_log, disk
+from rocketmq_replica.retention import (
+    ENOUGH_FREE_BYTES,
+    MOST_FILES_AT_ONCE,
+    DiskSpace,
+    LogFileFacts,
+    RetentionPolicy,
+    files_to_delete,
+    is_full,
+)
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
+from tests.replica.test_commit_log import FILE_BYTES, everything, open_store, put
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_replica.message_store import MessageStore
+
+HOUR = 3600.0
+NOW = 1000 * HOUR
+EMPTY_DISK = DiskSpace(10.0, 10 * ENOUGH_FREE_BYTES)
+
+
+def files(*ages_hours: float) -> list[LogFileFacts]:
+    return [LogFileFacts(n * 100, n * 100 + 100, NOW - age * HOUR) for n, age in enumerate(ages_hours)]
+
+
+def deleted(
+    facts: list[LogFileFacts],
+    *,
+    policy: RetentionPolicy | None = None,
+    space: DiskSpace = EMPTY_DISK,
+    barrier: int = 1 << 60,
+    hour: int = 4,
+) -> int:
+    return files_to_delete(
+        facts,
+        policy or RetentionPolicy(),
+        space,
+        barrier_offset=barrier,
+        now_seconds=NOW,
+        local_hour=hour,
+    )
+
+
+def test_expired_files_go_at_their_hour_from_the_oldest_on_and_never_the_last() -> None:
+    assert deleted(files()) == 0
+    assert deleted(files(100)) == 0
+    assert deleted(files(100, 90, 80)) == 2
+    assert deleted(files(100, 90, 80), hour=5) == 0
+    assert deleted(files(100, 71, 90, 1)) == 1, "a younger file in between stays, and everything after it"
+    assert deleted(files(*[100] * 50)) == MOST_FILES_AT_ONCE
+    assert (
+        deleted(files(3, 2, 1), policy=RetentionPolicy(reserved_hours=1, delete_hours=frozenset({4, 5})), hour=5) == 2
+    )
+
+
+def test_nothing_goes_that_somebody_may_still_read() -> None:
+    full = DiskSpace(99.0, 1)
+    for barrier, expected in ((0, 0), (99, 0), (100, 1), (250, 2), (400, 3)):
+        assert deleted(files(100, 100, 100, 100), barrier=barrier) == expected
+        assert deleted(files(1, 1, 1, 1), space=full, barrier=barrier) == expected
+
+
+def test_a_limit_in_bytes_holds_at_any_hour() -> None:
+    policy = RetentionPolicy(max_bytes=250)
+    assert deleted(files(0, 0, 0, 0), policy=policy, hour=12) == 2
+    assert deleted(files(0, 0), policy=policy, hour=12) == 0
+    assert deleted(files(0, 0), policy=RetentionPolicy(max_bytes=1), hour=12) == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "free", "of_old", "of_young", "full"),
+    [
+        (74.0, 1, 0, 0, False),
+        (75.0, 1, 3, 0, False),
+        (85.0, 1, 3, 3, False),
+        (90.0, 1, 3, 3, True),
+        (99.0, ENOUGH_FREE_BYTES, 0, 0, False),
+    ],
+)
+def test_a_full_disk_makes_it_eager(used: float, free: int, of_old: int, of_young: int, *, full: bool) -> None:
+    space = DiskSpace(used, free)
+    assert deleted(files(100, 100, 100, 100), space=space, hour=12) == of_old
+    assert deleted(files(1, 1, 1, 1), space=space, hour=12) == of_young
+    assert is_full(RetentionPolicy(), space) is full
+
+
+def filled(root: Path, messages: int = 60) -> MessageStore:
+    store = open_store(root)
+    store.begin_epoch(1)
+    for number in range(messages):
+        if number == 20:
+            store.begin_epoch(2)
+        put(store, b"x" * 200, queue_id=number % 3, topic="once" if number == 0 else "T")
+    store.confirm_offset = store.max_offset
+    return store
+
+
+def next_offsets(store: MessageStore) -> dict[tuple[str, int], int]:
+    return store.queues.next_offsets()
+
+
+def test_deleted_files_take_their_messages_but_no_number_with_them(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    numbers, data = next_offsets(store), everything(store)
+    store.delete_oldest_files(2)
+    assert store.log.min_offset == 2 * FILE_BYTES
+    assert everything(store) == data[2 * FILE_BYTES :]
+    assert next_offsets(store) == numbers
+    assert [entry.epoch for entry in store.epochs.entries] == [2]
+    queue = store.queues.queue("T", 0)
+    place = queue.locate(queue.min_offset)
+    assert queue.min_offset > 0
+    assert place is not None
+    assert place[0] >= 2 * FILE_BYTES
+    store.close()
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert next_offsets(store) == numbers, "also of the queue that has no message left"
+        assert store.queues.queue("T", 0).min_offset == queue.min_offset
+        assert store.recovery.reason == ""
+        store.close()
+
+
+def test_the_last_file_is_never_deleted(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    count = len(store.log.files())
+    store.delete_oldest_files(count)
+    assert len(store.log.files()) == count
+    store.delete_oldest_files(count - 1)
+    assert len(store.log.files()) == 1
+    put(store, b"goes on")
+    store.close()
+
+
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which files a start reads record by record."""
+    starts: list[int] = []
+    real = commit_log.CommitLog._scan_file
+
+    def scan(log: commit_log.CommitLog, view: memoryview, start: int, on_record: object) -> tuple[int, str]:
+        starts.append(start)
+        return real(log, view, start, on_record)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commit_log.CommitLog, "_scan_file", scan)
+    return starts
+
+
+def test_a_start_reads_the_last_file_only_and_knows_as_much_as_one_that_reads_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path)
+    names = list(store.queues.names())
+    places = {
+        name: [store.queues.queue(*name).locate(n) for n in range(store.queues.queue(*name).next_offset)]
+        for name in names
+    }
+    store.close()
+    starts = scanned(monkeypatch)
+    for wipe_index in (False, True):
+        if wipe_index:
+            for path in (tmp_path / "indexed").iterdir():
+                path.unlink()
+        starts.clear()
+        store = open_store(tmp_path)
+        count = len(store.log.files())
+        assert count > 3
+        assert starts == ([n * FILE_BYTES for n in range(count)] if wipe_index else [(count - 1) * FILE_BYTES])
+        for name in names:
+            queue = store.queues.queue(*name)
+            assert [queue.locate(number) for number in range(queue.next_offset)] == places[name]
+            assert queue.first_stored_at_or_after(2) == 0
+        store.close()
+    assert len(list((tmp_path / "indexed").iterdir())) == count - 1, "what was lost is written again"
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "empty", "not json", "of another log"])
+def test_an_index_that_cannot_be_believed_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    store = filled(tmp_path / "a")
+    numbers = next_offsets(store)
+    store.close()
+    path = tmp_path / "a" / "indexed" / f"{FILE_BYTES:020d}"
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        del content[-1]
+    elif how == "flipped":
+        content[-9] ^= 1
+    elif how == "empty":
+        content.clear()
+    elif how == "not json":
+        content[0] = 0
+    else:
+        other = open_store(tmp_path / "b")
+        for _ in range(60):
+            put(other, b"y" * 200, topic="U")
+        other.close()
+        content[:] = (tmp_path / "b" / "indexed" / path.name).read_bytes()
+    path.write_bytes(content)
+    starts = scanned(monkeypatch)
+    store = open_store(tmp_path / "a")
+    assert FILE_BYTES in starts
+    assert 0 not in starts
+    assert next_offsets(store) == numbers
+    store.close()
+
+
+def test_truncation_deletes_the_indexes_it_cuts_into_first(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    store.close()
+    store = open_store(tmp_path)
+    at = store.queues.queue("T", 0).locate(10)
+    assert at is not None
+    to_index = (0, store.queues.parts(0, FILE_BYTES), store.index.generation)
+    store.truncate(at[0])
+    assert sorted(int(path.name) for path in (tmp_path / "indexed").iterdir()) == list(
+        range(0, at[0] - FILE_BYTES + 1, FILE_BYTES)
+    )
+    store.truncate(0)
+    store.index.write(*to_index)  # a thread that was late
+    assert list((tmp_path / "indexed").iterdir()) == []
+    store.close()
+
+
+def test_damage_below_the_last_file_is_found_when_it_is_read(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    place = store.queues.queue("T", 1).locate(0)
+    assert place is not None
+    store.close()
+    damage(tmp_path / "commitlog" / f"{0:020d}", place[0] + 90)
+    store = open_store(tmp_path)
+    assert store.recovery.reason == ""
+    with pytest.raises(MessageRecordError, match="CRC"):
+        store.read_record(*place)
+    with pytest.raises(MessageRecordError, match="8 of"):
+        store.read_record(FILE_BYTES, 8)
+    store.close()
+
+
+def damage(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+async def master(start: Starter, controller: FakeController, **keys: object) -> RunningReplica:
+    replica = await start("a", **keys)
+    await eventually(lambda: replica.role == "MASTER")
+    return replica
+
+
+async def test_a_damaged_record_is_named_and_never_handed_out(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    replica = await master(start, controller)
+    for number in range(3):
+        assert (await client.send(replica.address, b"%d" % number * 50)).code == 0
+    place = replica.process.store.queues.queue("Topic", 0).locate(1)
+    assert place is not None
+    damage(replica.process.configuration.commit_log_folder / f"{0:020d}", place[0] + 90)
+    answer = await client.pull(replica.address, 0)
+    assert [message.body for message in decode_records(answer.body or b"")] == [b"0" * 50]
+    answer = await client.pull(replica.address, 1)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert f"offset {place[0]}" in (answer.remark or "")
+    assert not answer.body
+    assert (await client.pull(replica.address, 2)).code == 0
+
+
+async def test_a_full_disk_refuses_with_14_and_serves_what_it_has(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await master(start, controller)
+    assert (await client.send(replica.address, b"kept")).code == 0
+    space = DiskSpace(95.0, 1000)
+    monkeypatch.setattr(commit_log.CommitLog, "space", lambda _log: space)
+    replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
+    answer = await client.send(replica.address, b"refused")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "disk is full [CL: 0.95]" in (answer.remark or "")
+    assert [message.body for message in await client.pull_all(replica.address)] == [b"kept"]
+    space = DiskSpace(50.0, 1000)
+    replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
+    assert (await client.send(replica.address, b"goes on")).code == 0
+
+
+async def test_no_space_left_anywhere_ends_nothing(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends, a new topic, offsets, the checkpoint, a role change: refused or tried again, and the process lives."""
+    a, b = await start("a"), await start("b")
+    await eventually(lambda: {a.role, b.role} == {"MASTER", "SLAVE"} and controller.members == {1, 2})
+    old, new = (a, b) if a.role == "MASTER" else (b, a)
+    assert (await client.send(old.address, b"kept")).code == 0
+    real = {name: getattr(disk, name) for name in ("write_at", "set_size", "create_file")}
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in real:
+        monkeypatch.setattr(disk, name, full)
+    monkeypatch.setattr(disk, "empty_file", full)
+    assert (await client.send(old.address, b"refused")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    answer = await client.send(old.address, b"refused", topic="New")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "No space" in (answer.remark or "")
+    old.process.pulls._offsets.put("G", "Topic", 0, 1)
+    await old.process.saving._save_if_there_is_room()
+    controller.decide(new.broker_id)
+    await controller.notify(new.broker_id)
+    assert new.role == "FENCED", "an epoch that cannot be written down is no epoch"
+    monkeypatch.undo()
+    await controller.notify(new.broker_id)
+    assert new.role == "MASTER"
+    await controller.notify(old.broker_id)
+    await eventually(lambda: controller.members == {1, 2})
+    assert (await client.send(new.address, b"goes on")).code == 0
+    assert [message.body for message in await client.pull_all(new.address)] == [b"kept", b"goes on"]
+    assert log_bytes(old) == log_bytes(new)
+    content = old.process.saving._offsets.take_changes()
+    assert content is None or b'"Topic@G"' in content
+    assert not any(replica.task.done() for replica in (old, new))
+
+
+async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    a, b = await start("a", mappedFileSizeCommitLog=4096), await start("b", mappedFileSizeCommitLog=4096)
+    await eventually(lambda: {a.role, b.role} == {"MASTER", "SLAVE"} and controller.members == {1, 2})
+    master, slave = (a, b) if a.role == "MASTER" else (b, a)
+    for _ in range(30):
+        assert (await client.send(master.address, b"x" * 500)).code == 0
+    end = master.process.store.max_offset
+    assert master.process.upkeep.barrier_offset() == end
+    reign = master.process.broker.reign
+    assert reign is not None
+    link = reign.sync_state.links[slave.broker_id]
+    link.ack_offset = 5000
+    assert master.process.upkeep.barrier_offset() == 5000
+    link.ack_offset = -1
+    assert master.process.upkeep.barrier_offset() == 0
+    del reign.sync_state.links[slave.broker_id]
+    assert master.process.upkeep.barrier_offset() == 0, "it may come back from anywhere"
+    reign.sync_state.links[slave.broker_id] = link
+    link.ack_offset = end
+    await client.ask(master.address, 25, body=b"fileReservedTime=1")
+    for replica in (master, slave):
+        replica.process.broker.retention = RetentionPolicy(max_bytes=8192)
+        await eventually(lambda replica=replica: replica.process.upkeep.barrier_offset() >= end)
+        replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
+        assert replica.process.store.log.min_offset == end - end % 4096 - 4096
+    assert (await client.send(master.address, b"goes on")).code == 0
+    answer = await client.pull(master.address, 0)
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert int(answer.ext_fields["nextBeginOffset"]) == master.process.store.queues.queue("Topic", 0).min_offset > 0
