@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import CleanBrokerDataAnswer, Decision
-from controller_core.election import draw_ids
+from controller_core.electorate import draw_ids
 from controller_core.events import BrokersCleaned, apply_event
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import CleanBrokerData

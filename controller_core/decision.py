@@ -116,6 +116,23 @@ class ReserveBrokerIdAnswer:
     broker_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportHoldingsAnswer:
+    """What the report led to. `epoch_jump` is an epoch too far above the record's to be followed without a human."""
+
+    lost: frozenset[int] = frozenset()
+    regained: frozenset[int] = frozenset()
+    epoch_floor: int | None = None
+    epoch_jump: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptBrokerAnswer:
+    """Whether the record knows the replica now."""
+
+    adopted: bool = False
+
+
 Answer = (
     GetNextBrokerIdAnswer
     | ApplyBrokerIdAnswer
@@ -126,6 +143,8 @@ Answer = (
     | GetSyncStateDataAnswer
     | CleanBrokerDataAnswer
     | ReserveBrokerIdAnswer
+    | ReportHoldingsAnswer
+    | AdoptBrokerAnswer
 )
 """One type per request."""
 

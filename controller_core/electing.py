@@ -1,12 +1,21 @@
-"""ElectMaster (1002): from the policy's choice to a decision, in Java's order of checks (`controller-protocol.md` §5.2)."""
+"""ElectMaster (1002): from the policy's choice to a decision, in Java's order of checks (`controller-protocol.md` §5.2).
+
+Before anything else the record itself is doubted (safety rule 3): a living replica with an epoch above the record's
+proves that it went back in time. Then the floor is raised in the same decision, and it is a first election. An epoch too
+far above to be followed stops all elections of the group until a human accepts it; a master that lives stays.
+"""
 
 from collections.abc import Mapping
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer
-from controller_core.election import Choice, Electorate, choose_first_master, choose_master
-from controller_core.events import MasterElected, MasterLost, apply_event
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.election import carried_over, choose_master
+from controller_core.electorate import Choice, Electorate
+from controller_core.events import Event, MasterElected, MasterLost, apply_events
+from controller_core.first_election import choose_after_lost_seats, choose_first_master
+from controller_core.holdings import election_marks
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
+from controller_core.recovery import epoch_floor, epoch_seen_above, waiting_jump
 from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 
@@ -21,18 +30,35 @@ def elect_master(
     if record is None or not record.is_known:
         return _not_registered(record, why=f"no broker of {request.broker_name} holds an id")
     caller = None if request.by_controller else request.broker_id
-    electorate = Electorate(record=record, live=live, settings=settings, passed_over=request.passed_over)
+    jump = waiting_jump(record, live, settings)
+    seen = epoch_seen_above(record, live) if jump is None else None
+    before: tuple[Event, ...] = () if seen is None else (epoch_floor(record, settings, seen_epoch=seen),)
+    base = apply_events(record, before) or record
+    is_broker = caller is not None and not request.designate_elect
+    if base.is_first_election and is_broker and base.claimed_replica(caller) is None:
+        return _not_registered(record, why=f"rule 5: {caller} wants to be the first master, but holds no id")
+    electorate = Electorate(record=base, live=live, settings=settings, passed_over=request.passed_over)
+    choice = _choose(electorate, request, caller)
+    if choice.broker_id is not None and choice.broker_id == base.granted_master_id:
+        return _keep(base, choice)
+    if jump is not None:
+        why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: nobody is elected until accepted"
+        return _nobody(record, (), request, live, Choice(broker_id=None, why=why), stopped=True)
+    if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
+        return _nobody(record, before, request, live, choice)
+    return _grant(base, before, electorate, choice.broker_id, choice)
+
+
+def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) -> Choice:
+    record = electorate.record
+    prefer = caller if request.designate_elect else None
     if record.is_first_election:
-        if caller is not None and record.claimed_replica(caller) is None and not request.designate_elect:
-            return _not_registered(record, why=f"rule 5: {caller} wants to be the first master, but holds no id")
-        choice = choose_first_master(electorate, caller=caller, designated=request.designate_elect)
-    else:
-        choice = choose_master(electorate, prefer=caller if request.designate_elect else None)
-    if choice.broker_id is None:
-        return _nobody(record, request, live, choice)
-    if choice.broker_id == record.granted_master_id:
-        return _keep(record, choice)
-    return _grant(record, choice.broker_id, choice)
+        return choose_first_master(
+            electorate, caller=caller, designated=request.designate_elect, incumbent=request.incumbent
+        )
+    if record.lost_seats and not record.seats:
+        return choose_after_lost_seats(electorate, caller=caller, prefer=prefer)
+    return choose_master(electorate, prefer=prefer)
 
 
 def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:
@@ -58,20 +84,35 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
     )
 
 
-def _grant(record: BrokerGroupRecord, broker_id: int, choice: Choice) -> Decision:
-    event = MasterElected(broker_id=broker_id, unclean=choice.unclean)
-    after = apply_event(record, event)
+def _grant(
+    base: BrokerGroupRecord, before: tuple[Event, ...], electorate: Electorate, broker_id: int, choice: Choice
+) -> Decision:
+    eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
+    winner = electorate.live.get(broker_id, LiveReplica(broker_id))
+    event = MasterElected(
+        broker_id=broker_id,
+        unclean=choice.unclean,
+        eligible=eligible,
+        marks=election_marks(base, winner, eligible),
+    )
+    after = apply_events(base, (event,)) or base
     return Decision(
         code=ControllerCode.SUCCESS,
         answer=_describe_master(after, with_members=True),
-        events=(event,),
+        events=(*before, event),
         record=after,
         why=f"{choice.why}: granted epoch {after.master_epoch}",
     )
 
 
 def _nobody(
-    record: BrokerGroupRecord, request: ElectMaster, live: Mapping[int, LiveReplica], choice: Choice
+    record: BrokerGroupRecord,
+    before: tuple[Event, ...],
+    request: ElectMaster,
+    live: Mapping[int, LiveReplica],
+    choice: Choice,
+    *,
+    stopped: bool = False,
 ) -> Decision:
     if not request.by_controller:
         return Decision(
@@ -83,13 +124,14 @@ def _nobody(
         )
     # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
     only_passed_over = record.granted_master_id in live and record.granted_master_id in request.passed_over
-    events = () if record.master_broker_id is None or only_passed_over else (MasterLost(),)
+    nobody_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
+    events = before or (() if nobody_to_lose or only_passed_over or stopped else (MasterLost(),))
     return Decision(
         code=ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
         remark="Old master has down and failed to elect a new broker master",
         answer=ElectMasterAnswer(),
         events=events,
-        record=apply_event(record, events[0]) if events else record,
+        record=apply_events(record, events),
         why=choice.why,
     )
 

@@ -3,14 +3,25 @@
 Every change of a record is one of these events applied by `apply_event`; `decision.record` is the old record with
 `decision.events` applied in order. They follow Java's events (`controller-protocol.md` §4) except where the safety
 rules say better: cleaning never forgets an id, an epoch or a SyncStateSet epoch (rule 4); a lost process of the master
-is remembered (rule 6); an address belongs to one replica (rule 8).
+is remembered (rule 6); an address belongs to one replica (rule 8); seats are lost and epochs raised by what brokers
+report (rules 1 to 3). An event carries all that applying it needs, so that nothing but record and event decides what
+the record becomes.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a later process of this replica must at least report (`holdings.py`). -1 means that nothing is known."""
+
+    broker_id: int
+    epoch: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +61,15 @@ class MasterProcessLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterElected:
-    """A replica is granted the mastership under a new epoch. Java's event 3 with a winner."""
+    """A replica is granted the mastership under a new epoch. Java's event 3 with a winner.
+
+    `eligible` are those who hold every acknowledged message besides (rule 1); `marks` those of all holders of seats afterwards.
+    """
 
     broker_id: int
     unclean: bool = False
+    eligible: frozenset[int] = frozenset()
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +79,57 @@ class MasterLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncStateSetAltered:
-    """The master's proposal was accepted. Java's event 1."""
+    """The master's proposal was accepted. Java's event 1. `marks` are those of the new members; the others keep theirs."""
 
     sync_state_set: frozenset[int]
+    eligible: frozenset[int] = frozenset()
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EligibleForgotten:
+    """The rule that kept these replicas electable does not hold any more: the floor was lowered or lifted (rule 1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldingsMarked:
+    """Holders of seats reported more than their marks say (rule 2)."""
+
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsLost:
+    """These replicas came back with less than they had (rule 2). `marks` say what they failed to reach."""
+
+    broker_ids: frozenset[int]
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsRegained:
+    """The last losers of a seat have what they had after all, and nobody was elected meanwhile (rule 2)."""
+
+    broker_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFloorRaised:
+    """Brokers know more than the record does: it went back in time (rule 3). Both epochs are what the record has afterwards."""
+
+    epoch: int
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAdopted:
+    """A replica that the record had lost is known again, without a seat. Creates the record if need be."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    address: str
+    reserved_for: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +147,32 @@ Event = (
     | MasterElected
     | MasterLost
     | SyncStateSetAltered
+    | EligibleForgotten
+    | HoldingsMarked
+    | SeatsLost
+    | SeatsRegained
+    | EpochFloorRaised
+    | BrokerAdopted
     | BrokersCleaned
 )
 """Everything that can change a record."""
+
+_EventOfKnownGroup = (
+    BrokerRegistered
+    | MasterProcessLost
+    | MasterElected
+    | MasterLost
+    | SyncStateSetAltered
+    | EligibleForgotten
+    | HoldingsMarked
+    | SeatsLost
+    | SeatsRegained
+    | EpochFloorRaised
+    | BrokersCleaned
+)
+
+ADOPTED = "adopted"
+"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
 
 
 class EventWithoutRecordError(ValueError):
@@ -99,14 +186,18 @@ def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> B
     return record
 
 
-def apply_event(  # noqa: PLR0911 - one return per kind of event is the plainest table there is
-    record: BrokerGroupRecord | None, event: Event
-) -> BrokerGroupRecord:
+def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
     """Return the record after the event. The record that was passed in is not touched."""
-    if isinstance(event, BrokerIdReserved | BrokerIdApplied):
+    if isinstance(event, BrokerIdReserved | BrokerIdApplied | BrokerAdopted):
         return _apply_identity(record or BrokerGroupRecord(event.cluster_name, event.broker_name), event)
     if record is None:
         raise EventWithoutRecordError(f"event {event!r} needs a record, there is none")
+    return _apply_to_known(record, event)
+
+
+def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is the plainest table there is
+    record: BrokerGroupRecord, event: _EventOfKnownGroup
+) -> BrokerGroupRecord:
     match event:
         case BrokerRegistered():
             return _apply_registration(record, event)
@@ -117,19 +208,37 @@ def apply_event(  # noqa: PLR0911 - one return per kind of event is the plainest
         case MasterLost():
             return _without_master(record)
         case SyncStateSetAltered():
-            return _with_sync_state_set(record, event.sync_state_set)
+            return _apply_alteration(record, event)
+        case EligibleForgotten():
+            return _with_marks_of_seats_only(replace(record, eligible=frozenset()))
+        case HoldingsMarked():
+            return _with_marks(record, event.marks)
+        case SeatsLost():
+            return _apply_seats_lost(record, event)
+        case SeatsRegained():
+            return _apply_seats_regained(record, event)
+        case EpochFloorRaised():
+            return _apply_epoch_floor(record, event)
         case BrokersCleaned():
             return _apply_clean(record, event.broker_ids)
     assert_never(event)
 
 
-def _apply_identity(record: BrokerGroupRecord, event: BrokerIdReserved | BrokerIdApplied) -> BrokerGroupRecord:
-    if isinstance(event, BrokerIdReserved):
-        replica = Replica(event.broker_id, reserved_for=event.reserved_for)
-        replicas = dict(record.replicas)
-    else:
-        replica = Replica(event.broker_id, event.register_check_code, event.address, event.reserved_for)
-        replicas = _without_address(record.replicas, event.address, keep=event.broker_id)
+def _apply_identity(
+    record: BrokerGroupRecord, event: BrokerIdReserved | BrokerIdApplied | BrokerAdopted
+) -> BrokerGroupRecord:
+    replicas = dict(record.replicas)
+    match event:
+        case BrokerIdReserved():
+            replica = Replica(event.broker_id, reserved_for=event.reserved_for)
+        case BrokerIdApplied():
+            replica = Replica(event.broker_id, event.register_check_code, event.address, event.reserved_for)
+        case BrokerAdopted():
+            # It comes with an identity file, so a disk knows this id: what a RegisterBroker would tell.
+            check_code = f"{event.address};{ADOPTED}"
+            replica = Replica(event.broker_id, check_code, event.address, event.reserved_for, registered=True)
+    if replica.address:
+        replicas = _without_address(replicas, replica.address, keep=event.broker_id)
     replicas[event.broker_id] = replica
     # A high-water mark, not a count: no later event may ever hand out this id again (safety rule 4).
     return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, event.broker_id + 1))
@@ -143,25 +252,73 @@ def _apply_registration(record: BrokerGroupRecord, event: BrokerRegistered) -> B
 
 def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGroupRecord:
     elected = replace(
-        record, master_broker_id=event.broker_id, master_epoch=record.master_epoch + 1, master_process_lost=False
+        record,
+        master_broker_id=event.broker_id,
+        master_epoch=_raised(record.master_epoch),
+        master_process_lost=False,
+        eligible=event.eligible,
+        lost_seats=frozenset(),
+        unclean_elections=record.unclean_elections + event.unclean,
     )
-    return _with_sync_state_set(elected, frozenset({event.broker_id}))
+    return _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
+
+
+def _apply_alteration(record: BrokerGroupRecord, event: SyncStateSetAltered) -> BrokerGroupRecord:
+    altered = replace(record, eligible=event.eligible)
+    return _with_marks(_with_sync_state_set(altered, event.sync_state_set), event.marks)
+
+
+def _apply_seats_lost(record: BrokerGroupRecord, event: SeatsLost) -> BrokerGroupRecord:
+    after = _with_marks(record, event.marks)
+    if record.master_broker_id in event.broker_ids:
+        after = _without_master(after)
+    nobody_left = not record.seats - event.broker_ids
+    after = replace(
+        after,
+        eligible=record.eligible - event.broker_ids,
+        lost_seats=record.lost_seats | (record.seats & event.broker_ids if nobody_left else frozenset()),
+    )
+    return _without_members(after, event.broker_ids)
+
+
+def _apply_seats_regained(record: BrokerGroupRecord, event: SeatsRegained) -> BrokerGroupRecord:
+    after = replace(record, lost_seats=record.lost_seats - event.broker_ids)
+    return _with_sync_state_set(after, record.sync_state_set | event.broker_ids)
+
+
+def _apply_epoch_floor(record: BrokerGroupRecord, event: EpochFloorRaised) -> BrokerGroupRecord:
+    raised = replace(
+        record,
+        master_broker_id=None,
+        master_process_lost=False,
+        master_epoch=event.epoch,
+        sync_state_set=frozenset(),
+        sync_state_set_epoch=event.sync_state_set_epoch,
+        eligible=frozenset(),
+        lost_seats=frozenset(),
+    )
+    return _with_marks_of_seats_only(raised)
 
 
 def _apply_clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> BrokerGroupRecord:
     kept = {broker_id: replica for broker_id, replica in record.replicas.items() if broker_id not in broker_ids}
-    cleaned = replace(record, replicas=kept)
+    cleaned = replace(
+        record, replicas=kept, eligible=record.eligible - broker_ids, lost_seats=record.lost_seats - broker_ids
+    )
     if record.master_broker_id in broker_ids:
         cleaned = _without_master(cleaned)
-    if record.sync_state_set & broker_ids:
-        # With a new epoch, unlike Java: a master takes a smaller set only from a newer epoch, and would else wait for the
-        # cleaned member's acknowledgement for ever.
-        cleaned = _with_sync_state_set(cleaned, record.sync_state_set - broker_ids)
-    return cleaned
+    # With a new epoch, unlike Java: a master takes a smaller set only from a newer epoch, and would else wait for the
+    # cleaned member's acknowledgement for ever.
+    return _without_members(cleaned, broker_ids)
 
 
 def _without_master(record: BrokerGroupRecord) -> BrokerGroupRecord:
-    return replace(record, master_broker_id=None, master_epoch=record.master_epoch + 1, master_process_lost=False)
+    return replace(record, master_broker_id=None, master_epoch=_raised(record.master_epoch), master_process_lost=False)
+
+
+def _raised(epoch: int) -> int:
+    """Return the next epoch. There is none above `MAX_EPOCH`: whoever decides refuses before it comes to that."""
+    return min(epoch + 1, MAX_EPOCH)
 
 
 def _with_sync_state_set(record: BrokerGroupRecord, sync_state_set: frozenset[int]) -> BrokerGroupRecord:
@@ -170,12 +327,37 @@ def _with_sync_state_set(record: BrokerGroupRecord, sync_state_set: frozenset[in
         broker_id: replace(replica, registered=True) if broker_id in sync_state_set else replica
         for broker_id, replica in record.replicas.items()
     }
-    return replace(
-        record,
-        replicas=replicas,
-        sync_state_set=sync_state_set,
-        sync_state_set_epoch=record.sync_state_set_epoch + 1,
+    return _with_marks_of_seats_only(
+        replace(
+            record,
+            replicas=replicas,
+            sync_state_set=sync_state_set,
+            sync_state_set_epoch=_raised(record.sync_state_set_epoch),
+        )
     )
+
+
+def _without_members(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> BrokerGroupRecord:
+    """Take them out of the set, under a new set epoch if any was in it."""
+    if not record.sync_state_set & broker_ids:
+        return _with_marks_of_seats_only(record)
+    return _with_sync_state_set(record, record.sync_state_set - broker_ids)
+
+
+def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroupRecord:
+    """Set these marks as they are. A mark that says nothing is written as -1, so that it looks like one."""
+    replicas = dict(record.replicas)
+    for mark in marks:
+        if mark.broker_id in replicas:
+            epoch, offset = (mark.epoch, mark.offset) if mark.epoch > 0 or mark.offset > 0 else (-1, -1)
+            replicas[mark.broker_id] = replace(replicas[mark.broker_id], held_epoch=epoch, held_offset=offset)
+    return replace(record, replicas=replicas)
+
+
+def _with_marks_of_seats_only(record: BrokerGroupRecord) -> BrokerGroupRecord:
+    """Forget the marks of those who have no seat to lose."""
+    held = record.seats | record.lost_seats
+    return _with_marks(record, [Mark(broker_id, -1, -1) for broker_id in record.replicas if broker_id not in held])
 
 
 def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:

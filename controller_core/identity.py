@@ -6,7 +6,8 @@ have holes: a broker whose answer to ApplyBrokerId was lost comes back for anoth
 
 A caller that is known by its pod's name finds the id that was reserved for the pod, as long as no process has
 registered with it: until then no disk can know that id, so a pod that died between taking and storing it takes it
-again, with a new check code.
+again, with a new check code. A pod that comes for a new id although a disk of its had one has lost that disk: whatever
+seat the old id has is withdrawn with the same commit (safety rule 2, F10).
 """
 
 from controller_core.codes import ControllerCode
@@ -16,7 +17,15 @@ from controller_core.decision import (
     GetNextBrokerIdAnswer,
     ReserveBrokerIdAnswer,
 )
-from controller_core.events import BrokerIdApplied, BrokerIdReserved, apply_event
+from controller_core.electorate import draw_ids
+from controller_core.events import (
+    BrokerIdApplied,
+    BrokerIdReserved,
+    Event,
+    SeatsLost,
+    apply_event,
+    apply_events,
+)
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.requests import ApplyBrokerId, GetNextBrokerId, ReserveBrokerId
 
@@ -79,12 +88,15 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) ->
         address=code.split(";", maxsplit=1)[0],
         reserved_for=request.requester or "",
     )
+    left = _seats_left_behind(record, request.requester)
+    events: tuple[Event, ...] = (event, SeatsLost(broker_ids=left)) if left else (event,)
     return Decision(
         code=ControllerCode.SUCCESS,
         answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
-        events=(event,),
-        record=apply_event(record, event),
-        why=f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next",
+        events=events,
+        record=apply_events(record, events),
+        why=(f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next")
+        + (f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it" if left else ""),
     )
 
 
@@ -129,6 +141,14 @@ def _latest_of(record: BrokerGroupRecord | None, requester: str | None) -> Repli
         return None
     held = [replica for replica in record.replicas.values() if replica.reserved_for == requester]
     return held[-1] if held else None
+
+
+def _seats_left_behind(record: BrokerGroupRecord | None, requester: str | None) -> frozenset[int]:
+    """Return the seats of ids that this pod held before."""
+    if record is None or not requester:
+        return frozenset()
+    own = {replica.broker_id for replica in record.replicas.values() if replica.reserved_for == requester}
+    return frozenset(own & record.seats)
 
 
 def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:

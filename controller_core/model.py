@@ -18,6 +18,9 @@ from types import MappingProxyType
 DEFAULT_ELECTION_PRIORITY = 2**31 - 1
 """What a broker without `brokerElectionPriority` has (`controller-protocol.md` §2.8). Lower wins."""
 
+MAX_EPOCH = 2**31 - 1
+"""Epochs are Java ints: there is none above this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -26,6 +29,8 @@ class Replica:
     *reserved*: a pod was promised the id, nobody has claimed it (empty check code). *claimed*: ApplyBrokerId (1013) was granted.
     *registered*: its holder has also sent RegisterBroker (1003), so a disk exists that knows this id.
     An empty address means that nobody knows where the replica is (safety rule 8).
+    `held_epoch` and `held_offset` are its mark (safety rule 2, `holdings.py`): what it must at least report to keep its seat.
+    -1 means that nothing is known.
     """
 
     broker_id: int
@@ -33,6 +38,8 @@ class Replica:
     address: str = ""
     reserved_for: str = ""
     registered: bool = False
+    held_epoch: int = -1
+    held_offset: int = -1
 
     @property
     def claimed(self) -> bool:
@@ -42,7 +49,12 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class BrokerGroupRecord:
-    """The durable state of one broker group. Compared and swapped as a whole."""
+    """The durable state of one broker group. Compared and swapped as a whole.
+
+    Who is in `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an election
+    left behind while nothing can be acknowledged without them (safety rule 1). `lost_seats` are the last holders of seats, where
+    none is left (safety rule 2).
+    """
 
     cluster_name: str
     broker_name: str
@@ -53,12 +65,16 @@ class BrokerGroupRecord:
     sync_state_set: frozenset[int] = frozenset()
     sync_state_set_epoch: int = 0
     master_process_lost: bool = False
+    eligible: frozenset[int] = frozenset()
+    lost_seats: frozenset[int] = frozenset()
+    unclean_elections: int = 0
 
     def __post_init__(self) -> None:
         """Keep a private, sorted, read-only copy of the replicas."""
         ordered = {broker_id: self.replicas[broker_id] for broker_id in sorted(self.replicas)}
         object.__setattr__(self, "replicas", MappingProxyType(ordered))
-        object.__setattr__(self, "sync_state_set", frozenset(self.sync_state_set))
+        for name in ("sync_state_set", "eligible", "lost_seats"):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
 
     def __hash__(self) -> int:
         """Hash as a value; written out because a read-only mapping has no hash of its own."""
@@ -72,6 +88,9 @@ class BrokerGroupRecord:
                 self.sync_state_set,
                 self.sync_state_set_epoch,
                 self.master_process_lost,
+                self.eligible,
+                self.lost_seats,
+                self.unclean_elections,
             )
         )
 
@@ -87,8 +106,13 @@ class BrokerGroupRecord:
 
     @property
     def is_first_election(self) -> bool:
-        """Whether nobody holds data that an election must keep by its SyncStateSet: none was ever elected, or all were cleaned."""
-        return self.master_broker_id is None and not self.sync_state_set
+        """Whether no seat says whose data an election must keep: nobody was elected yet, all were cleaned, or rule 3 applies."""
+        return self.master_broker_id is None and not self.seats and not self.lost_seats
+
+    @property
+    def seats(self) -> frozenset[int]:
+        """Who holds every acknowledged message."""
+        return self.sync_state_set | self.eligible
 
     def claimed_replica(self, broker_id: int | None) -> Replica | None:
         """Return the replica with this id if a broker holds it."""
@@ -109,12 +133,19 @@ class BrokerGroupRecord:
             f"{self.broker_name} next={self.next_broker_id} master={master}{lost} epoch={self.master_epoch} "
             f"set={{{members}}} setEpoch={self.sync_state_set_epoch}"
         )
+        for name, ids in (("eligible", self.eligible), ("lostSeats", self.lost_seats)):
+            head += f" {name}={{{','.join(str(broker_id) for broker_id in sorted(ids))}}}" if ids else ""
+        head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
         return "\n".join([head, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
 
 
 @dataclass(frozen=True, slots=True)
 class LiveReplica:
-    """What the heartbeats of one process say, while they are fresh."""
+    """What the heartbeats of one process say, while they are fresh.
+
+    `epoch_first_offset` is the offset with which this process reported its present epoch first: only what it has beyond proves
+    that it holds bytes of that epoch. `fresh` is False from the moment another member was lost until the next heartbeat.
+    """
 
     broker_id: int
     epoch: int = -1
@@ -122,6 +153,8 @@ class LiveReplica:
     confirm_offset: int = -1
     election_priority: int = DEFAULT_ELECTION_PRIORITY
     address: str = ""
+    epoch_first_offset: int = -1
+    fresh: bool = True
 
     @property
     def has_data(self) -> bool:
@@ -141,4 +174,6 @@ def _describe_replica(replica: Replica) -> str:
         parts.append(f"check={replica.register_check_code}")
     if replica.reserved_for:
         parts.append(f"for={replica.reserved_for}")
+    if (replica.held_epoch, replica.held_offset) != (-1, -1):
+        parts.append(f"held=({replica.held_epoch},{replica.held_offset})")
     return " ".join(parts)

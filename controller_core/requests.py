@@ -37,6 +37,7 @@ class RegisterBroker:
     broker_name: str
     broker_id: int | None
     broker_address: str | None
+    requester: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class ElectMaster:
 
     `passed_over` is ours, for the controller only: replicas that must not win now, because their pods are about to go.
     The current master may be among them: that is a planned switchover to whoever is best.
+    `incumbent` is ours too: who in fact acts as master (found by 907) where the record names nobody, `record.is_first_election`.
+    Whoever calls `step` looks for it before any such election, also one that a broker asked for (safety rule 3).
     """
 
     broker_name: str
@@ -52,6 +55,7 @@ class ElectMaster:
     designate_elect: bool = False
     cluster_name: str = ""
     passed_over: frozenset[int] = frozenset()
+    incumbent: int | None = None
 
     @property
     def by_controller(self) -> bool:
@@ -107,6 +111,57 @@ class ReserveBrokerId:
     broker_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What the present process of a replica reports, and what this controller process itself heard before.
+
+    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process of the replica had at
+    least while it was in the set. `sure_*` is what the present process has told since it is in the set, -1 for nothing.
+    `HeartbeatTable.holding` fills all of them.
+    """
+
+    broker_id: int
+    epoch: int
+    max_offset: int
+    known_epoch: int = -1
+    known_offset: int = -1
+    sure_epoch: int = -1
+    sure_offset: int = -1
+    confirm_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportHoldings:
+    """Ours. What the members' heartbeats report, where that is news (`holdings.report_is_news`): safety rules 2 and 3."""
+
+    broker_name: str
+    holdings: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportAhead:
+    """Ours. A replica of the group believes in epochs that the record has forgotten (`sync_state.believes_in_more`): rule 3.
+
+    Only after it was corroborated: by the replica's own 907 or 1007, or because it goes on saying so.
+    """
+
+    broker_name: str
+    broker_id: int
+    master_epoch: int
+    sync_state_set_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptBroker:
+    """Ours. A broker with an identity file that the record does not know was heard (F28, F29): take it in, without a seat."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_address: str
+    requester: str | None = None
+
+
 Request = (
     GetNextBrokerId
     | ApplyBrokerId
@@ -117,5 +172,8 @@ Request = (
     | GetSyncStateData
     | CleanBrokerData
     | ReserveBrokerId
+    | ReportHoldings
+    | ReportAhead
+    | AdoptBroker
 )
 """Everything `controller_core.step.step` decides."""

@@ -2,6 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+
+from controller_core.policies import policy
+
+NEVER_ELECT_PRIORITY = 0
+"""In `election_priorities`: this replica never becomes master. (On the wire 0 is an ordinary, and the best, priority.)"""
+
+
+class Adoption(Enum):
+    """Who may bring a broker id that the record does not know (issue 4.8, `reliability-security.md` F28, F29)."""
+
+    NEVER = "Never"
+    KNOWN_REQUESTERS = "KnownRequesters"
+    ANYBODY = "Anybody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,7 +25,12 @@ class ControllerSettings:
     `shrink_floor` is safety rule 1, on under `Strict`: an AlterSyncStateSet that drops members and leaves fewer than
     `min_in_sync_replicas` is refused, because a Java master acknowledges what waits with the copies that are left.
     `never_elect` are the async learners, which the wire does not tell apart (issue 10013). `election_priorities` overrides what
-    the heartbeats say; lower wins, and only among replicas with equal data.
+    the heartbeats say; lower wins, 0 means never, and only among replicas with equal data. `election_policy` names a module of
+    `controller_core.policies`; `zones` tells where each replica is, `preferred_zones` which zones come first;
+    `zone_lag_bytes` is what the policy `preferred-zone` may give away.
+    `expected_replicas` is how many must have been heard before a first election on data. An epoch more than `max_epoch_jump`
+    above the record's is followed only up to `accepted_epoch`, which a human sets (safety rule 3). A mark is raised in steps of
+    `held_bucket_bytes` (safety rule 2). `adoption` is who may bring an id the record does not know.
     """
 
     unclean_election_allowed: bool = False
@@ -19,3 +38,20 @@ class ControllerSettings:
     min_in_sync_replicas: int = 1
     never_elect: frozenset[int] = frozenset()
     election_priorities: Mapping[int, int] = field(default_factory=dict)
+    election_policy: str = "most-data"
+    zones: Mapping[int, str] = field(default_factory=dict)
+    preferred_zones: tuple[str, ...] = ()
+    zone_lag_bytes: int = 16 * 1024 * 1024
+    expected_replicas: int = 0
+    accepted_epoch: int = 0
+    max_epoch_jump: int = 10_000
+    adoption: Adoption = Adoption.KNOWN_REQUESTERS
+    held_bucket_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that does not exist here, not in the middle of a failover."""
+        policy(self.election_policy)
+
+    def may_be_master(self, broker_id: int) -> bool:
+        """Whether this replica may be elected at all: not a learner, and not at priority 0."""
+        return broker_id not in self.never_elect and self.election_priorities.get(broker_id) != NEVER_ELECT_PRIORITY

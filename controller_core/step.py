@@ -7,16 +7,23 @@ one group at the same time.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
+from controller_core.adopting import adopt_broker
 from controller_core.cleaning import clean_broker_data
 from controller_core.decision import Decision
 from controller_core.electing import elect_master
+from controller_core.events import EligibleForgotten, apply_events
+from controller_core.holdings import usable_eligible
 from controller_core.identity import apply_broker_id, get_next_broker_id, reserve_broker_id
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.reading import get_replica_info, get_sync_state_data
+from controller_core.recovery import report_ahead
 from controller_core.registering import register_broker
+from controller_core.reporting import report_holdings
 from controller_core.requests import (
+    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -25,6 +32,8 @@ from controller_core.requests import (
     GetReplicaInfo,
     GetSyncStateData,
     RegisterBroker,
+    ReportAhead,
+    ReportHoldings,
     Request,
     ReserveBrokerId,
 )
@@ -32,13 +41,28 @@ from controller_core.settings import ControllerSettings
 from controller_core.sync_state import alter_sync_state_set
 
 
-def step(  # noqa: PLR0911 - one return per kind of request is the plainest table there is
+def step(
     record: BrokerGroupRecord | None,
     request: Request,
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
     """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id."""
+    decision = _decide(record, request, live, settings)
+    after = decision.record
+    if decision.changed and after is not None and after.eligible and not usable_eligible(after, settings):
+        # The floor was lowered or lifted: who was eligible under it may lack what is acknowledged from now on (rule 1).
+        events = (*decision.events, EligibleForgotten())
+        return replace(decision, events=events, record=apply_events(record, events))
+    return decision
+
+
+def _decide(  # noqa: PLR0911, C901 - one return per kind of request is the plainest table there is
+    record: BrokerGroupRecord | None,
+    request: Request,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> Decision:
     match request:
         case GetNextBrokerId():
             return get_next_broker_id(record, request)
@@ -47,7 +71,7 @@ def step(  # noqa: PLR0911 - one return per kind of request is the plainest tabl
         case ReserveBrokerId():
             return reserve_broker_id(record, request)
         case RegisterBroker():
-            return register_broker(record, request, live)
+            return register_broker(record, request, live, settings)
         case ElectMaster():
             return elect_master(record, request, live, settings)
         case AlterSyncStateSet():
@@ -58,4 +82,10 @@ def step(  # noqa: PLR0911 - one return per kind of request is the plainest tabl
             return get_sync_state_data(record, request, live)
         case CleanBrokerData():
             return clean_broker_data(record, request, live)
+        case ReportHoldings():
+            return report_holdings(record, request, settings)
+        case ReportAhead():
+            return report_ahead(record, request, settings)
+        case AdoptBroker():
+            return adopt_broker(record, request, settings)
     assert_never(request)

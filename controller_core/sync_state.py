@@ -5,16 +5,27 @@ anything until it is granted a new epoch (safety rule 6): what arrives under its
 word or the new process's first before it has a mandate. It is refused as 2002, "not the master", because that is the
 truth of that moment. And under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused
 (safety rule 1), last, so that every answer a Java controller would refuse keeps Java's code.
+
+A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
+
+A 1001 can also show that the record went back in time (safety rule 3): a replica of the group that believes in a higher
+master epoch, or the master itself in a higher set epoch, was told so by a commit that the record has forgotten. The
+heartbeats alone do not always tell: Java never writes an epoch that begins where the one before it began, and a set
+that was forgotten shows nowhere else. But one stray request must not end a healthy master's reign, so it is refused with
+Java's code and changes nothing; `believes_in_more` tells the caller, who asks the sender (907, 1007) or waits for the next
+one, and then says `ReportAhead`.
 """
 
 from collections.abc import Mapping
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import AlterSyncStateSetAnswer, Decision, SyncStateSetBody
-from controller_core.election import draw_ids
-from controller_core.events import SyncStateSetAltered, apply_event
-from controller_core.model import BrokerGroupRecord, LiveReplica
-from controller_core.requests import AlterSyncStateSet
+from controller_core.electorate import draw_ids
+from controller_core.events import SyncStateSetAltered, apply_events
+from controller_core.holdings import joining_mark
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
+from controller_core.recovery import is_ahead
+from controller_core.requests import AlterSyncStateSet, ReportAhead
 from controller_core.settings import ControllerSettings
 
 _Refusal = tuple[ControllerCode, str]
@@ -35,11 +46,12 @@ def alter_sync_state_set(
         _check_sender(record, request)
         or _check_members(record, request, live)
         or _check_shrink_floor(record, request, settings)
+        or _check_epoch_is_left(record)
     )
     if refusal is not None:
         return _refuse(record, refusal)
-    event = SyncStateSetAltered(sync_state_set=frozenset(request.sync_state_set))
-    after = apply_event(record, event)
+    event = _alteration(record, request, live, settings)
+    after = apply_events(record, (event,)) or record
     return Decision(
         code=ControllerCode.SUCCESS,
         answer=AlterSyncStateSetAnswer(
@@ -51,6 +63,34 @@ def alter_sync_state_set(
         why=f"the master {record.master_broker_id} moved the set from {draw_ids(record.sync_state_set)} to "
         f"{draw_ids(after.sync_state_set)}",
     )
+
+
+def _alteration(
+    record: BrokerGroupRecord,
+    request: AlterSyncStateSet,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> SyncStateSetAltered:
+    members = frozenset(request.sync_state_set)
+    below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
+    return SyncStateSetAltered(
+        sync_state_set=members,
+        eligible=record.eligible - members if below else frozenset(),
+        marks=tuple(joining_mark(record, live[one]) for one in sorted(members - record.sync_state_set)),
+    )
+
+
+def believes_in_more(
+    record: BrokerGroupRecord | None, request: AlterSyncStateSet, settings: ControllerSettings
+) -> ReportAhead | None:
+    """Return what a 1001 shows that the record has forgotten (safety rule 3), to be said once it is corroborated; or None."""
+    sender, epoch, set_epoch = request.master_broker_id, request.master_epoch, request.sync_state_set_epoch
+    if record is None or sender is None or epoch is None:
+        return None
+    found = ReportAhead(
+        broker_name=request.broker_name, broker_id=sender, master_epoch=epoch, sync_state_set_epoch=set_epoch
+    )
+    return found if is_ahead(record, found, settings) else None
 
 
 def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
@@ -96,6 +136,15 @@ def _check_members(
             f"the newSyncStateSet don't contains origin leader {{{record.master_broker_id}}}",
         )
     return None
+
+
+def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:
+    if record.sync_state_set_epoch < MAX_EPOCH:
+        return None
+    return _reject(
+        ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+        f"the syncStateSet epoch {{{record.sync_state_set_epoch}}} is the last there is",
+    )
 
 
 def _check_shrink_floor(

@@ -11,9 +11,20 @@ from itertools import combinations
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer, GetReplicaInfoAnswer, RegisterBrokerAnswer
-from controller_core.events import BrokersCleaned, MasterElected, MasterLost, SyncStateSetAltered, apply_events
+from controller_core.events import (
+    BrokerAdopted,
+    BrokersCleaned,
+    EpochFloorRaised,
+    MasterElected,
+    MasterLost,
+    SeatsLost,
+    SyncStateSetAltered,
+    apply_events,
+)
+from controller_core.holdings import usable_eligible
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
+    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -21,7 +32,9 @@ from controller_core.requests import (
     GetNextBrokerId,
     GetReplicaInfo,
     GetSyncStateData,
+    Holding,
     RegisterBroker,
+    ReportHoldings,
     Request,
     ReserveBrokerId,
 )
@@ -81,8 +94,10 @@ def commands(world: World, scope: Scope) -> list[Command]:
     if scope.identity_requests:
         found += _identity_requests(record, ids, scope)
         found += _cleanings(ids)
+        found += _adoptions(ids, scope)
     found += _registrations(ids, scope)
     found += _elections(record, ids)
+    found += _reports(world)
     if record is not None:
         found += _alterations(record, ids)
     found += [GetReplicaInfo(broker_name="bn"), GetSyncStateData(broker_name="bn")]
@@ -139,6 +154,28 @@ def _elections(record: BrokerGroupRecord | None, ids: list[int]) -> Iterator[Com
         yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True)
     if record is not None and record.master_broker_id is not None:
         yield ElectMaster(broker_name="bn", passed_over=frozenset({record.master_broker_id}))
+
+
+def _reports(world: World) -> Iterator[Command]:
+    """What the plane makes of heartbeats: each alone, and all together."""
+    holdings = tuple(
+        Holding(broker_id=one.broker_id, epoch=one.epoch, max_offset=one.max_offset)
+        for one in world.live
+        if one.has_reported
+    )
+    for holding in holdings:
+        sure = replace(holding, sure_epoch=holding.epoch, sure_offset=holding.max_offset)
+        yield ReportHoldings(broker_name="bn", holdings=(sure,))
+    if holdings:
+        yield ReportHoldings(broker_name="bn", holdings=holdings)
+
+
+def _adoptions(ids: list[int], scope: Scope) -> Iterator[Command]:
+    for broker_id in [*ids, scope.largest_id]:
+        for pod in (None, *PODS):
+            yield AdoptBroker(
+                cluster_name="cl", broker_name="bn", broker_id=broker_id, broker_address="a:1", requester=pod
+            )
 
 
 def _alterations(record: BrokerGroupRecord, ids: list[int]) -> Iterator[Command]:
@@ -252,14 +289,15 @@ def check_decision(
     assert apply_events(before, decision.events) == after
     assert decision.changed == (before != after), "an event changes something, and nothing else does"
     assert decision.why, "every decision has a reason"
+    floor = [event for event in decision.events if isinstance(event, EpochFloorRaised)]
     allowed = {ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE}
-    assert not decision.changed or decision.code in allowed, "a refusal changes nothing"
+    assert not decision.changed or decision.code in allowed or floor, "a refusal changes nothing, but what rule 3 sees"
     if isinstance(request, GetNextBrokerId | GetReplicaInfo | GetSyncStateData):
         assert not decision.changed, "reading changes nothing"
     if after is not None:
         _check_record(after)
         if before is not None:
-            _check_progress(before, after)
+            _check_progress(before, after, decision)
     else:
         assert before is None, "a group that was ever known is never forgotten (rule 4)"
     for event in decision.events:
@@ -273,6 +311,8 @@ def check_decision(
             assert before.master_broker_id is not None, "one epoch per lost master (rule 6)"
         if isinstance(event, BrokersCleaned):
             _check_clean(event, heard, request)
+        if isinstance(event, SeatsLost):
+            _check_loss(before, event, after, request)
     _check_answer(before, after, decision)
 
 
@@ -285,14 +325,31 @@ def _check_record(record: BrokerGroupRecord) -> None:
     )
     assert record.master_broker_id is not None or not record.master_process_lost
     assert all(1 <= broker_id < record.next_broker_id for broker_id in record.replicas), "next is above all ids (I13)"
+    assert record.eligible | record.lost_seats <= claimed
+    assert not record.eligible & record.sync_state_set, "a member needs not be eligible"
+    assert record.master_broker_id is None or not record.lost_seats, (
+        "an election ends the memory of lost seats (rule 2)"
+    )
+    assert not record.lost_seats & record.seats
+    for replica in record.replicas.values():
+        if replica.broker_id not in record.seats | record.lost_seats:
+            assert (replica.held_epoch, replica.held_offset) == (-1, -1), "only a seat has a mark"
     addresses = [replica.address for replica in record.replicas.values() if replica.address]
     assert len(addresses) == len(set(addresses)), "an address belongs to one replica (rule 8)"
 
 
-def _check_progress(before: BrokerGroupRecord, after: BrokerGroupRecord) -> None:
-    assert 0 <= after.master_epoch - before.master_epoch <= 1, "epochs never fall, and rise one at a time (I2)"
-    assert 0 <= after.sync_state_set_epoch - before.sync_state_set_epoch <= 1
+def _check_progress(before: BrokerGroupRecord, after: BrokerGroupRecord, decision: Decision) -> None:
+    floors = [event for event in decision.events if isinstance(event, EpochFloorRaised)]
+    start = max([before.master_epoch, *(event.epoch for event in floors)])
+    set_start = max([before.sync_state_set_epoch, *(event.sync_state_set_epoch for event in floors)])
+    assert 0 <= after.master_epoch - start <= 1, "epochs never fall, and rise one at a time (I2)"
+    assert 0 <= after.sync_state_set_epoch - set_start <= 2, (
+        "one for each change: a loss and a return may come together"
+    )
     assert after.next_broker_id >= before.next_broker_id
+    assert after.unclean_elections - before.unclean_elections == sum(
+        isinstance(event, MasterElected) and event.unclean for event in decision.events
+    )
     if after.master_broker_id != before.master_broker_id:
         assert after.master_epoch > before.master_epoch, "every change of master has its own epoch"
     if after.sync_state_set != before.sync_state_set:
@@ -301,7 +358,10 @@ def _check_progress(before: BrokerGroupRecord, after: BrokerGroupRecord) -> None
         assert after.master_epoch > before.master_epoch, "a new process needs a new epoch (rule 6)"
     for broker_id, replica in after.replicas.items():
         if broker_id not in before.replicas:
-            assert broker_id == before.next_broker_id, "only the next id is given (rule 4)"
+            adopted = any(isinstance(event, BrokerAdopted) for event in decision.events)
+            assert broker_id == before.next_broker_id or (adopted and broker_id > before.next_broker_id), (
+                "only the next id is given, and none is adopted that was given (rule 4)"
+            )
         elif before.replicas[broker_id].registered:
             assert replica.register_check_code == before.replicas[broker_id].register_check_code
             assert replica.registered
@@ -319,18 +379,68 @@ def _check_grant(
     winner = event.broker_id
     assert before.claimed_replica(winner) is not None, "an unregistered id is never elected (rule 5)"
     assert before.address_of(winner), "nobody is elected whose address is unknown (rule 8)"
-    assert winner not in settings.never_elect | request.passed_over
+    assert settings.may_be_master(winner)
+    assert winner not in request.passed_over
+    assert event.unclean or not event.eligible or settings.shrink_floor
+    lowered = {mark.broker_id: mark for mark in event.marks}
+    assert lowered.keys() == {winner} | event.eligible
+    told = heard.get(winner, LiveReplica(winner))
+    if any(one.epoch > before.master_epoch for key, one in heard.items() if before.claimed_replica(key)):
+        return  # rule 3: what was recorded does not count, see the floor's own tests
     assert winner != before.granted_master_id, "a master that holds its epoch is kept, not granted again"
     if before.is_first_election:
         _check_first_grant(before, event, heard, settings, request)
-    else:
+    elif before.seats:
         assert winner in heard
-        assert event.unclean == (winner not in before.sync_state_set), "clean means from the set (I3)"
+        assert told.has_reported, "who has not told what it holds is no candidate (rule 2)"
+        mark = before.replicas[winner]
+        if winner in before.seats:
+            assert told.epoch >= mark.held_epoch, "nobody is elected that is below its mark (rule 2)"
+            assert told.max_offset >= mark.held_offset
+        clean = before.sync_state_set | usable_eligible(before, settings)
+        assert event.unclean == (winner not in clean), "clean means from the set, or eligible (I3)"
         assert settings.unclean_election_allowed or not event.unclean
         if not request.designate_elect:
-            electable = heard.keys() - settings.never_elect - request.passed_over
             pool = set(before.replicas) if event.unclean else before.sync_state_set
-            _check_best(before, winner, electable & pool, heard)
+            pool = pool if winner in pool else usable_eligible(before, settings)
+            _check_best(before, winner, _electable(before, heard, settings, request) & pool, heard)
+    else:
+        empty = not any(one.has_data for key, one in heard.items() if key in before.replicas)
+        assert event.unclean or empty, "after all seats are lost: uncleanly, or on empty disks (rule 2)"
+        assert settings.unclean_election_allowed or not event.unclean
+
+
+def _electable(
+    before: BrokerGroupRecord, heard: Mapping[int, LiveReplica], settings: ControllerSettings, request: ElectMaster
+) -> set[int]:
+    return {
+        key
+        for key, one in heard.items()
+        if one.has_reported
+        and settings.may_be_master(key)
+        and key not in request.passed_over
+        and key in before.replicas
+        and not (
+            key in before.seats
+            and (one.epoch < before.replicas[key].held_epoch or one.max_offset < before.replicas[key].held_offset)
+        )
+    }
+
+
+def _check_loss(
+    before: BrokerGroupRecord | None, event: SeatsLost, after: BrokerGroupRecord | None, request: Request
+) -> None:
+    assert before is not None
+    assert after is not None
+    assert not after.seats & event.broker_ids
+    if before.master_broker_id in event.broker_ids:
+        assert after.master_epoch > before.master_epoch, "mastership goes with the seat, under a new epoch (rule 2)"
+    if isinstance(request, ReportHoldings):
+        for holding in request.holdings:
+            recorded = before.replicas.get(holding.broker_id)
+            if holding.broker_id in event.broker_ids and recorded is not None:
+                below_offset = holding.max_offset < max(recorded.held_offset, holding.known_offset)
+                assert below_offset or holding.epoch < max(recorded.held_epoch, holding.known_epoch)
 
 
 def _check_best(before: BrokerGroupRecord, winner: int, electable: set[int], heard: Mapping[int, LiveReplica]) -> None:
@@ -356,10 +466,9 @@ def _check_first_grant(
     known = set(before.replicas)
     if any(heard[broker_id].has_data for broker_id in known & heard.keys()) and not settings.unclean_election_allowed:
         assert known <= heard.keys(), "where there is data, everybody known must be heard (rule 5)"
-        electable = known - settings.never_elect - request.passed_over
         best = max(
             (heard[broker_id].epoch, heard[broker_id].max_offset)
-            for broker_id in electable
+            for broker_id in _electable(before, heard, settings, request)
             if before.address_of(broker_id)
         )
         winner = heard[event.broker_id]
@@ -375,6 +484,11 @@ def _check_alteration(
     assert before is not None
     assert not before.master_process_lost
     assert event.sync_state_set <= heard.keys(), "members are alive (I8)"
+    assert not event.eligible or len(event.sync_state_set) < settings.min_in_sync_replicas
+    for mark in event.marks:
+        told = heard[mark.broker_id]
+        assert mark.epoch <= told.epoch, "a mark is never above what was reported"
+        assert mark.offset <= told.max_offset
     if settings.shrink_floor and before.sync_state_set - event.sync_state_set:
         assert len(event.sync_state_set) >= settings.min_in_sync_replicas, "nobody is dropped below the floor (rule 1)"
 

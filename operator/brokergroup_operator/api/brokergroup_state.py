@@ -27,6 +27,16 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
     registered: Annotated[bool, Meta(description="Whether the broker has ever registered (1003) under this id.")] = (
         False
     )
+    held_epoch: Annotated[
+        int,
+        Meta(
+            ge=-1, le=bounds.JAVA_INT_MAX, description="What this replica must at least report to keep its seat: epoch."
+        ),
+    ] = -1
+    held_offset: Annotated[
+        int,
+        Meta(ge=-1, description="What this replica must at least report to keep its seat: offset in its commit log."),
+    ] = -1
 
 
 class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
@@ -52,6 +62,30 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
     master_process_lost: Annotated[
         bool, Meta(description="The master's process is gone; its next process needs a new epoch.")
     ] = False
+    eligible: Annotated[
+        list[bounds.BrokerId],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="Replicas outside syncStateSet that hold every acknowledged message, while the set is below its floor.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
+    lost_seats: Annotated[
+        list[bounds.BrokerId],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="The last replicas that held every acknowledged message and came back with less, where none is left.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
+    unclean_elections: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=bounds.JAVA_INT_MAX,
+            description="How often a replica was elected that may lack acknowledged messages. Never falls.",
+        ),
+    ] = 0
 
 
 class BrokerGroupState(Struct, frozen=True, rename="camel", kw_only=True):

@@ -77,6 +77,15 @@ def never_falls(name: str, why: str) -> Rule:
     return Rule(f"self.{name} >= oldSelf.{name}", f"{name} never falls: {why}", field_path=f".{name}")
 
 
+def claimed(name: str) -> Rule:
+    """Every id of this list is held by a broker."""
+    return Rule(
+        f"self.{name}.all(id, self.replicas.exists(replica, replica.brokerId == id && replica.registerCheckCode != ''))",
+        f"{name} may name only broker ids that a broker holds",
+        field_path=f".{name}",
+    )
+
+
 # Rules on a whole object, by its type.
 OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     BrokerGroupSpec: (
@@ -92,6 +101,12 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "failover.uncleanElection Allowed contradicts durability Strict (the default from 3 replicas on):"
             " it elects a replica that may lack acknowledged messages",
             field_path=".failover.uncleanElection",
+        ),
+        Rule(
+            "self.failover.electionPolicy != 'preferred-zone' || !has(self.durability) || self.durability != 'Fast'",
+            "failover.electionPolicy preferred-zone contradicts durability Fast:"
+            " what one replica acknowledged is only in the longest log",
+            field_path=".failover.electionPolicy",
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
     ),
@@ -136,9 +151,13 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
         immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
     ),
     GroupRecord: (
+        never_falls("schemaVersion", "an older operator would drop what it does not know"),
         never_falls("nextBrokerId", "broker ids are never reused"),
         never_falls("masterEpoch", "brokers ignore epochs that are not above their own"),
         never_falls("syncStateSetEpoch", "brokers ignore epochs that are not above their own"),
+        never_falls("uncleanElections", "each of them may have lost acknowledged messages"),
+        claimed("eligible"),
+        claimed("lostSeats"),
         Rule(
             "!has(self.masterBrokerId) || self.masterBrokerId in self.syncStateSet",
             "the master must be in syncStateSet",
@@ -177,11 +196,8 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
         ),
     ),
     ("FailoverSpec", "preferredZones"): (
-        Rule(
-            "self.all(zone, self.exists_one(other, other == zone))",
-            "preferredZones names a zone twice",
-            reason="FieldValueDuplicate",
-        ),
+        # Not as FieldValueDuplicate: of that the API server tells the value only.
+        Rule("self.all(zone, self.exists_one(other, other == zone))", "preferredZones names a zone twice"),
     ),
     ("StorageSpec", "size"): (
         Rule(

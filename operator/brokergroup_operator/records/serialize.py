@@ -4,6 +4,10 @@ Reading is strict. A record that is half understood is worse than none, since a 
 missing epoch lets a stale master acknowledge. So a member that is absent, of the wrong type, or a schema version of a newer
 operator raises ``RecordCorruptError`` naming the member; only members this version has never heard of are let through, and
 the Kubernetes store writes them back as they were.
+
+Schema version 2 added the marks of replicas, who is eligible, who lost the last seats, and the count of unclean elections
+(safety rules 1 and 2). A record of version 1 is read as one in which nothing of that is known, and written back as 2: an
+operator from before would drop what it does not know, so it must refuse.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from controller_core.model import BrokerGroupRecord, Replica
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)
 
 KNOWN_MEMBERS = frozenset(
     {
@@ -30,6 +35,9 @@ KNOWN_MEMBERS = frozenset(
         "syncStateSet",
         "syncStateSetEpoch",
         "masterProcessLost",
+        "eligible",
+        "lostSeats",
+        "uncleanElections",
     }
 )
 
@@ -48,6 +56,9 @@ def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
         "syncStateSet": sorted(record.sync_state_set),
         "syncStateSetEpoch": record.sync_state_set_epoch,
         "masterProcessLost": record.master_process_lost,
+        "eligible": sorted(record.eligible),
+        "lostSeats": sorted(record.lost_seats),
+        "uncleanElections": record.unclean_elections,
     }
     if record.master_broker_id is not None:
         document["masterBrokerId"] = record.master_broker_id
@@ -59,18 +70,15 @@ def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
     if not isinstance(document, dict):
         raise RecordCorruptError(f"{source}: expected a JSON object, found {type(document).__name__}")
     schema_version = _member(document, "schemaVersion", int, source)
-    if schema_version != SCHEMA_VERSION:
+    if schema_version not in READABLE_VERSIONS:
         raise RecordCorruptError(
-            f"{source}: schemaVersion is {schema_version}, this operator reads {SCHEMA_VERSION} only: "
+            f"{source}: schemaVersion is {schema_version}, this operator reads {' and '.join(map(str, READABLE_VERSIONS))} only: "
             "use the operator version that wrote it, or a newer one"
         )
     master = document.get("masterBrokerId")
     if master is not None:
         master = _member(document, "masterBrokerId", int, source)
     replicas = [_replica_from_json(item, source=source) for item in _member(document, "replicas", list, source)]
-    sync_state_set = _member(document, "syncStateSet", list, source)
-    if not all(isinstance(item, int) and not isinstance(item, bool) for item in sync_state_set):
-        raise RecordCorruptError(f"{source}: syncStateSet is {sync_state_set!r}, expected a list of integers")
     if len({replica.broker_id for replica in replicas}) != len(replicas):
         raise RecordCorruptError(f"{source}: replicas names a brokerId twice")
     return BrokerGroupRecord(
@@ -80,9 +88,12 @@ def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
         replicas={replica.broker_id: replica for replica in replicas},
         master_broker_id=master,
         master_epoch=_member(document, "masterEpoch", int, source),
-        sync_state_set=frozenset(sync_state_set),
+        sync_state_set=_ids(_member(document, "syncStateSet", list, source), "syncStateSet", source),
         sync_state_set_epoch=_member(document, "syncStateSetEpoch", int, source),
         master_process_lost=_member(document, "masterProcessLost", bool, source, default=False),
+        eligible=_ids(_member(document, "eligible", list, source, default=[]), "eligible", source),
+        lost_seats=_ids(_member(document, "lostSeats", list, source, default=[]), "lostSeats", source),
+        unclean_elections=_member(document, "uncleanElections", int, source, default=0),
     )
 
 
@@ -93,6 +104,8 @@ def _replica_to_json(replica: Replica) -> dict[str, Any]:
         "address": replica.address,
         "reservedFor": replica.reserved_for,
         "registered": replica.registered,
+        "heldEpoch": replica.held_epoch,
+        "heldOffset": replica.held_offset,
     }
 
 
@@ -105,7 +118,15 @@ def _replica_from_json(document: object, *, source: str) -> Replica:
         address=_member(document, "address", str, source, default=""),
         reserved_for=_member(document, "reservedFor", str, source, default=""),
         registered=_member(document, "registered", bool, source, default=False),
+        held_epoch=_member(document, "heldEpoch", int, source, default=-1),
+        held_offset=_member(document, "heldOffset", int, source, default=-1),
     )
+
+
+def _ids(items: list[Any], name: str, source: str) -> frozenset[int]:
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        raise RecordCorruptError(f"{source}: {name} is {items!r}, expected a list of integers")
+    return frozenset(items)
 
 
 def _member(document: Mapping[str, Any], name: str, kind: type[_T], source: str, *, default: _T | None = None) -> _T:

@@ -1,0 +1,173 @@
+"""What a replica holds, against what it must hold: marks, seats, and whether a report is news (safety rules 1 to 3).
+
+A replica's *mark* is what any later report of it must reach, in epoch and in offset, or it has lost data and with it its
+seat (`reliability-security.md` §0.3b, V6, V10; KIP-966 for Kafka). The whole difficulty is that a healthy replica's
+report may fall too: it truncates what nobody acknowledged when it follows another master. So a mark is never taken from
+a report that may be older than such a truncation, and never says more than what no truncation can take:
+
+* A report counts if it is under the record's epoch: a replica gets that epoch into its epoch file from the present
+  master's log, after it truncated to it. Where Java never writes the epoch (it refuses two epochs that begin at one
+  offset), what a member told since it is in the set counts.
+* The offset is the confirmed one, if told: a process that is killed may lose the torn end of its log, not what the
+  master knew to be everywhere.
+* The epoch counts only if the process was seen to get bytes of it. A replica that truncates to the very beginning of an
+  epoch drops that epoch from its file until the next frame.
+* A member that joins with an older report gets the least of its own report and of the master's mark, which it has
+  reached: it acknowledged the master's beginning of the epoch.
+* An election lowers the marks of all who keep a seat to the least of them. All their logs agree up to there: by
+  induction, as every mark raised since the last election is a part of one master's log.
+
+No mark is exact: it follows in steps of `held_bucket_bytes` (each doubling, while small). What this controller process
+heard from an earlier process of the member (`known_*`) is, and counts while it is in the set.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+
+from controller_core.events import Mark
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
+from controller_core.requests import Holding
+from controller_core.settings import ControllerSettings
+
+
+class News(Enum):
+    """What a report changes. All but `NOTHING` and `JUMP` are to be committed by `ReportHoldings`; only `MARK` may wait."""
+
+    NOTHING = "nothing"
+    MARK = "mark"
+    LOSS = "loss"
+    REGAINED = "regained"
+    FLOOR = "floor"
+    JUMP = "jump"
+
+
+def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings: ControllerSettings) -> News:  # noqa: PLR0911
+    """Say what a report means for the record: cheap, for every heartbeat."""
+    replica = record.claimed_replica(holding.broker_id) if record is not None else None
+    if record is None or replica is None or not has_reported(holding.epoch, holding.max_offset):
+        return News.NOTHING
+    if holding.epoch > record.master_epoch:
+        return News.JUMP if is_jump(record, holding.epoch, settings) else News.FLOOR
+    if holding.broker_id in record.lost_seats:
+        return News.REGAINED if _has_it_again(record, replica, holding) else News.NOTHING
+    if record.eligible and not usable_eligible(record, settings):
+        return News.LOSS
+    if holding.broker_id not in record.seats:
+        return News.NOTHING
+    if falls_short(holding, bar_of(record, replica, holding)):
+        return News.LOSS
+    return News.MARK if _is_worth_a_mark(record, replica, holding, settings) else News.NOTHING
+
+
+def is_jump(record: BrokerGroupRecord, epoch: int, settings: ControllerSettings) -> bool:
+    """Whether an epoch is too far above the record's to be followed without a human: one poisoned broker is enough to report it.
+
+    Above the last epochs an int has nothing can be followed at all: the floor, and a grant above it, must still fit.
+    """
+    allowed = max(record.master_epoch + settings.max_epoch_jump, settings.accepted_epoch)
+    return epoch > min(allowed, MAX_EPOCH - 2)
+
+
+def usable_eligible(record: BrokerGroupRecord, settings: ControllerSettings) -> frozenset[int]:
+    """Who is eligible (rule 1), as long as nothing can be acknowledged: the floor is on, and the set below it."""
+    below = settings.shrink_floor and len(record.sync_state_set) < settings.min_in_sync_replicas
+    return record.eligible if below else frozenset()
+
+
+def has_reported(epoch: int, max_offset: int) -> bool:
+    """Whether a heartbeat told what the disk holds."""
+    return epoch >= 0 or max_offset >= 0
+
+
+def mark_of(replica: Replica) -> Mark:
+    """Return the replica's mark."""
+    return Mark(replica.broker_id, replica.held_epoch, replica.held_offset)
+
+
+def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
+    """Return what the report must reach: the mark, and for a member what an earlier process of it told this controller process."""
+    if replica.broker_id not in record.sync_state_set:
+        return mark_of(replica)
+    return highest(mark_of(replica), Mark(replica.broker_id, holding.known_epoch, holding.known_offset))
+
+
+def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
+    """Whether a report is below what it must reach, in epoch or in offset."""
+    return reported.epoch < bar.epoch or reported.max_offset < bar.offset
+
+
+def below_its_mark(record: BrokerGroupRecord, replica: LiveReplica) -> bool:
+    """Whether a holder of a seat reports less than its mark: such a replica is no candidate, even before the loss is committed."""
+    recorded = record.claimed_replica(replica.broker_id)
+    return recorded is not None and replica.broker_id in record.seats and falls_short(replica, mark_of(recorded))
+
+
+def highest(one: Mark, other: Mark) -> Mark:
+    """Return what both demand."""
+    return Mark(one.broker_id, max(one.epoch, other.epoch), max(one.offset, other.offset))
+
+
+def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
+    """Return what all of them demand at least."""
+    found = list(marks)
+    return Mark(
+        broker_id, min((mark.epoch for mark in found), default=-1), min((mark.offset for mark in found), default=-1)
+    )
+
+
+def raised_mark(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
+    """Return the mark that a report justifies; the present one if it justifies no more."""
+    told = Mark(replica.broker_id, holding.sure_epoch, holding.sure_offset)
+    if holding.epoch == record.master_epoch and (holding.sure_epoch, holding.sure_offset) == (-1, -1):
+        told = Mark(replica.broker_id, holding.epoch, _confirmed(holding.max_offset, holding.confirm_offset))
+    if told.offset <= 0:
+        return mark_of(replica)
+    return highest(mark_of(replica), told)
+
+
+def told_mark(replica: LiveReplica) -> Mark:
+    """Return what the replica's reports prove that it holds, if they are no older than its last truncation."""
+    offset = _confirmed(replica.max_offset, replica.confirm_offset)
+    return Mark(replica.broker_id, replica.epoch if offset > max(replica.epoch_first_offset, 0) else -1, offset)
+
+
+def joining_mark(record: BrokerGroupRecord, replica: LiveReplica) -> Mark:
+    """Return the mark of a replica that joins the set now (module docstring)."""
+    told = told_mark(replica)
+    if replica.epoch >= record.master_epoch:
+        return told
+    master = record.claimed_replica(record.master_broker_id)
+    return lowest(replica.broker_id, [told, mark_of(master)]) if master is not None else lowest(replica.broker_id, [])
+
+
+def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: frozenset[int]) -> tuple[Mark, ...]:
+    """Return the marks after an election: the winner keeps what it has, whoever else keeps a seat falls to the least of all."""
+    holders = [mark_of(record.replicas[one]) for one in sorted(record.seats) if one in record.replicas]
+    own = (
+        mark_of(record.replicas[winner.broker_id]) if winner.broker_id in record.seats else lowest(winner.broker_id, [])
+    )
+    if winner.epoch >= record.master_epoch:
+        own = highest(own, told_mark(winner))
+    least = lowest(winner.broker_id, holders)
+    return (own, *(Mark(one, least.epoch, least.offset) for one in sorted(eligible)))
+
+
+def _confirmed(max_offset: int, confirm_offset: int) -> int:
+    return min(max_offset, confirm_offset) if confirm_offset >= 0 else max_offset
+
+
+def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> bool:
+    """Whether a loser has what it must have: the disk was there after all, and nobody was elected meanwhile."""
+    nobody_elected = record.master_broker_id is None
+    return nobody_elected and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
+
+
+def _is_worth_a_mark(
+    record: BrokerGroupRecord, replica: Replica, holding: Holding, settings: ControllerSettings
+) -> bool:
+    """Whether the mark would move by enough to be written: another epoch, a full bucket, or, while small, twice as much."""
+    mark = raised_mark(record, replica, holding)
+    if mark.epoch > max(replica.held_epoch, 0):
+        return True
+    held = max(replica.held_offset, 0)
+    return mark.offset - held >= min(settings.held_bucket_bytes, max(held, 1))
