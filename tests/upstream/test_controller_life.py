@@ -153,7 +153,7 @@ async def stored_bytes_over_many_changes(controller: Controller, folder: Path) -
             for members in ({1}, {1, 2}):
                 assert (await one.alter(members)).code == OK
         assert (await group.state()).set_epoch == 2 + 2 * CHANGES
-    return before, written_bytes(folder)
+        return before, written_bytes(folder)
 
 
 def written_bytes(folder: Path) -> int:
