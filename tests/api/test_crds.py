@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,11 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import generate, names
+from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.election_policies import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
+from brokergroup_operator.api.reference import reference
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.schema import structural_schema
 from controller_core.policies import POLICIES
 from controller_core.settings import ControllerSettings
 
@@ -118,3 +122,23 @@ def test_the_election_policies_are_those_there_are() -> None:
     """A policy is one file in controller_core; here it gets a sentence for users, and so may be named in a spec."""
     assert set(ELECTION_POLICIES) == set(POLICIES)
     assert ControllerSettings().election_policy == DEFAULT_ELECTION_POLICY
+
+
+def test_the_page_about_the_fields_is_what_the_types_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    page = generate.REFERENCE.read_text(encoding="utf-8")
+
+    assert page == reference()
+    monkeypatch.setattr(generate, "reference", lambda: page + "more")
+    assert generate.main(["--check"]) == 1
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_every_field_is_on_the_page_and_says_what_it_is(part: str) -> None:
+    rows = dict(re.findall(rf"^\| `({part}\.[^`]+)` \| [^\n]* \| ([^|\n]*) \|$", reference(), flags=re.MULTILINE))
+    schema = structural_schema(BrokerGroup)["properties"][part]
+    fields = [path for path, _ in nodes(schema, part) if path != part and not path.endswith("[]")]
+
+    assert set(fields) <= set(rows)
+    # As metav1.Condition, which everybody knows.
+    assert [path for path in fields if not rows[path].strip() and not path.startswith("status.conditions[]")] == []

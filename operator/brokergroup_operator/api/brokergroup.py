@@ -133,7 +133,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.SecretNameText | None,
         Meta(
             description="Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
-            " quotes and backslashes), with which brokers sign their requests (innerClientAuthenticationCredentials)."
+            " double quotes, backslashes and dollar signs),"
+            " with which brokers sign their requests (innerClientAuthenticationCredentials)."
             " A changed Secret is used by a broker after its next restart, by the controller within a minute."
         ),
     ] = None
@@ -161,8 +162,14 @@ class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
 class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
     """Requests and limits of the broker's container."""
 
-    requests: Annotated[dict[str, bounds.QuantityText], Meta(max_length=16)] = {}
-    limits: Annotated[dict[str, bounds.QuantityText], Meta(max_length=16)] = {}
+    requests: Annotated[
+        dict[str, bounds.QuantityText],
+        Meta(max_length=16, description="What the scheduler sets aside, by name: cpu, memory."),
+    ] = {}
+    limits: Annotated[
+        dict[str, bounds.QuantityText],
+        Meta(max_length=16, description="What the container may use at most; memory is what the JVM's shares are of."),
+    ] = {}
 
 
 class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):

@@ -101,25 +101,40 @@ class MemberSeat(StrEnum):
 
 
 class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    broker_id: bounds.BrokerId
-    pod: bounds.NameText
-    address: bounds.AddressText
-    epoch: bounds.Epoch
+    """Who is master; absent while nobody is."""
+
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The master's broker id (the NameServer shows it as 0).")]
+    pod: Annotated[bounds.NameText, Meta(description="Its pod; empty for a broker from elsewhere.")]
+    address: Annotated[bounds.AddressText, Meta(description="Where it was last known.")]
+    epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master.")]
 
 
 class SyncStateSetStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    """Who has every acknowledged message, by the controller's record."""
+
     broker_ids: Annotated[
-        list[bounds.BrokerId], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.ATOMIC_LIST)
+        list[bounds.BrokerId],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="The master and the slaves that are in sync with it.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
     ]
-    epoch: bounds.Epoch
+    epoch: Annotated[bounds.Epoch, Meta(description="Raised by every change of the set.")]
 
 
 class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    broker_id: bounds.BrokerId
-    pod: bounds.NameText
-    pod_ip: Annotated[str, Meta(max_length=45)] = field(default="", name="podIP")
-    address: bounds.AddressText = ""
-    role: MemberRole
+    """One broker of the group."""
+
+    broker_id: Annotated[bounds.BrokerId, Meta(description="Persistent; never reused.")]
+    pod: Annotated[bounds.NameText, Meta(description="The pod that carries the id, by the record's reservation.")]
+    pod_ip: Annotated[str, Meta(max_length=45, description="The pod's present address.")] = field(
+        default="", name="podIP"
+    )
+    address: Annotated[
+        bounds.AddressText, Meta(description="The address by which the controller knows the broker.")
+    ] = ""
+    role: Annotated[MemberRole, Meta(description="By the record, not by what the broker believes.")]
     state: Annotated[MemberState, Meta(description="Where the member is on its way into the SyncStateSet.")]
     seat: Annotated[
         MemberSeat | None,
@@ -156,12 +171,18 @@ class ControllerStatus(Struct, frozen=True, rename="camel", kw_only=True):
 class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """The last failover. `from` and `to` are broker ids; 0 where there was none."""
 
-    trigger: bounds.WordText
-    from_broker_id: Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] = field(name="from")
-    to_broker_id: Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] = field(name="to")
-    epoch: bounds.Epoch
-    started_at: bounds.TimeText
-    duration_milliseconds: bounds.Milliseconds
+    trigger: Annotated[bounds.WordText, Meta(description="What made the controller believe that the master is lost.")]
+    from_broker_id: Annotated[
+        int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The lost master; 0 where there was none.")
+    ] = field(name="from")
+    to_broker_id: Annotated[
+        int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The new master; 0 where nobody could be elected.")
+    ] = field(name="to")
+    epoch: Annotated[bounds.Epoch, Meta(description="The epoch after it.")]
+    started_at: Annotated[bounds.TimeText, Meta(description="When the loss was detected.")]
+    duration_milliseconds: Annotated[
+        bounds.Milliseconds, Meta(description="From the detection until the new master said that it is one.")
+    ]
     phases: Annotated[
         dict[str, bounds.Milliseconds],
         Meta(max_length=32, description="Milliseconds from detection to the end of each phase."),
@@ -182,18 +203,27 @@ class Condition(Struct, frozen=True, rename="camel", kw_only=True):
 class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """What is."""
 
-    observed_generation: Annotated[int, Meta(ge=0)] | None = None
-    replicas: bounds.Count | None = None
-    ready_replicas: bounds.Count | None = None
-    in_sync_replicas: bounds.Count | None = None
-    selector: Annotated[str, Meta(max_length=512)] | None = None
+    observed_generation: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
+    ] = None
+    replicas: Annotated[bounds.Count | None, Meta(description="Pods of the group.")] = None
+    ready_replicas: Annotated[bounds.Count | None, Meta(description="Pods that are ready.")] = None
+    in_sync_replicas: Annotated[bounds.Count | None, Meta(description="Members of the SyncStateSet.")] = None
+    selector: Annotated[
+        Annotated[str, Meta(max_length=512)] | None,
+        Meta(description="Selects the group's pods; for the scale subresource."),
+    ] = None
     master: MasterStatus | None = None
-    master_epoch: bounds.Epoch | None = None
+    master_epoch: Annotated[bounds.Epoch | None, Meta(description="Raised by every election.")] = None
     sync_state_set: SyncStateSetStatus | None = None
     members: (
         Annotated[
             list[MemberStatus],
-            Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.map_list("brokerId")),
+            Meta(
+                max_length=bounds.MAX_KNOWN_REPLICAS,
+                description="The brokers that the group's pods carry.",
+                extra_json_schema=bounds.map_list("brokerId"),
+            ),
         ]
         | None
     ) = None
