@@ -15,7 +15,7 @@ from rocketmq_remoting.command import RemotingCommand, SerializeType
 from rocketmq_remoting.errors import BodyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 EPOCH_FIELDS = frozenset({"masterEpoch"})
 SET_EPOCH_FIELDS = frozenset({"syncStateSetEpoch", "newSyncStateSetEpoch"})
@@ -97,8 +97,13 @@ class GroupState:
         return f"master={self.master}@{self.master_address} epoch={self.epoch} setEpoch={self.set_epoch} {members}"
 
 
-def canonical_answer(command: RemotingCommand, translate: Callable[[str], str], shift: Shift) -> Answer:
-    """The answer with everything that is this side's own taken out of it."""
+def canonical_answer(
+    command: RemotingCommand,
+    translate: Callable[[str], str],
+    shift: Shift,
+    shifts: Mapping[str, Shift] | None = None,
+) -> Answer:
+    """The answer with everything that is this side's own taken out of it. `shifts` are those of the groups in a table."""
     notes: set[str] = set()
     if command.serialize_type == SerializeType.ROCKETMQ:
         notes.add("binary header")
@@ -111,7 +116,7 @@ def canonical_answer(command: RemotingCommand, translate: Callable[[str], str], 
         code=command.code,
         remark=None if command.remark is None else _shift_remark(translate(command.remark), shift),
         fields=fields,
-        body=_canonical_body(command.body, translate, shift, notes),
+        body=_canonical_body(command.body, translate, shift, shifts or {}, notes),
         notes=frozenset(notes),
     )
 
@@ -147,7 +152,13 @@ def unshifted(value: int, by: int) -> int:
     return value - by if abs(value - by) < SHIFTED_BELOW else value
 
 
-def _canonical_body(body: bytes | None, translate: Callable[[str], str], shift: Shift, notes: set[str]) -> Any:
+def _canonical_body(
+    body: bytes | None,
+    translate: Callable[[str], str],
+    shift: Shift,
+    shifts: Mapping[str, Shift],
+    notes: set[str],
+) -> Any:
     if body is None:
         return None
     text = translate(body.decode("utf-8", errors="replace")).encode()
@@ -157,6 +168,9 @@ def _canonical_body(body: bytes | None, translate: Callable[[str], str], shift: 
         return text.decode()
     if java_json.quote_number_keys(text) != text:
         notes.add("unquoted keys")
+    if isinstance(value, dict) and isinstance(value.get("replicasInfoTable"), dict):
+        table = value["replicasInfoTable"]
+        return {"replicasInfoTable": {name: _canonical_value(table[name], shifts.get(name, Shift())) for name in table}}
     return _canonical_value(value, shift)
 
 

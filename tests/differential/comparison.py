@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.command import SerializeType, request
+from rocketmq_remoting.errors import RemotingError
 from tests.differential.canonical import (
     Answer,
     GroupState,
@@ -27,7 +27,10 @@ from tests.differential.shapes import SHAPES
 from tests.differential.sides import DEADLINE_SECONDS, Connections, JavaSide, OurSide, command_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
+
+    from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.command import RemotingCommand
 
 WRITES = frozenset({"1001", "1002", "1003", "1011", "1013", "heartbeat", "close"})
 JAVA_ELECTION_TRIES = 3
@@ -67,6 +70,7 @@ class Outcome:
     deviations: Counter[str] = field(default_factory=Counter)
     played: list[Played] = field(default_factory=list)
     difference: Difference | None = None
+    failure: str | None = None
     ended_by: str | None = None
 
 
@@ -91,8 +95,13 @@ class Comparison:
         self.groups: dict[str, GroupWorld] = {}
         self.outcome = Outcome()
 
-    def _records(self) -> list:  # type: ignore[type-arg]
+    def _records(self) -> list[BrokerGroupRecord]:
         return [record for name in self.groups if (record := self._ours.record(self.prefix + name)) is not None]
+
+    @property
+    def version(self) -> str:
+        """Which Java it is."""
+        return self._java.version
 
     def group(self, name: str) -> GroupWorld:
         return self.groups.setdefault(name, GroupWorld())
@@ -105,6 +114,17 @@ class Comparison:
 
     def _memories(self) -> dict[str, Memory]:
         return {name: world.memory for name, world in self.groups.items()}
+
+    async def play_all(self, steps: Iterable[Step]) -> None:
+        """Play a sequence to its end, by a difference, a deviation, or a controller that does not answer any more."""
+        try:
+            for step in steps:
+                if not await self.play(step):
+                    return
+        except (AssertionError, RemotingError, OSError) as error:
+            self.outcome.failure = f"{type(error).__name__}: {error}"
+        finally:
+            await self.close()
 
     # ---- one step
 
@@ -211,9 +231,10 @@ class Comparison:
         connection = await self._connections[side].get(_purpose(step))
         answer = await connection.invoke(command, timeout_seconds=DEADLINE_SECONDS)
         assert answer.is_response
-        return canonical_answer(answer, self._translate(side), shift)
+        shifts = {name: world.shift for name, world in self.groups.items()} if side == "java" else {}
+        return canonical_answer(answer, self._translate(side), shift, shifts)
 
-    def _real(self, command):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    def _real(self, command: RemotingCommand) -> RemotingCommand:
         fields = command.ext_fields
         if fields is None:
             return command
@@ -254,14 +275,19 @@ class Comparison:
         await self._ours.idle(self.prefix + name)
         return Seen(None, java), Seen(None, ours)
 
-    async def _until(self, side: str, name: str, holds: Callable[[GroupState], bool]) -> GroupState:
-        """Wait for an effect by asking; after the deadline, what is there is what is compared."""
-        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS / 2
-        while True:
-            state = await self.state(side, name)
-            if holds(state) or asyncio.get_running_loop().time() > deadline:
-                return state
+    async def _until(
+        self, side: str, name: str, holds: Callable[[GroupState], bool], *, still_seconds: float = DEADLINE_SECONDS / 2
+    ) -> GroupState:
+        """Wait for an effect by asking. If nothing has moved for so long, what is there is what is compared."""
+        clock = asyncio.get_running_loop().time
+        state = await self.state(side, name)
+        deadline = clock() + still_seconds
+        while not holds(state) and clock() < deadline:
             await asyncio.sleep(0.002)
+            now = await self.state(side, name)
+            if now != state:
+                state, deadline = now, clock() + still_seconds
+        return state
 
     async def _close(self, step: Step, world: GroupWorld) -> tuple[Seen, Seen]:
         """End the connection that carries a member's heartbeats, and its port."""
@@ -275,7 +301,9 @@ class Comparison:
         for side in ("java", "ours"):
             await self._connections[side].close(f"heartbeats {name} {broker_id} {connection}")
         java, ours = await asyncio.gather(
-            self._until("java", name, lambda state: not java_dies or _java_is_done(before, state, broker_id)),
+            self._until(
+                "java", name, lambda state: not java_dies or _java_is_done(before, state, broker_id), still_seconds=2.0
+            ),
             self._until("ours", name, lambda state: not ours_dies or _our_is_done(before, state, broker_id)),
         )
         if ours_dies:
@@ -344,6 +372,3 @@ def _difference(case: Case) -> str | None:
             if getattr(java, what) != getattr(ours, what):
                 return f"another {what}"
     return None if case.same_state else "another state"
-
-
-__all__ = ["Comparison", "Difference", "Outcome", "Played", "SerializeType", "Awaitable", "request"]

@@ -2,19 +2,22 @@
 
 An entry applies to one step: its request, the state before it, and what each controller answered and became. It names the codes
 and the state it expects of *both*: an entry that would excuse just any difference of that request is a defect of the test. What
-happens afterwards: `GO_ON` (the states must be equal), `SHIFT` (equal but for the epochs, by which Java's are shifted from then on),
-`END` (the two groups are different groups now: the sequence ends here).
+happens afterwards: `GO_ON` (the states must be equal), `SHIFT` (equal but for the epochs, by which Java's are shifted from then
+on), `END` (the two groups are different groups now: the sequence ends here).
 
 docs/deviations.md is written from this list (`python -m tests.differential.documents`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from tests.differential.cases import Case
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.differential.cases import Case
 
 
 class After(Enum):

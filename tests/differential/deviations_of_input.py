@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tests.differential.cases import Case
+from typing import TYPE_CHECKING
+
 from tests.differential.deviations import Deviation
+
+if TYPE_CHECKING:
+    from tests.differential.cases import Case
 
 NEEDS_AN_ID = frozenset({"1003", "1013"})
 NEEDS_A_NAME = frozenset({"1001", "1003", "1011", "1012", "1013"})
@@ -26,7 +30,7 @@ def _missing(case: Case) -> bool:
         case.codes[0] == 1
         and case.codes[1] in expected.get(case.step.verb, ())
         and case.codes[1] != 1
-        and (nameless and case.step.verb in NEEDS_A_NAME or idless and case.step.verb in NEEDS_AN_ID)
+        and ((nameless and case.step.verb in NEEDS_A_NAME) or (idless and case.step.verb in NEEDS_AN_ID))
         and case.unchanged
     )
 

@@ -1,4 +1,4 @@
-"""What the harness itself knows of a group: which heartbeats it sent, which ids it saw taken, and how each controller remembers them."""
+"""What the harness itself knows of a group: heartbeats it sent, ids it saw taken, and how each controller remembers them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Memory:
     highest_epoch: int = 0
     cluster: str | None = None
     cleaned: set[int] = field(default_factory=set)
+    # The most that each id ever told, epoch and offset each for itself: below it, a seat in the set is lost (rule 2).
+    told_most: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def heartbeat(self, broker_id: int, report: Report, connection: str) -> None:
         """A heartbeat was taken by both."""
@@ -43,6 +45,8 @@ class Memory:
         else:
             self.java_reports[broker_id] = report
         self.our_reports[broker_id] = report
+        most = self.told_most.get(broker_id, (-1, -1))
+        self.told_most[broker_id] = (max(most[0], report.epoch), max(most[1], report.max_offset))
         self.java_connection.setdefault(broker_id, connection)
         self.our_connection[broker_id] = connection
         self.alive_by_request.discard(broker_id)

@@ -6,14 +6,16 @@ heartbeats. What 1006 shows of that is rewritten here; what a decision makes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.differential.canonical import Answer, GroupState
-from tests.differential.cases import Case
-from tests.differential.language import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.differential.cases import Case
+    from tests.differential.language import Step
 
 Rewritten = tuple[Answer, Answer] | None
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from controller_core.model import BrokerGroupRecord
     from tests.differential.language import Step
 
 DEADLINE_SECONDS = 20.0
@@ -30,7 +31,6 @@ NAMESPACE = "standalone"
 
 # Nothing in a comparison may happen by the clock: silence is an hour, scans are a day apart, waits for the unseen are none.
 OUR_SETTINGS = PlaneSettings(
-    security=SecuritySettings(open_admin=True),
     listen_host="127.0.0.1",
     listen_port=0,
     controller_group="tests",
@@ -41,6 +41,12 @@ OUR_SETTINGS = PlaneSettings(
     broker_rescan_seconds=0.0,
     startup_timeout_seconds=3600.0,
     no_successor_patience_seconds=0.0,
+    security=SecuritySettings(
+        open_admin=True,
+        brokers_without_pods=True,
+        max_unknown_connections=100_000,
+        max_unknown_connections_per_host=100_000,
+    ),
     answer_deadline_seconds=15.0,
     record_deadline_seconds=10.0,
 )
@@ -176,16 +182,16 @@ class OurSide:
         self.address = plane.address
 
     async def idle(self, wire_name: str) -> None:
-        """Wait until no change of master is under way in the group."""
+        """Wait until nothing is under way in the group: no change of master, and no report of what its disks hold."""
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
-        while group is not None and group.master_change is not None:
+        while group is not None and (under_way := [task for task in (group.report, group.master_change) if task]):
             if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(f"{wire_name}: the change of master does not end")
-            await asyncio.wait([group.master_change], timeout=1.0)
+                raise AssertionError(f"{wire_name}: {under_way} do not end")
+            await asyncio.wait(under_way, timeout=1.0)
             await asyncio.sleep(0)
 
-    def record(self, wire_name: str):  # noqa: ANN201 - BrokerGroupRecord | None
+    def record(self, wire_name: str) -> BrokerGroupRecord | None:
         """What our store holds of a group."""
         snapshot = self.plane.snapshot(GroupKey(NAMESPACE, wire_name))
         return snapshot.record if snapshot is not None else None
@@ -194,7 +200,7 @@ class OurSide:
 @asynccontextmanager
 async def java_side(folder: Path, version: str, **options: str | int) -> AsyncIterator[JavaSide]:
     """Start a Java controller and wait until it leads; stopped afterwards."""
-    program = start_controller(folder, version=version, **(JAVA_OPTIONS | options))
+    program = start_controller(folder, version=version, **{**JAVA_OPTIONS, **options})  # type: ignore[arg-type]
     try:
         await asyncio.to_thread(program.wait_until_listening)
         side = JavaSide(program, version)
