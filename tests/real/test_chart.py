@@ -21,6 +21,18 @@ VARIANTS: dict[str, dict[str, str]] = {
     "defaults": {},
     "one pod, one namespace": {"replicaCount": "1", "watch__namespace": "{namespace}"},
     "everything on": {"dashboards__create": "true", "networkPolicy__create": "true", "image__tag": "test"},
+    "secured": {
+        "security__tls__secretName": "controller-tls",
+        "security__tls__clientCertificates": "required",
+        "security__tls__dialBrokers": "true",
+        "security__tls__dialNameServers": "true",
+        "security__admin__secretName": "administrator",
+        "security__admin__certificateNames": "{{admin.example}}",
+        "security__configurationReadable": "true",
+        "security__brokersWithoutPods": "true",
+        "networkPolicy__create": "true",
+        "networkPolicy__controllerFrom[0].ipBlock.cidr": "192.0.2.0/24",
+    },
 }
 
 
@@ -113,13 +125,89 @@ def test_brokers_get_one_address_per_operator_pod() -> None:
 
 def test_the_operator_understands_its_command_line() -> None:
     command = typer.main.get_group(app).commands["operator"]
-    for values in ({}, {"watch__namespace": "served", "replicaCount": "1"}):
+    variants: tuple[dict[str, str], ...] = (
+        {},
+        {"watch__namespace": "served", "replicaCount": "1"},
+        VARIANTS["secured"],
+    )
+    for values in ({name: value.format() for name, value in variant.items()} for variant in variants):
         stateful_set = next(item for item in rendered("system", **values) if item["kind"] == "StatefulSet")
         name, *arguments = stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
         assert name == "operator"
         parsed = command.make_context(name, arguments).params
         assert parsed["namespace"] == values.get("watch__namespace")
         assert len(parsed["controller_addresses"]) == int(values.get("replicaCount", "3"))
+
+
+def test_what_is_secured_reaches_the_command_line_and_the_pod() -> None:
+    values = {name: value.format() for name, value in VARIANTS["secured"].items()}
+    stateful_set = next(item for item in rendered("system", **values) if item["kind"] == "StatefulSet")
+    pod = stateful_set["spec"]["template"]["spec"]
+    name, *arguments = pod["containers"][0]["args"]
+    parsed = typer.main.get_group(app).commands["operator"].make_context(name, arguments).params
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert parsed["tls_mode"].value == "enforcing"
+    assert parsed["tls_client_certificates"].value == "required"
+    assert {str(parsed[f"tls_{one}"]) for one in ("certificate", "key", "ca")} == {
+        f"{mounted['tls']}/{file}" for file in ("tls.crt", "tls.key", "ca.crt")
+    }
+    assert str(parsed["admin_credentials"]) == mounted["admin"]
+    assert parsed["admin_certificate_names"] == ["admin.example"]
+    for flag in ("broker_tls", "name_server_tls", "configuration_readable", "brokers_without_pods"):
+        assert parsed[flag] is True
+    assert parsed["drain_seconds"] == 6
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert secrets == {"tls": "controller-tls", "admin": "administrator"}
+
+
+def test_without_a_word_nothing_is_opened_and_nothing_mounted() -> None:
+    stateful_set = next(item for item in rendered("system") if item["kind"] == "StatefulSet")
+    pod = stateful_set["spec"]["template"]["spec"]
+    name, *arguments = pod["containers"][0]["args"]
+    parsed = typer.main.get_group(app).commands["operator"].make_context(name, arguments).params
+    assert not any(parsed[flag] for flag in ("configuration_readable", "brokers_without_pods", "broker_tls"))
+    assert parsed["admin_credentials"] is None
+    assert not [volume for volume in pod["volumes"] if "secret" in volume]
+
+
+def test_one_pod_alone_has_nobody_to_send_brokers_to() -> None:
+    stateful_set = next(item for item in rendered("system", replicaCount="1") if item["kind"] == "StatefulSet")
+    assert "--drain-seconds=0" in stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_operator_may_get_the_named_secrets_and_no_others() -> None:
+    objects = rendered("system", security__groupSecretNames="{orders-credentials,payments-credentials}")
+    found = [
+        rule for rule in [*rules(objects, "ClusterRole"), *rules(objects, "Role")] if "secrets" in rule["resources"]
+    ]
+    assert found == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["orders-credentials", "payments-credentials"],
+            "verbs": ["get"],
+        }
+    ]
+    nodes = [
+        rule
+        for rule in rules(rendered("system", rbac__readNodes="true"), "ClusterRole")
+        if "nodes" in rule["resources"]
+    ]
+    assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+
+
+def test_cert_manager_writes_the_secret_that_is_mounted() -> None:
+    values = {
+        "security__tls__secretName": "controller-tls",
+        "security__tls__certManager__create": "true",
+        "security__tls__certManager__issuerRef__name": "ours",
+    }
+    objects = rendered("system", **values)
+    [certificate] = [item for item in objects if item["kind"] == "Certificate"]
+    assert certificate["spec"]["secretName"] == "controller-tls"
+    assert certificate["spec"]["issuerRef"] == {"name": "ours", "kind": "Issuer"}
+    assert certificate["spec"]["privateKey"]["encoding"] == "PKCS8"
+    assert len(certificate["spec"]["dnsNames"]) == 3
 
 
 def test_the_kinds_outlive_the_release_and_can_be_left_out() -> None:
@@ -145,8 +233,22 @@ def test_the_pod_is_restricted() -> None:
 
 @pytest.mark.parametrize(
     ("values", "word"),
-    [({"replicaCount": "0"}, "replicaCount"), ({"replicas": "3"}, "replicas"), ({"metrics__port": "80"}, "metrics")],
-    ids=["too few", "unknown value", "privileged port"],
+    [
+        ({"replicaCount": "0"}, "replicaCount"),
+        ({"replicas": "3"}, "replicas"),
+        ({"metrics__port": "80"}, "metrics"),
+        ({"security__tls__clientCertificates": "required"}, "security.tls.secretName is empty"),
+        ({"security__tls__secretName": "x", "security__tls__mode": "off"}, "mode"),
+        (
+            {"security__tls__secretName": "x", "security__admin__certificateNames": "{admin}"},
+            "certificateNames: expected security.tls.clientCertificates",
+        ),
+        ({"security__tls__secretName": "x", "security__tls__certManager__create": "true"}, "issuerRef.name"),
+    ],
+    ids=[
+        *("too few", "unknown value", "privileged port", "client certificates without TLS", "no mode"),
+        *("nobody is asked for a certificate", "no issuer"),
+    ],
 )
 def test_bad_values_are_refused_and_named(values: dict[str, str], word: str) -> None:
     with pytest.raises(ValueError, match=word):
