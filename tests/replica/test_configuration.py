@@ -62,8 +62,10 @@ def test_missing_keys_are_named(key: str) -> None:
 
 def test_unknown_keys_are_named_once_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        parse_configuration(MINIMAL + "deleteWhen=04\nbrokerId=-1\n", ENVIRONMENT)
-    assert [record.getMessage() for record in caplog.records] == ["ignored keys of broker.conf: brokerId, deleteWhen"]
+        parse_configuration(MINIMAL + "messageDelayLevel=1s\nbrokerId=-1\n", ENVIRONMENT)
+    assert [record.getMessage() for record in caplog.records] == [
+        "ignored keys of broker.conf: brokerId, messageDelayLevel"
+    ]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
