@@ -83,6 +83,14 @@ class House:
 
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
+    """The group, settled."""
+    async with a_house() as built:
+        yield built
+
+
+@contextlib.asynccontextmanager
+async def a_house() -> AsyncIterator[House]:
+    """The same for a test that has an event loop of its own."""
     java = FakeJavaController()
     await java.start()
     quiet = QuietController()

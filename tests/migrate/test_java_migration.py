@@ -1,0 +1,261 @@
+"""Unmodified Java brokers 5.5.0 moved from a real Java controller to ours and back, while messages are sent.
+
+To ours: the brokers list Java alone, so the cut waits until each has read its list again (up to two minutes). Then a master dies
+under ours. Back: to a Java controller that knows nothing, listed already but not running. Then a master dies under Java. Through
+both moves: the same master, the same epoch, the same ids, the same set, and not one failed send; at the end, everything that was
+acknowledged is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
+from brokergroup_operator.migrate.java_state import BrokerSaid, JavaState
+from brokergroup_operator.migrate.read import ask_brokers, read_state
+from rocketmq_remoting.client import RemotingClient
+from tests.migrate.conftest import eventually
+from tests.real.parts import java
+from tests.real.parts.process import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.real.parts.java import JavaProgram
+
+pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
+
+HOST = "127.0.0.1"
+NAME = "broker-a"
+TOPIC = "numbered"
+QUEUES = 4
+REPLICAS = 3
+DEADLINE_SECONDS = 90.0
+REREAD_DEADLINE_SECONDS = 170.0
+AFTER_A_MOVE_SECONDS = 12.0  # brokers look for the leader every 10 s: only then is the new controller really in use
+
+
+@dataclass
+class Command:
+    """`brokergroup ...` as a process, and the steps it told."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def steps(self) -> list[dict[str, Any]]:
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith('{"at"')]
+
+    def told(self, step: str) -> dict[str, Any] | None:
+        if self.process.poll() not in (None, 0):
+            pytest.fail(f"ended with {self.process.returncode}:\n{self.log.read_text(encoding='utf-8')[-3000:]}")
+        return next((one for one in self.steps() if one["step"] == step), None)
+
+    async def stop(self) -> None:
+        self.process.terminate()
+        await asyncio.to_thread(self.process.wait, 20.0)
+
+
+@dataclass
+class Lab:
+    """Java brokers by the name of their folder, and a producer that follows the NameServer."""
+
+    folder: Path
+    name_server: JavaProgram
+    calls: JavaCalls
+    brokers: dict[str, JavaProgram] = field(default_factory=dict)
+    started: list[JavaProgram] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    master_address: str | None = None
+
+    def start_broker(self, name: str, controllers: str) -> None:
+        self.brokers[name] = java.start_broker(
+            self.folder / name,
+            controller_address=controllers,
+            name_server_address=self.name_server.address,
+            allAckInSyncStateSet="true",
+            inSyncReplicas=2,
+            minInSyncReplicas=2,
+            checkSyncStateSetPeriod=1000,
+            syncBrokerMetadataPeriod=2000,
+        )
+        self.started.append(self.brokers[name])
+
+    def brokergroup(self, *arguments: str) -> Command:
+        log = self.folder / f"brokergroup-{len(self.commands)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "brokergroup_operator.cli.main", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self.commands.append(Command(process, log))
+        return self.commands[-1]
+
+    async def state(self, controller: str) -> JavaState | None:
+        with contextlib.suppress(MigrationCallError):
+            return await read_state(self.calls, controller, NAME)
+        return None
+
+    async def settled(self, controller: str, members: int) -> JavaState | None:
+        """The state, once so many are in sync and the master knows it."""
+        state = await self.state(controller)
+        if state is None or state.master_broker_id is None or len(state.sync_state_set) != members:
+            return None
+        master = (await ask_brokers(self.calls, state.addresses))[state.master_broker_id]
+        knows = isinstance(master, BrokerSaid) and master.acts_as_master and master.in_sync_slaves == members - 1
+        return state if knows else None
+
+    async def follow_route(self) -> None:
+        while True:
+            with contextlib.suppress(MigrationCallError):
+                info = await self.calls.clusters(self.name_server.address)
+                data = info.broker_addr_table.get(NAME)
+                self.master_address = data.broker_addrs.get(0) if data is not None else None
+            await asyncio.sleep(0.2)
+
+    def kill_broker_at(self, address: str) -> str:
+        name = next(name for name, broker in self.brokers.items() if broker.address == address)
+        self.brokers[name].process.kill()
+        return name
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    client = RemotingClient()
+    name_server = java.start_name_server(tmp_path / "namesrv")
+    built = Lab(tmp_path, name_server, JavaCalls(client), started=[name_server])
+    await asyncio.to_thread(name_server.wait_until_listening)
+    yield built
+    for command in built.commands:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
+    for program in built.started:
+        program.process.kill()
+    await client.close()
+
+
+def start_controller_at(lab: Lab, name: str, port: int) -> JavaProgram:
+    program = java.start_controller(lab.folder / name, host=HOST, controllerDLegerPeers=f"n0-{HOST}:{port}")
+    moved = java.JavaProgram(program.process, HOST, port)
+    lab.started.append(moved)
+    return moved
+
+
+def same(before: JavaState, after: JavaState) -> None:
+    """Nothing that a broker acts on is another one."""
+    assert (after.master_broker_id, after.master_epoch) == (before.master_broker_id, before.master_epoch)
+    assert after.addresses == before.addresses
+    assert after.sync_state_set == before.sync_state_set
+    assert after.sync_state_set_epoch >= before.sync_state_set_epoch
+
+
+async def test_a_group_moves_to_ours_and_back_while_messages_are_sent(lab: Lab) -> None:
+    first = start_controller_at(lab, "java-1", free_port(HOST))
+    await asyncio.to_thread(first.wait_until_listening)
+    second_port = free_port(HOST)
+    ours = f"{HOST}:{free_port(HOST)}"
+    for name in ("one", "two", "three"):
+        lab.start_broker(name, first.address)
+    before = await eventually(
+        lambda: lab.settled(first.address, REPLICAS), what="three in sync under Java", within_seconds=DEADLINE_SECONDS
+    )
+
+    producer = DemoProducer(
+        route=lambda: lab.master_address, broker_name=NAME, topic=TOPIC, pause_seconds=0.05, send_timeout_seconds=5.0
+    )
+    stop = asyncio.Event()
+    sending = asyncio.create_task(producer.run(stop))
+    following = asyncio.create_task(lab.follow_route())
+    ledger = producer.ledger
+    await eventually(lambda: len(ledger.acknowledgements) > 200, what="messages sent", within_seconds=DEADLINE_SECONDS)
+
+    # ---- to ours
+    failed_before = ledger.failures
+    java_side = ("--name-server", lab.name_server.address, "--broker-name", NAME)
+    our_side = ("--store", f"file:{lab.folder / 'records'}", "--listen", ours)
+    both = f"{ours};{HOST}:{second_port}"
+    cut = lab.brokergroup(
+        *(
+            "migrate",
+            "cut-over",
+            "--controller",
+            first.address,
+            *java_side,
+            *our_side,
+            "--controller-list",
+            both,
+            "--yes",
+        )
+    )
+    await eventually(lambda: cut.told("follow"), what="the cut follows Java", within_seconds=DEADLINE_SECONDS)
+    await asyncio.to_thread(first.process.stop)
+    await eventually(lambda: cut.told("leading"), what="ours leads", within_seconds=REREAD_DEADLINE_SECONDS)
+    await asyncio.sleep(AFTER_A_MOVE_SECONDS)
+    after = await lab.settled(ours, REPLICAS)
+    assert after is not None
+    same(before, after)
+    assert ledger.failures == failed_before, "a send failed while the group moved to ours"
+
+    # ---- a failover under ours
+    assert after.master_broker_id is not None
+    dead = lab.kill_broker_at(after.addresses[after.master_broker_id])
+    failed_over = await eventually(
+        lambda: lab.settled(ours, REPLICAS - 1), what="another master", within_seconds=DEADLINE_SECONDS
+    )
+    assert failed_over.master_broker_id in before.sync_state_set - {before.master_broker_id}
+    assert failed_over.master_epoch == before.master_epoch + 1
+    lab.start_broker(dead, both)
+    whole = await eventually(
+        lambda: lab.settled(ours, REPLICAS), what="the dead broker back in sync", within_seconds=DEADLINE_SECONDS
+    )
+    assert set(whole.addresses) == set(before.addresses)
+
+    # ---- back
+    acknowledged = len(ledger.acknowledgements)
+    await eventually(lambda: len(ledger.acknowledgements) > acknowledged + 50, what="messages sent under ours")
+    failed_before = ledger.failures
+    await cut.stop()
+    second = start_controller_at(lab, "java-2", second_port)
+    await asyncio.to_thread(second.wait_until_listening)
+    back = lab.brokergroup(*("migrate", "back", "--controller", second.address, *java_side, *our_side, "--yes"))
+    await eventually(lambda: back.told("done"), what="Java leads", within_seconds=REREAD_DEADLINE_SECONDS)
+    await asyncio.sleep(AFTER_A_MOVE_SECONDS)
+    returned = await lab.settled(second.address, REPLICAS)
+    assert returned is not None
+    same(whole, returned)
+    assert ledger.failures == failed_before, "a send failed while the group moved back"
+
+    # ---- a failover under Java
+    assert returned.master_broker_id is not None
+    lab.kill_broker_at(returned.addresses[returned.master_broker_id])
+
+    async def other_master() -> BrokerSaid | None:
+        state = await lab.state(second.address)
+        if state is None or state.master_broker_id in (None, returned.master_broker_id):
+            return None
+        said = (await ask_brokers(lab.calls, state.addresses))[state.master_broker_id]
+        return said if isinstance(said, BrokerSaid) and said.acts_as_master else None
+
+    last = await eventually(other_master, what="another master under Java", within_seconds=DEADLINE_SECONDS)
+    stop.set()
+    await sending
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    keys = await read_keys(last.address, TOPIC, QUEUES)
+    assert ledger.missing_from(keys) == []

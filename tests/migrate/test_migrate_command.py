@@ -1,0 +1,122 @@
+"""`brokergroup migrate` as a command line: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from typer.testing import CliRunner
+
+from brokergroup_operator.cli.main import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from typer.testing import Result
+
+from tests.migrate import conftest
+from tests.migrate.fake_brokers import NAME
+
+
+class Running:
+    """The house in a thread of its own: a command has its own event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.stop = asyncio.Event()
+        self.java = ""
+        self.name_server = ""
+        self.lists: set[str] = set()
+        self.house: conftest.House | None = None
+
+    def _run(self) -> None:
+        self.loop.run_until_complete(self._serve())
+        self.loop.close()
+
+    async def _serve(self) -> None:
+        async with conftest.a_house() as house:
+            self.house = house
+            self.java, self.name_server = house.java.address, house.name_server.address
+            self.ready.set()
+            await self.stop.wait()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        assert self.ready.wait(20.0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self.stop.set)
+        self.thread.join(20.0)
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    with Running() as started:
+        yield started
+
+
+def migrate(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["migrate", *arguments])
+
+
+def test_plan_as_json_and_as_a_table(running: Running) -> None:
+    asked = ("plan", "--controller", running.java, "--name-server", running.name_server)
+    result = migrate(*asked, "-o", "json")
+    assert result.exit_code == 0, result.output
+    [group] = json.loads(result.output)["groups"]
+    assert (group["brokerName"], group["masterBrokerId"], group["masterEpoch"]) == (NAME, 1, conftest.EPOCH)
+    assert not group["blocked"]
+    table = migrate(*asked)
+    assert table.exit_code == 0
+    assert f"{NAME} next=4 master=1 epoch={conftest.EPOCH}" in table.output
+    assert "note UnknownCheckCode" in table.output
+
+
+def test_a_blocking_doubt_is_exit_code_2(running: Running, tmp_path: Path) -> None:
+    assert running.house is not None
+    running.house.tables.master = None
+    asked = ("--controller", running.java, "--name-server", running.name_server)
+    result = migrate("plan", *asked)
+    assert result.exit_code == 2
+    assert "BLOCKS NoMaster" in result.output
+    applied = migrate("apply", *asked, "--store", f"file:{tmp_path / 'records'}")
+    assert applied.exit_code == 2
+    assert "the group has no master" in applied.output
+    assert not (tmp_path / "records").exists()
+
+
+def test_a_name_the_controller_does_not_know(running: Running) -> None:
+    result = migrate("plan", "--controller", running.java, "--broker-name", "other")
+    assert result.exit_code == 2
+    assert "other: not known to this controller" in result.output
+
+
+def test_cut_over_without_yes_only_says_what_it_would_do(running: Running, tmp_path: Path) -> None:
+    result = migrate(
+        *("cut-over", "--controller", running.java, "--name-server", running.name_server),
+        *("--store", f"file:{tmp_path / 'records'}", "--listen", "127.0.0.1:1"),
+    )
+    assert result.exit_code == 0
+    assert "controllerAddr=127.0.0.1:1" in result.output
+    assert "say --yes" in result.output
+    assert not (tmp_path / "records").exists()
+
+
+def test_nobody_there_is_exit_code_3() -> None:
+    result = migrate("plan", "--controller", "127.0.0.1:1")
+    assert result.exit_code == 3
+    assert "127.0.0.1:1" in result.output
+
+
+@pytest.mark.parametrize("output", ["yaml", ""])
+def test_an_unknown_output_is_named(output: str) -> None:
+    result = migrate("plan", "--controller", "127.0.0.1:1", "-o", output)
+    assert result.exit_code == 2
+    assert "expected table or json" in " ".join(result.output.split())
