@@ -11,6 +11,11 @@ What differs from Java's table, and why:
   heartbeats say replaces what the earlier ones said.
 * A request of the broker's own is a sign of life too: its ElectMaster may overtake its heartbeat.
 * After the controller itself was paused, or has just started, nobody's silence counts yet (`restart_deadlines`).
+* The timeout may follow the broker's own rhythm (`adaptive_timeout.py`), if the heartbeat gives a lower bound.
+
+The table also remembers what members of a SyncStateSet told while they were in it (`note_seats`): a later report of the
+same member that says less is a lost disk (safety rule 2), and more exact than the record's marks. And it knows which
+reports are older than the last loss in their group (`LiveReplica.fresh`, safety rule 1).
 
 Expiry is in two steps for the caller's sake: a silent replica is not in `live` from its deadline on, but stays in the
 table, and in `expired`, until the caller has dealt with it and says `forget`.
@@ -19,7 +24,11 @@ table, and in `expired`, until the caller has dealt with it and says `forget`.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from controller_core.model import DEFAULT_ELECTION_PRIORITY, LiveReplica
+from controller_core.adaptive_timeout import NO_RHYTHM, Rhythm, adaptive_timeout_seconds
+from controller_core.events import Mark
+from controller_core.holdings import highest, told_mark
+from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
+from controller_core.requests import Holding
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +41,10 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """904, as sent. A broker that leaves out its timeout or priority gets the defaults."""
+    """904, as sent. A broker that leaves out its timeout or priority gets the defaults.
+
+    With `minimum_timeout_seconds` below the timeout, the timeout is the upper bound of one that follows the broker's rhythm.
+    """
 
     identity: BrokerIdentity
     address: str = ""
@@ -41,6 +53,7 @@ class Heartbeat:
     confirm_offset: int = -1
     heartbeat_timeout_seconds: float | None = None
     election_priority: int = DEFAULT_ELECTION_PRIORITY
+    minimum_timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +72,11 @@ class LivenessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatEntry:
-    """One replica's line in the table. `connection_id` is None once its connection closed."""
+    """One replica's line in the table. `connection_id` is None once its connection closed.
+
+    `last_beat_seconds` is None where the next interval says nothing about the broker's rhythm: on a new connection, after a
+    silence of our own.
+    """
 
     identity: BrokerIdentity
     replica: LiveReplica
@@ -67,6 +84,9 @@ class HeartbeatEntry:
     last_seen_seconds: float
     timeout_seconds: float
     deadline_seconds: float
+    last_beat_seconds: float | None = None
+    rhythm: Rhythm = NO_RHYTHM
+    told_as_member: bool = True
 
     def alive(self, now_seconds: float) -> bool:
         """Whether the replica counts as alive: connected, and heard of within its timeout."""
@@ -79,12 +99,13 @@ class HeartbeatTable:
 
     settings: LivenessSettings = field(default_factory=LivenessSettings)
     _entries: dict[BrokerIdentity, HeartbeatEntry] = field(default_factory=dict)
+    _seats: dict[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
+    _held: dict[BrokerIdentity, Mark] = field(default_factory=dict)
 
     def heartbeat(self, now_seconds: float, heartbeat: Heartbeat, connection_id: int) -> bool:
         """Take a heartbeat. Return whether the replica was not alive before."""
         entry = self._entries.get(heartbeat.identity)
         was_alive = entry is not None and entry.alive(now_seconds)
-        timeout_seconds = self.settings.timeout_for(heartbeat.heartbeat_timeout_seconds)
         replica = LiveReplica(
             broker_id=heartbeat.identity.broker_id,
             epoch=heartbeat.epoch,
@@ -92,8 +113,15 @@ class HeartbeatTable:
             confirm_offset=heartbeat.confirm_offset,
             election_priority=heartbeat.election_priority,
             address=heartbeat.address,
+            epoch_first_offset=_first_offset(entry, heartbeat),
         )
+        rhythm = _rhythm(entry, now_seconds, connection_id)
+        timeout_seconds = self._timeout_seconds(heartbeat, rhythm)
+        self._remember(heartbeat.identity, entry)
         self._put(heartbeat.identity, replica, connection_id, now_seconds, timeout_seconds)
+        self._entries[heartbeat.identity] = replace(
+            self._entries[heartbeat.identity], last_beat_seconds=now_seconds, rhythm=rhythm
+        )
         return not was_alive
 
     def sign_of_life(
@@ -110,13 +138,23 @@ class HeartbeatTable:
             self._put(identity, replica, connection_id, now_seconds, self.settings.timeout_for(None))
             return
         bound = entry.connection_id if entry.connection_id is not None else connection_id
-        self._put(identity, entry.replica, bound, now_seconds, entry.timeout_seconds)
+        self._entries[identity] = replace(
+            entry,
+            connection_id=bound,
+            last_seen_seconds=now_seconds,
+            deadline_seconds=now_seconds + entry.timeout_seconds,
+        )
 
     def registered(
         self, now_seconds: float, identity: BrokerIdentity, connection_id: int, *, address: str = ""
     ) -> None:
-        """Begin a new incarnation: nothing that an earlier process of this replica said is true any more."""
-        self.forget(identity)
+        """Begin a new incarnation: nothing that an earlier process of this replica said is true any more.
+
+        What it had as a member is remembered all the same: the new process must have it too.
+        """
+        self._remember(identity, self._entries.get(identity))
+        self._entries.pop(identity, None)
+        self.ask_anew(identity.group)
         self.sign_of_life(now_seconds, identity, connection_id, address=address)
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[BrokerIdentity, ...]:
@@ -124,6 +162,8 @@ class HeartbeatTable:
         lost = [entry for entry in self._entries.values() if entry.connection_id == connection_id]
         for entry in lost:
             self._entries[entry.identity] = replace(entry, connection_id=None)
+        for group in {entry.identity.group for entry in lost}:
+            self.ask_anew(group)
         return tuple(sorted(entry.identity for entry in lost if entry.alive(now_seconds)))
 
     def expired(self, now_seconds: float) -> tuple[BrokerIdentity, ...]:
@@ -151,16 +191,83 @@ class HeartbeatTable:
         """Distrust ourselves: we may have been asleep, so every silence starts anew. Closed connections stay closed."""
         for identity, entry in self._entries.items():
             if entry.connection_id is not None:
-                self._entries[identity] = replace(entry, deadline_seconds=now_seconds + entry.timeout_seconds)
+                self._entries[identity] = replace(
+                    entry, deadline_seconds=now_seconds + entry.timeout_seconds, last_beat_seconds=None
+                )
+
+    def ask_anew(self, group: str) -> None:
+        """Say that somebody of the group was just lost, or fenced: what the others told is not fresh until they beat again."""
+        for entry in self._of_group(group):
+            self._entries[entry.identity] = replace(entry, replica=replace(entry.replica, fresh=False))
+
+    def note_seats(self, group: str, record: BrokerGroupRecord | None) -> None:
+        """Take note of who is in the SyncStateSet under which epoch. Call it with each record seen, before `holding`; cheap.
+
+        What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
+        truncation and is forgotten.
+        """
+        members = record.sync_state_set if record is not None else frozenset[int]()
+        before = self._seats.get(group)
+        # Losing a master raises the epoch, but makes nobody truncate: that takes an election.
+        masterless = record is not None and record.master_broker_id is None and before is not None
+        epoch = before[0] if masterless and before is not None else record.master_epoch if record is not None else 0
+        now = (epoch, members)
+        if now == before:
+            return
+        same_epoch = before is not None and before[0] == now[0]
+        stayed = members & before[1] if before is not None and same_epoch else frozenset[int]()
+        self._seats[group] = now
+        for identity in [one for one in self._held if one.group == group and one.broker_id not in stayed]:
+            del self._held[identity]
+        for broker_id in members - stayed:
+            self._held[BrokerIdentity(group, broker_id)] = Mark(broker_id, -1, -1)
+            entry = self._entries.get(BrokerIdentity(group, broker_id))
+            if entry is not None:
+                self._entries[entry.identity] = replace(entry, told_as_member=False)
+
+    def holding(self, identity: BrokerIdentity) -> Holding | None:
+        """Return what a replica reports, against what it told before as a member; None if it has reported nothing."""
+        entry = self._entries.get(identity)
+        if entry is None or not entry.replica.has_reported:
+            return None
+        known = self._held.get(identity, Mark(identity.broker_id, -1, -1))
+        counts = entry.told_as_member and identity in self._held
+        sure = told_mark(entry.replica) if counts else Mark(identity.broker_id, -1, -1)
+        return Holding(
+            broker_id=identity.broker_id,
+            epoch=entry.replica.epoch,
+            max_offset=entry.replica.max_offset,
+            known_epoch=known.epoch,
+            known_offset=known.offset,
+            sure_epoch=sure.epoch,
+            sure_offset=sure.offset,
+            confirm_offset=entry.replica.confirm_offset,
+        )
 
     def forget(self, identity: BrokerIdentity) -> None:
-        """Drop a replica from the table."""
+        """Drop a replica from the table. What it told as a member is kept: it may come back with less."""
+        self._remember(identity, self._entries.get(identity))
         self._entries.pop(identity, None)
 
     def forget_group(self, group: str) -> None:
-        """Drop a group's replicas from the table."""
+        """Drop a group from the table."""
         for entry in list(self._of_group(group)):
-            self.forget(entry.identity)
+            self._entries.pop(entry.identity, None)
+        self.note_seats(group, None)
+        self._seats.pop(group, None)
+
+    def _remember(self, identity: BrokerIdentity, entry: HeartbeatEntry | None) -> None:
+        """Keep what the entry says, if it was told as a member, before something replaces it."""
+        if entry is not None and entry.told_as_member and identity in self._held:
+            self._held[identity] = highest(self._held[identity], told_mark(entry.replica))
+
+    def _timeout_seconds(self, heartbeat: Heartbeat, rhythm: Rhythm) -> float:
+        longest_seconds = self.settings.timeout_for(heartbeat.heartbeat_timeout_seconds)
+        if heartbeat.minimum_timeout_seconds is None:
+            return longest_seconds
+        return adaptive_timeout_seconds(
+            rhythm, minimum_seconds=heartbeat.minimum_timeout_seconds, maximum_seconds=longest_seconds
+        )
 
     def _of_group(self, group: str) -> Iterable[HeartbeatEntry]:
         return sorted(
@@ -184,3 +291,18 @@ class HeartbeatTable:
             timeout_seconds=timeout_seconds,
             deadline_seconds=now_seconds + timeout_seconds,
         )
+
+
+def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
+    """Return the offset with which this process first reported its present epoch (`LiveReplica.epoch_first_offset`)."""
+    if entry is None or entry.replica.epoch != heartbeat.epoch or not entry.replica.has_reported:
+        return heartbeat.max_offset
+    return min(entry.replica.epoch_first_offset, heartbeat.max_offset)
+
+
+def _rhythm(entry: HeartbeatEntry | None, now_seconds: float, connection_id: int) -> Rhythm:
+    if entry is None:
+        return NO_RHYTHM
+    if entry.connection_id != connection_id or entry.last_beat_seconds is None:
+        return entry.rhythm
+    return entry.rhythm.after(now_seconds - entry.last_beat_seconds)
