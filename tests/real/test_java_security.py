@@ -233,3 +233,51 @@ async def notified(address: str, credentials: Credentials | None, record: Broker
         return (await client.invoke(address, signed, timeout_seconds=5)).code
     finally:
         await client.close()
+
+
+async def test_a_broker_leaves_a_draining_controller_for_the_other_one(lab: JavaLab) -> None:
+    """1500 to a real broker: no master change, no id change, no missing heartbeat; its requests go to the second address."""
+    name_server = lab.start_name_server().wait_until_listening()
+    store = MemoryRecordStore()
+    first_answers, second_answers = Answers(), Answers()
+    planes = [
+        ControllerPlane(
+            store=store,
+            directory=FixedDirectory(name_servers=(name_server.address,), heartbeat_timeout_seconds=10.0),
+            settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0, drain_seconds=4.0),
+            observer=answers,
+        )
+        for answers in (first_answers, second_answers)
+    ]
+    first, second = planes
+    for plane in planes:
+        await plane.start()
+    addresses = f"{first.address};{second.address}"
+    lab.start_broker("one", controllers=addresses, name_server=name_server.address, syncControllerMetadataPeriod=1000)
+    try:
+        await eventually(lambda: in_sync(first, 1) or in_sync(second, 1), "a master")
+        asked = RequestCode.CONTROLLER_GET_REPLICA_INFO
+        polled = (asked, ResponseCode.SUCCESS)
+        both = ((first, first_answers), (second, second_answers))
+        leader, leaders_answers = await eventually(
+            lambda: next(((plane, answers) for plane, answers in both if polled in answers.seen), None),
+            "the broker polls one of them",
+        )
+        [(other, others_answers)] = [(plane, answers) for plane, answers in both if plane is not leader]
+        await eventually(lambda: in_sync(other, 1), "the other hears it too")
+        before = record_of(other)
+        others_answers.seen.clear()
+        leaders_answers.seen.clear()
+        await leader.stop()
+        assert [code for code, answer in leaders_answers.seen if answer == ResponseCode.GO_AWAY], leaders_answers.seen
+        assert "Receive go away" in lab.log_of("one")
+        await eventually(lambda: polled in others_answers.seen, "the broker polls the other one")
+        after = record_of(other)
+        assert (after.master_broker_id, after.master_epoch) == (before.master_broker_id, before.master_epoch)
+        snapshot = other.snapshot(KEY)
+        assert snapshot is not None
+        assert snapshot.live.keys() == {1}
+        assert others_answers.refused() == []
+    finally:
+        for plane in planes:
+            await plane.stop()
