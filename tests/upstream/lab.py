@@ -232,6 +232,7 @@ class WireBroker:
         self.told: list[Told] = []
         self.on_told: Callable[[Told], None] = lambda told: None
         self.answers = True
+        self.beats_at: tuple[str, ...] = (group.controller.address,)
         self._server = RemotingServer(self)
         self._port = 0
         # The brokers of a container share one connection.
@@ -273,9 +274,11 @@ class WireBroker:
             RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
         )
 
-    async def heartbeat(self, *, via: str = "main") -> None:
+    async def heartbeat(self, *, via: str = "main", at: tuple[str, ...] = ()) -> None:
         """904, sent as a request so that it has arrived when this returns."""
         fields: dict[str, object] = {
+            "clusterName": self.group.cluster,
+            "brokerName": self.group.name,
             "brokerId": self.broker_id,
             "brokerAddr": self.address,
             "epoch": self.epoch,
@@ -285,8 +288,9 @@ class WireBroker:
         }
         if self.priority is not None:
             fields["electionPriority"] = self.priority
-        answer = await self.ask(RequestCode.BROKER_HEARTBEAT, via=via, **fields)
-        assert answer.code == 0, answer
+        for controller in at or self.beats_at:
+            answer = await ask(self.client(via), controller, RequestCode.BROKER_HEARTBEAT, **fields)
+            assert answer.code == 0, answer
 
     async def elect(self, *, designate: bool = False) -> RemotingCommand:
         """1002."""

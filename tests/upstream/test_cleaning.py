@@ -80,7 +80,8 @@ async def test_source_cleaning_never_resets_the_next_id_nor_an_epoch(group: Wire
     assert await next_id(group) == 4
     assert (await two.register()).code == OK
     after = await group.state()
-    assert after.others == {2, 3}
+    # Nobody holds a seat any more: who of those two is elected now is another matter.
+    assert after.members | after.others == {2, 3}
     assert after.master_epoch >= before.master_epoch > 0
     assert after.set_epoch >= before.set_epoch
 

@@ -102,6 +102,31 @@ async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGr
     assert set(java_json.loads(kept.body or b"")["syncStateSet"]) == set(told["syncStateSet"])
 
 
+async def test_source_what_two_controllers_decide_at_once_is_decided_once(
+    start_ours: Callable[..., Awaitable[Controller]],
+) -> None:
+    """Source: an alter is checked when it is proposed, not when it is applied. Java has one leader, and leans on it.
+
+    All of ours decide, so the record is compared and swapped: of two 1001 of one epoch at two controllers one is accepted.
+    """
+    store = MemoryRecordStore()
+    first, second = await start_ours(store=store), await start_ours(store=store)
+    async with WireGroup(first) as group, WireGroup(second, name=group.name) as same:
+        one, two = await group.in_sync(2)
+        third = await group.broker()
+        epoch = (await group.state()).set_epoch
+        for broker in (one, two, third):
+            broker.beats_at = (first.address, second.address)
+            await broker.heartbeat()
+        fields = {"masterBrokerId": 1, "masterEpoch": 1}
+        answers = await asyncio.gather(
+            group.ask(1001, {"syncStateSet": [1], "syncStateSetEpoch": epoch}, **fields),
+            same.ask(1001, {"syncStateSet": [1, 2, 3], "syncStateSetEpoch": epoch}, **fields),
+        )
+        assert sorted(answer.code for answer in answers) == [OK, ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH]
+        assert (await same.until(lambda state: state.set_epoch > epoch, "both see it")).set_epoch == epoch + 1
+
+
 async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: WireGroup) -> None:
     """Source (§2.2): 1002's body has bare numbers as keys, which is no JSON, and mqadmin electMaster reads another class from it.
 

@@ -103,12 +103,15 @@ async def test_source_an_epoch_is_granted_once(group: WireGroup) -> None:
     """
     [one] = await group.in_sync(1)
     await one.register()  # the next process, so soon that no heartbeat was missed
+    await one.heartbeat()
     answer = await one.elect()
     epoch = int((answer.ext_fields or {})["masterEpoch"])
     if group.controller.is_java:
         assert (answer.code, epoch) == (ResponseCode.CONTROLLER_MASTER_STILL_EXIST, 1)
         return
-    assert (answer.code, epoch) == (ELECTED, 2)
+    # Elected by its own request, or a moment before by what its heartbeat told.
+    assert answer.code in (ELECTED, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    assert epoch == 2
 
 
 async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGroup) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
+from tests.real.parts.process import free_port
 from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:
@@ -117,6 +119,38 @@ async def test_issue_4800_a_master_that_only_the_controller_can_not_hear_is_left
     await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=4.0)
     one.answers = False
     await group.until(lambda state: state.master == two.broker_id, "once it does not answer either, it is replaced")
+
+
+async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alone(
+    start_ours: Callable[..., Awaitable[Controller]],
+) -> None:
+    """#10812: a broker's heartbeats reached the followers only, so the leader never counted it alive.
+
+    Ours have no leader; each hears for itself, and one that hears nothing of a master asks the others (1006) before it acts.
+    Not shown on Java: it takes three controllers and a network between them.
+    """
+    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(3))
+    store = MemoryRecordStore()
+    planes = [
+        await start_ours(store=store, listen_port=int(address.rpartition(":")[2]), peer_addresses=addresses)
+        for address in addresses
+    ]
+    async with WireGroup(planes[0]) as group:
+        one, two = await group.in_sync(2)
+        two.beats_at, one.beats_at = addresses, addresses[1:]
+        two.keep_beating()
+        one.answers = False
+        one.timeout_ms = 500
+        one.keep_beating()
+        for plane in planes[1:]:
+            async with WireGroup(plane, name=group.name) as same:
+                await same.until(lambda state: state.alive == {1, 2}, "both are heard there")
+        for _ in range(2):
+            await one.heartbeat(at=addresses[:1])
+        await group.until(lambda state: state.alive == {2}, "and the master is not heard here")
+        await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=2.0)
+        one.stop_beating()
+        await group.until(lambda state: state.master == two.broker_id, "once nobody hears it, it is replaced")
 
 
 async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard(group: WireGroup) -> None:

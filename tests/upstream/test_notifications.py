@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.controller.directory import FixedDirectory
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.signature import Credentials, SignatureState, verify
 from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:
@@ -42,6 +43,28 @@ async def test_source_a_role_change_that_was_not_heard_is_told_again(group: Wire
         assert three.notifications(2) == []
         return
     await eventually(lambda: three.notifications(2), "the slave is told as soon as it listens")
+
+
+async def test_source_a_role_change_is_signed_with_the_keys_of_the_group(
+    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
+    """Source (§1.7): 1008 is never signed, so a broker with authenticationEnabled refuses it, and learns its role by polling only.
+
+    The real brokers' side, with ACL 2.0: tests/security.
+    """
+    credentials = Credentials(access_key="group", secret_key="secret-of-the-group")
+    if not controller.is_java:
+        controller = await start_ours(directory=FixedDirectory(credentials=credentials))
+    async with WireGroup(controller) as group:
+        one, two = await group.in_sync(2)
+        await one.die()
+        await eventually(lambda: two.notifications(2), "the new master is told")
+        told = two.notifications(2)[0]
+        if controller.is_java:
+            assert "Signature" not in told.fields
+            return
+        assert told.fields["AccessKey"] == credentials.access_key
+        assert verify(told.fields, told.body, credentials) is SignatureState.VALID
 
 
 async def test_issue_6316_the_old_master_is_off_the_name_server_before_the_new_one_is_told(
