@@ -7,6 +7,8 @@ Java broker loses acknowledged messages: only members of the SyncStateSet count,
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -20,11 +22,21 @@ Waiter = TypeVar("Waiter")
 
 @dataclass
 class AcknowledgementPolicy:
-    """The three keys of ``broker.conf``; changed live by UPDATE_BROKER_CONFIG."""
+    """The keys of ``broker.conf``; changed live by UPDATE_BROKER_CONFIG."""
 
     all_ack_in_sync_state_set: bool = False
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
+    auto_in_sync_replicas: bool = False
+
+    def needed(self, members: int) -> int:
+        """How many members of the set, the master included, must hold a message.
+
+        With ``enableAutoInSyncReplicas`` no more than there are; Java heeds that key only without a controller (B.2).
+        """
+        if self.auto_in_sync_replicas:
+            return max(min(self.in_sync_replicas, members), self.min_in_sync_replicas, 1)
+        return max(self.in_sync_replicas, 1)
 
     def accepts(self, sync_state: SyncState) -> bool:
         """False: refuse the message before it is stored, the set is too small."""
@@ -40,7 +52,7 @@ def acknowledged_offset(policy: AcknowledgementPolicy, sync_state: SyncState, *,
         return min([max_offset, *(_ack_of(sync_state, member) for member in others)])
     held = [max_offset, *(_ack_of(sync_state, member) for member in sync_state.members - {sync_state.own_id})]
     held.sort(reverse=True)
-    needed = max(policy.in_sync_replicas, 1)
+    needed = policy.needed(len(sync_state.members))
     return held[needed - 1] if needed <= len(held) else NOTHING
 
 
@@ -49,53 +61,83 @@ def _ack_of(sync_state: SyncState, member: int) -> int:
     return NOTHING if link is None else link.ack_offset
 
 
-@dataclass(frozen=True)
-class _Waiting(Generic[Waiter]):
-    end_offset: int
-    deadline_seconds: float
-    waiter: Waiter
+class Waiting(Generic[Waiter]):
+    """One message stored and not answered yet."""
+
+    __slots__ = ("answered", "end_offset", "flush_deadline_seconds", "waiter")
+
+    def __init__(self, waiter: Waiter, end_offset: int, flush_deadline_seconds: float) -> None:
+        self.waiter = waiter
+        self.end_offset = end_offset
+        self.flush_deadline_seconds = flush_deadline_seconds
+        self.answered = False
 
 
 class WaitingRoom(Generic[Waiter]):
-    """Messages stored and not answered yet, in the order of the log.
+    """Messages stored and not answered yet: in the order of the log to be released, by deadline to be given up.
 
-    Offsets and deadlines both grow, so both ends of the answer are found at the front: nobody queues behind another's wait.
+    Each has its own deadline, so nobody queues behind another's wait; Java serves them one after the other (B.3).
     """
 
     def __init__(self) -> None:
         """Nobody waits."""
-        self._queue: deque[_Waiting[Waiter]] = deque()
+        self._queue: deque[Waiting[Waiter]] = deque()
+        self._deadlines: list[tuple[float, int, Waiting[Waiter]]] = []
+        self._arrivals = itertools.count()
+        self._count = 0
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._queue)
+        return self._count
 
-    def wait(self, waiter: Waiter, *, end_offset: int, deadline_seconds: float) -> None:
+    def wait(
+        self, waiter: Waiter, *, end_offset: int, deadline_seconds: float, flush_deadline_seconds: float = 0.0
+    ) -> None:
         """Wait until the log is acknowledged up to ``end_offset``, at most until the deadline."""
-        if self._queue:  # a live change of slaveTimeout must not put an earlier deadline behind a later one
-            deadline_seconds = max(deadline_seconds, self._queue[-1].deadline_seconds)
-        self._queue.append(_Waiting(end_offset, deadline_seconds, waiter))
+        waiting = Waiting(waiter, end_offset, flush_deadline_seconds)
+        self._queue.append(waiting)
+        self._count += 1
+        self.wait_until(waiting, deadline_seconds)
 
     def release(self, offset: int) -> list[Waiter]:
         """Take out everyone whose message is acknowledged."""
         released = []
-        while self._queue and self._queue[0].end_offset <= offset:
-            released.append(self._queue.popleft().waiter)
+        queue = self._queue
+        while queue and (queue[0].answered or queue[0].end_offset <= offset):
+            waiting = queue.popleft()
+            if not waiting.answered:
+                self.leave(waiting)
+                released.append(waiting.waiter)
         return released
 
-    def expire(self, now_seconds: float) -> list[Waiter]:
-        """Take out everyone whose deadline has passed."""
-        expired = []
-        while self._queue and self._queue[0].deadline_seconds <= now_seconds:
-            expired.append(self._queue.popleft().waiter)
-        return expired
+    def due(self, now_seconds: float) -> list[Waiting[Waiter]]:
+        """Everyone whose deadline has passed: each has to ``leave`` now, or to ``wait_until`` another one."""
+        due = []
+        while self._deadlines and (self._deadlines[0][2].answered or self._deadlines[0][0] <= now_seconds):
+            waiting = heapq.heappop(self._deadlines)[2]
+            if not waiting.answered:
+                due.append(waiting)
+        return due
+
+    def leave(self, waiting: Waiting[Waiter]) -> None:
+        """It is answered."""
+        waiting.answered = True
+        self._count -= 1
+
+    def wait_until(self, waiting: Waiting[Waiter], deadline_seconds: float) -> None:
+        """Give it up at this time."""
+        heapq.heappush(self._deadlines, (deadline_seconds, next(self._arrivals), waiting))
 
     def clear(self) -> list[Waiter]:
         """Take out everyone: this replica is no master any more."""
-        waiters = [waiting.waiter for waiting in self._queue]
+        waiters = [waiting.waiter for waiting in self._queue if not waiting.answered]
         self._queue.clear()
+        self._deadlines.clear()
+        self._count = 0
         return waiters
 
     def next_deadline_seconds(self) -> float | None:
-        """When ``expire`` has something to do next."""
-        return self._queue[0].deadline_seconds if self._queue else None
+        """When ``due`` has something to tell next."""
+        while self._deadlines and self._deadlines[0][2].answered:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None

@@ -95,6 +95,7 @@ class Broker:
     on_unproven_slave: Callable[[], None] = lambda: None
     on_distrust: Callable[[], None] = lambda: None
     on_flush_wanted: Callable[[], None] = lambda: None
+    on_flushed: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         """Take the live keys from the configuration."""
@@ -102,6 +103,7 @@ class Broker:
             self.configuration.all_ack_in_sync_state_set,
             self.configuration.in_sync_replicas,
             self.configuration.min_in_sync_replicas,
+            self.configuration.enable_auto_in_sync_replicas,
         )
         self.live = LiveSettings(
             self.configuration.slave_timeout_seconds,
@@ -112,6 +114,7 @@ class Broker:
         self.disk_full = ""
         self.started_ms = wall_clock_ms()
         self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_seconds = 0.0
 
     @property
     def shown_broker_id(self) -> int:
@@ -136,15 +139,27 @@ class Broker:
         if self.reign is None:
             future.set_result(Outcome.MASTER_NO_MORE)
             return future
-        deadline = monotonic_seconds() + self.live.slave_timeout_seconds
-        self.reign.wait(PendingSend(future, end_offset), end_offset=end_offset, deadline_seconds=deadline)
+        now = monotonic_seconds()
+        deadline = now + self.live.slave_timeout_seconds
+        self.reign.wait(
+            PendingSend(future, end_offset),
+            end_offset=end_offset,
+            deadline_seconds=deadline,
+            flush_deadline_seconds=now + self.configuration.sync_flush_timeout_seconds,
+        )
         self.on_appended()
         if self.configuration.sync_flush:
             self.on_flush_wanted()
         if self.reign.settles_alone:
             self.settle()
-        self._schedule_expiry()
+        self._schedule_expiry(deadline)
         return future
+
+    def stored_without_waiting(self) -> None:
+        """A message was stored whose producer waits for nothing (``WAIT=false``)."""
+        self.on_appended()
+        if self.reign is not None and self.reign.settles_alone:
+            self.settle()
 
     def settle(self) -> None:
         """Something that acknowledgement depends on has changed."""
@@ -169,13 +184,15 @@ class Broker:
             for pending in reign.end():
                 _resolve(pending, Outcome.MASTER_NO_MORE)
 
-    def _schedule_expiry(self) -> None:
-        if self._expiry is not None or self.reign is None:
-            return
-        deadline = self.reign.next_deadline_seconds()
-        if deadline is not None:
-            delay = max(deadline - monotonic_seconds(), 0.0)
-            self._expiry = asyncio.get_running_loop().call_later(delay, self._expire)
+    def _schedule_expiry(self, deadline_seconds: float) -> None:
+        """Look at the deadlines then; one look is under way at a time, the earliest (slaveTimeout may shrink live)."""
+        if self._expiry is not None:
+            if self._expiry_seconds <= deadline_seconds:
+                return
+            self._expiry.cancel()
+        self._expiry_seconds = deadline_seconds
+        delay = max(deadline_seconds - monotonic_seconds(), 0.0)
+        self._expiry = asyncio.get_running_loop().call_later(delay, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
@@ -184,9 +201,11 @@ class Broker:
         self.settle()  # first who may be told, then who is too late
         if self.reign is None:
             return
-        for pending in self.reign.expire(monotonic_seconds()):
-            _resolve(pending, self.reign.timeout_outcome(pending.end_offset))
-        self._schedule_expiry()
+        for pending, outcome in self.reign.expire(monotonic_seconds()):
+            _resolve(pending, outcome)
+        deadline = self.reign.next_deadline_seconds()
+        if deadline is not None:
+            self._schedule_expiry(deadline)
 
     def close(self) -> None:
         """Forget the timer; the store is closed by its owner."""

@@ -126,6 +126,8 @@ class ReplicaConfiguration:
     all_ack_in_sync_state_set: bool = _key("allAckInSyncStateSet", _boolean, default=False)
     in_sync_replicas: int = _key("inSyncReplicas", _whole(1), default=1)
     min_in_sync_replicas: int = _key("minInSyncReplicas", _whole(1), default=1)
+    enable_auto_in_sync_replicas: bool = _key("enableAutoInSyncReplicas", _boolean, default=False)
+    sync_flush_timeout_seconds: float = _key("syncFlushTimeout", _milliseconds, default=5.0)
     async_learner: bool = _key("asyncLearner", _boolean, default=False)
     sync_from_last_file: bool = _key("syncFromLastFile", _boolean, default=False)
     slave_read_enable: bool = _key("slaveReadEnable", _boolean, default=False)

@@ -58,6 +58,7 @@ class MasterConnection(asyncio.Protocol):
                 async_learner=configuration.async_learner,
             ),
             now_seconds=monotonic_seconds(),
+            sync_flush=configuration.sync_flush,
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,6 +87,13 @@ class MasterConnection(asyncio.Protocol):
             self.link.truncated_from = None
         self._write(answer)
         self._on_data_applied()
+        if self._broker.configuration.sync_flush:
+            self._broker.on_flush_wanted()
+
+    def flushed(self) -> None:
+        """What was received is on the disk."""
+        if self._transport is not None and not self._closing:
+            self._write(self.link.flushed(now_seconds=monotonic_seconds()))
 
     def tick(self, keepalive_seconds: float, housekeeping_seconds: float) -> None:
         """Repeat the acknowledgement when it is time; give up on a silent master."""
@@ -168,6 +176,11 @@ class HaClient:
             logger.info("HA address %s replaces %s", ha_address, self.connected_address)
             self.connection.close()
         self._woken.set()
+
+    def flushed(self) -> None:
+        """The log was flushed."""
+        if self.connection is not None:
+            self.connection.flushed()
 
     def tick(self) -> None:
         """Time passes."""

@@ -30,6 +30,10 @@ def _min_in_sync(broker: Broker, value: str) -> None:
     broker.policy.min_in_sync_replicas = int(value)
 
 
+def _auto_in_sync(broker: Broker, value: str) -> None:
+    broker.policy.auto_in_sync_replicas = value == "true"
+
+
 def _slave_timeout(broker: Broker, value: str) -> None:
     broker.live.slave_timeout_seconds = int(value) / 1000
 
@@ -50,6 +54,7 @@ _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "allAckInSyncStateSet": _all_ack,
     "inSyncReplicas": _in_sync,
     "minInSyncReplicas": _min_in_sync,
+    "enableAutoInSyncReplicas": _auto_in_sync,
     "slaveTimeout": _slave_timeout,
     "haMaxTimeSlaveNotCatchup": _max_lag,
     "brokerElectionPriority": _priority,
@@ -86,6 +91,7 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "allAckInSyncStateSet": str(broker.policy.all_ack_in_sync_state_set).lower(),
         "inSyncReplicas": str(broker.policy.in_sync_replicas),
         "minInSyncReplicas": str(broker.policy.min_in_sync_replicas),
+        "enableAutoInSyncReplicas": str(broker.policy.auto_in_sync_replicas).lower(),
         "slaveTimeout": str(int(broker.live.slave_timeout_seconds * 1000)),
         "haMaxTimeSlaveNotCatchup": str(int(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
         "brokerElectionPriority": str(broker.live.broker_election_priority),

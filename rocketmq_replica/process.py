@@ -152,6 +152,7 @@ class ReplicaProcess:
         broker.on_distrust = self._distrusted
         self.ha_client.on_master_lost = self.manager.poll_soon
         broker.on_flush_wanted = self.saving.flush_soon
+        broker.on_flushed = self.ha_client.flushed
 
     def _distrusted(self) -> None:
         logger.warning("this process was paused: nothing is acknowledged until a controller confirms the epoch")

@@ -79,9 +79,19 @@ class Reign(Generic[Waiter]):
             )
         return self._store.put(message, store_timestamp_ms=store_timestamp_ms)
 
-    def wait(self, waiter: Waiter, *, end_offset: int, deadline_seconds: float) -> None:
-        """Wait for the message's acknowledgement; call ``settle`` afterwards."""
-        self._waiting.wait(waiter, end_offset=end_offset, deadline_seconds=deadline_seconds)
+    def wait(
+        self, waiter: Waiter, *, end_offset: int, deadline_seconds: float, flush_deadline_seconds: float = 0.0
+    ) -> None:
+        """Wait for the message's acknowledgement; call ``settle`` afterwards.
+
+        ``deadline_seconds`` is the replicas'. The disk may take until ``flush_deadline_seconds``, if that is later.
+        """
+        self._waiting.wait(
+            waiter,
+            end_offset=end_offset,
+            deadline_seconds=deadline_seconds,
+            flush_deadline_seconds=flush_deadline_seconds,
+        )
 
     def acknowledged(self, progress: SlaveProgress, offset: int, *, now_seconds: float) -> None:
         """A slave reported; call ``settle`` afterwards."""
@@ -112,19 +122,26 @@ class Reign(Generic[Waiter]):
         if not trusted:
             return []
         self._store.confirm_offset = replicated if self._policy.all_ack_in_sync_state_set else max_offset
+        replicated_to = acknowledged_offset(self._policy, self.sync_state, max_offset=max_offset)
         own = self._store.log.flushed_offset if self._sync_flush else max_offset
-        return self._waiting.release(acknowledged_offset(self._policy, self.sync_state, max_offset=own))
+        return self._waiting.release(min(replicated_to, own))
 
-    def expire(self, now_seconds: float) -> list[Waiter]:
-        """Whose deadline has passed."""
-        return self._waiting.expire(now_seconds)
-
-    def timeout_outcome(self, end_offset: int) -> Outcome:
-        """Why a message that ends at ``end_offset`` was not acknowledged in time; the replicas' failure wins (B.3)."""
-        replicated = acknowledged_offset(self._policy, self.sync_state, max_offset=self._store.max_offset)
-        if replicated >= end_offset and self._sync_flush and self._store.log.flushed_offset < end_offset:
-            return Outcome.FLUSH_DISK_TIMEOUT
-        return Outcome.FLUSH_SLAVE_TIMEOUT
+    def expire(self, now_seconds: float) -> list[tuple[Waiter, Outcome]]:
+        """Whose deadline has passed, and why it was not acknowledged in time; the replicas' failure wins (B.3)."""
+        due = self._waiting.due(now_seconds)
+        if not due:
+            return []
+        replicated_to = acknowledged_offset(self._policy, self.sync_state, max_offset=self._store.max_offset)
+        expired = []
+        for waiting in due:
+            only_the_disk = self._sync_flush and replicated_to >= waiting.end_offset
+            if only_the_disk and waiting.flush_deadline_seconds > now_seconds:
+                self._waiting.wait_until(waiting, waiting.flush_deadline_seconds)
+                continue
+            self._waiting.leave(waiting)
+            outcome = Outcome.FLUSH_DISK_TIMEOUT if only_the_disk else Outcome.FLUSH_SLAVE_TIMEOUT
+            expired.append((waiting.waiter, outcome))
+        return expired
 
     def tick(self, *, now_seconds: float) -> None:
         """Time passes without messages."""

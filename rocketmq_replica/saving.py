@@ -71,6 +71,7 @@ class Saving:
             await self._run_in_thread(sync_and_close, descriptors)
         store.flushed(offset)
         self._broker.settle()
+        self._broker.on_flushed()
 
     async def _save_if_there_is_room(self) -> None:
         try:

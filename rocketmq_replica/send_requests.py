@@ -67,7 +67,7 @@ class SendRequests:
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """10, 310 and 320."""
         try:
-            stored, queue_id, unique_key = self._store(request, connection)
+            stored, queue_id, properties = self._store(request, connection)
         except _RefusedError as refusal:
             return request.answer(refusal.code, remark=refusal.remark)
         ext_fields = {
@@ -77,8 +77,12 @@ class SendRequests:
             "MSG_REGION": "DefaultRegion",
             "TRACE_ON": "true",
         }
-        if unique_key:
-            ext_fields["transactionId"] = unique_key
+        if "UNIQ_KEY" in properties:
+            ext_fields["transactionId"] = properties["UNIQ_KEY"]
+        waits = properties.get("WAIT", "true").lower() != "false"
+        if not waits:
+            self._broker.stored_without_waiting()
+            return _answer(request, Outcome.STORED, ext_fields)
         future = self._broker.acknowledgement(stored[-1].end_offset)
         if future.done():
             return _answer(request, future.result(), ext_fields)
@@ -86,7 +90,9 @@ class SendRequests:
         future.add_done_callback(lambda done: _resolve(answer, _answer(request, done.result(), ext_fields)))
         return answer
 
-    def _store(self, request: RemotingCommand, connection: RemotingConnection) -> tuple[list[Stored], int, str]:
+    def _store(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> tuple[list[Stored], int, dict[str, str]]:
         if self._broker.role is Role.SLAVE:
             raise _RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
         header = _header(request)
@@ -114,8 +120,7 @@ class SendRequests:
             for message in messages
         ]
         stored = [self._put(message) for message in new_messages]
-        unique_key = decode_properties(messages[0].properties).get("UNIQ_KEY", "")
-        return stored, queue_id, unique_key
+        return stored, queue_id, decode_properties(messages[0].properties)
 
     def _put(self, message: NewMessage) -> Stored:
         try:

@@ -2,6 +2,9 @@
 
 Connected, it introduces itself; the answer tells the master's history, the local log is cut to the consistent point, and the
 first acknowledgement goes out at once (a Java slave waits up to five seconds with it). Then bytes are appended as they come.
+
+With ``SYNC_FLUSH`` only what is on this replica's disk is acknowledged (a Java slave acknowledges what is in its memory): then a
+message acknowledged by the whole SyncStateSet survives a power cut of all of it, whoever is elected afterwards.
 """
 
 from __future__ import annotations
@@ -33,9 +36,13 @@ class SlaveLinkState(enum.Enum):
 class SlaveLink:
     """The state of one connection to a master; applies what it is told to ``store``."""
 
-    def __init__(self, store: MessageStore, *, handshake: Handshake, now_seconds: float) -> None:
-        """A fresh connection."""
+    def __init__(
+        self, store: MessageStore, *, handshake: Handshake, now_seconds: float, sync_flush: bool = False
+    ) -> None:
+        """A fresh connection; with ``sync_flush`` somebody has to flush the store and say so (``flushed``)."""
         self._store = store
+        self._sync_flush = sync_flush
+        self._acknowledged_offset = -1
         self._handshake = handshake
         self._reader = MasterFrameReader()
         self._labelled_epoch = -1
@@ -55,15 +62,19 @@ class SlaveLink:
         """
         self.last_read_seconds = now_seconds
         answer = b""
-        before = self._store.max_offset
         for frame in self._reader.feed(data):
             if isinstance(frame, HandshakeAnswer):
                 self._align(frame)
                 answer = self._acknowledge(now_seconds)
-                before = self._store.max_offset
             else:
                 self._apply(frame)
-        return self._acknowledge(now_seconds) if self._store.max_offset != before else answer
+        return self.flushed(now_seconds=now_seconds) or answer
+
+    def flushed(self, *, now_seconds: float) -> bytes:
+        """The acknowledgement of what has become ours since the last one, if anything has."""
+        if self.state is not SlaveLinkState.TRANSFER or self._held_offset() == self._acknowledged_offset:
+            return b""
+        return self._acknowledge(now_seconds)
 
     def keepalive(self, *, now_seconds: float, interval_seconds: float) -> bytes:
         """Repeat the acknowledgement when nothing was said for ``interval_seconds``."""
@@ -73,7 +84,11 @@ class SlaveLink:
 
     def _acknowledge(self, now_seconds: float) -> bytes:
         self._last_sent_seconds = now_seconds
-        return Acknowledgement(self._store.max_offset).encode()
+        self._acknowledged_offset = self._held_offset()
+        return Acknowledgement(self._acknowledged_offset).encode()
+
+    def _held_offset(self) -> int:
+        return self._store.log.flushed_offset if self._sync_flush else self._store.max_offset
 
     def _align(self, answer: HandshakeAnswer) -> None:
         if self.state is not SlaveLinkState.HANDSHAKE:
@@ -92,6 +107,8 @@ class SlaveLink:
             self.truncated_from = store.max_offset
             store.truncate(point.offset)
         store.forget_epochs_after(point.last_common_epoch)
+        if self._sync_flush:
+            store.flush()  # the first acknowledgement also says where the transfer begins: at the end of the log
         self.state = SlaveLinkState.TRANSFER
 
     def _apply(self, frame: Transfer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_replica.acknowledgement import AcknowledgementPolicy, WaitingRoom, acknowledged_offset
+from rocketmq_replica.acknowledgement import AcknowledgementPolicy, Waiting, WaitingRoom, acknowledged_offset
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
 
 LAG = 15.0
@@ -210,14 +210,38 @@ def test_the_replicated_offset_never_goes_back() -> None:
     assert each.advance(max_offset=100, now_seconds=0.0) == 100
 
 
+def names(waiting: list[Waiting[str]]) -> list[str]:
+    return [each.waiter for each in waiting]
+
+
 def test_waiters_leave_in_order_and_nobody_queues_behind_another() -> None:
     room: WaitingRoom[str] = WaitingRoom()
-    for name, end, deadline in (("a", 10, 3.0), ("b", 20, 3.1), ("c", 30, 3.2)):
+    for name, end, deadline in (("a", 10, 3.0), ("b", 20, 9.0), ("c", 30, 3.2), ("d", 40, 3.1)):
         room.wait(name, end_offset=end, deadline_seconds=deadline)
     assert room.release(19) == ["a"]
-    assert room.expire(3.05) == []
+    assert room.due(3.05) == []
     assert room.next_deadline_seconds() == 3.1
-    assert room.expire(3.2) == ["b", "c"]
-    room.wait("d", end_offset=40, deadline_seconds=4.0)
-    assert room.clear() == ["d"]
+    due = room.due(3.2)
+    assert names(due) == ["d", "c"], "although b, before them in the log, waits longer"
+    room.leave(due[0])
+    room.wait_until(due[1], 5.0)
+    assert room.next_deadline_seconds() == 5.0
+    assert room.release(100) == ["b", "c"]
+    assert room.due(99.0) == []
+    assert room.next_deadline_seconds() is None
+    room.wait("e", end_offset=40, deadline_seconds=4.0)
+    assert len(room) == 1
+    assert room.clear() == ["e"]
     assert len(room) == 0
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "minimum", "members", "needed"), [(3, 1, 3, 3), (3, 1, 2, 2), (3, 2, 1, 2), (1, 1, 3, 1), (0, 1, 1, 1)]
+)
+def test_auto_in_sync_replicas_asks_for_no_more_than_there_are(
+    in_sync: int, minimum: int, members: int, needed: int
+) -> None:
+    policy = AcknowledgementPolicy(in_sync_replicas=in_sync, min_in_sync_replicas=minimum)
+    assert policy.needed(members) == max(in_sync, 1)
+    policy.auto_in_sync_replicas = True
+    assert policy.needed(members) == needed
