@@ -82,7 +82,7 @@ async def test_issue_10956_strangers_neither_configure_nor_designate_nor_clean(
 async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGroup) -> None:
     """#7293, #7219: a NullPointerException in the broker's handling of 1001 ended its shrink task for ever.
 
-    Repaired in the broker (5.1.4). A controller's part: every answer that a broker dereferences has its body, and two 1001 of
+    Repaired in the broker. A controller's part: every answer that a broker dereferences has its body, and two 1001 of
     one epoch are not both accepted.
     """
     one, two = await group.in_sync(2)

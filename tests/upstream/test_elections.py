@@ -117,7 +117,7 @@ async def test_source_an_epoch_is_granted_once(group: WireGroup) -> None:
 async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGroup) -> None:
     """#9689: a new epoch without a change of master, which the master's HA service then could not find.
 
-    The broker was repaired (5.3.4). What a controller can do is not to make such epochs: Java makes four of them when the only
+    The broker was repaired. What a controller can do is not to make such epochs: Java makes four of them when the only
     member's connection closes for a moment; ours waits until the master had the time to come back.
     """
     [one] = await group.in_sync(1)

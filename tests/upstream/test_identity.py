@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import Adoption, ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.upstream.lab import Controller
+    from tests.upstream.lab import Controller, WireBroker
 
 OK = 0
 NEED_TO_BE_REGISTERED = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
@@ -77,7 +78,7 @@ async def test_issue_4808_a_master_that_moved_is_told_at_its_new_address(group: 
 async def test_issue_4857_an_unknown_group_is_told_to_register(group: WireGroup) -> None:
     """#4857: the answer to a poll of an unknown group was one that brokers took for an error, so they never registered again.
 
-    Fixed in 5.0.0: code 2008 makes a broker register (1003); right here. What its 1003 is then answered is the next test's.
+    Fixed: code 2008 makes a broker register (1003); right here. What its 1003 is then answered is the next test's.
     """
     answer = await group.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     assert answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
@@ -110,6 +111,47 @@ async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> Non
     stranger = await group.starting_broker()
     answer = await stranger.apply(3)
     assert answer.code == (OK if group.controller.is_java else ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+
+
+async def test_source_brokers_that_the_controller_forgot_are_taken_in_again(
+    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+) -> None:
+    """Source (§5.6): after the controller's data was lost, brokers with an identity file are answered 2010 for ever.
+
+    Ours takes them in under the ids that they have (who may: settings `adoption`), waits until as many were heard as the group has,
+    and grants the one with the most data an epoch above all that they remember.
+    """
+    if not controller.is_java:
+        settings = ControllerSettings(adoption=Adoption.ANYBODY, expected_replicas=2)
+        controller = await start_ours(directory=FixedDirectory(settings=settings))
+    async with WireGroup(controller) as group:
+        one = await group.starting_broker(epoch=7, max_offset=1000)
+        two = await group.starting_broker(epoch=7, max_offset=2000)
+        for broker_id, broker in enumerate((one, two), start=1):
+            broker.broker_id = broker_id
+            group.brokers[broker_id] = broker
+            answer = await broker.register()
+            if controller.is_java:
+                assert answer.code == NEED_TO_BE_REGISTERED
+                await broker.heartbeat()
+                assert (await broker.register()).code == NEED_TO_BE_REGISTERED
+            else:
+                assert answer.code == OK
+                broker.keep_beating()
+        if controller.is_java:
+            assert not (await group.state()).known
+            return
+        await eventually(lambda: has_a_master(one), "a master, for a broker that goes on asking")
+        after = await group.state()
+        assert after.master == two.broker_id
+        assert after.master_epoch > 7
+        assert after.members | after.others == {1, 2}
+        assert (await group.broker()).broker_id == 3
+
+
+async def has_a_master(broker: WireBroker) -> bool:
+    """1002, as a broker without a master goes on asking."""
+    return (await broker.elect()).code in (OK, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
 
 
 class TwoClusters(FixedDirectory):

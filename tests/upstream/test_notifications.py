@@ -72,7 +72,7 @@ async def test_issue_6316_the_old_master_is_off_the_name_server_before_the_new_o
 ) -> None:
     """#6316: two masters at the NameServer; which one clients got was luck. Fixed there: the epoch is the state's version.
 
-    With NameServers as they were before 5.1.1 it would still be luck, so ours takes the old master off (104) before the new
+    With older NameServers it would still be luck, so ours takes the old master off (104) before the new
     one is told that it is master. The Java controller speaks to no NameServer.
     """
     journal: list[str] = []

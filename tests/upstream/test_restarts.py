@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 async def test_issue_5712_a_master_that_died_while_the_controller_was_away_is_replaced(group: WireGroup) -> None:
     """#5712: heartbeats are known to one controller only, so a master that died around a change of leader was never missed.
 
-    Fixed with the scan for inactive masters (5.1.0), which looks at records and not only at who was heard; right here.
+    Fixed with the scan for inactive masters, which looks at records and not only at who was heard; right here.
     """
     one, two = await group.in_sync(2)
     await one.die()
