@@ -5,13 +5,16 @@ never apply again: refused, they loop for ever on 2010. Here the id is taken bac
 the disk holds counts only in a first election on data (safety rules 3 and 5).
 
 Whose id? A pod's, if the id is promised to that very pod, or is not below the next one, so that nobody else can have got
-it from this record. An id below the next one that nobody holds was cleaned on purpose and stays gone (safety rule 4). An
-id far above the next is nobody's: it would burn all between (`MAX_IDS_AHEAD`).
+it from this record. An id below the next one that nobody holds was cleaned on purpose and stays gone (safety rule 4);
+except where a higher one was adopted: that record was made again from the brokers, in the order in which they were heard,
+so it knows of no cleaning, and a pod of the group may still come with an id that was jumped over (ids that a record has
+once passed are never handed out, so nobody else has it). An id far above the next is nobody's: it would burn all between
+(`MAX_IDS_AHEAD`).
 """
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import AdoptBrokerAnswer, Decision
-from controller_core.events import BrokerAdopted, apply_events
+from controller_core.events import ADOPTED, BrokerAdopted, apply_events
 from controller_core.model import BrokerGroupRecord
 from controller_core.requests import AdoptBroker
 from controller_core.settings import Adoption, ControllerSettings
@@ -64,7 +67,7 @@ def adoption_of(  # noqa: PLR0911 - each return is one reason
     reserved = record.replicas.get(broker_id) if record is not None else None
     if reserved is not None and (not requester or reserved.reserved_for != requester):
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
-    if reserved is None and broker_id < next_broker_id:
+    if reserved is None and broker_id < next_broker_id and not (requester and _was_made_again(record, broker_id)):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
@@ -76,3 +79,9 @@ def adoption_of(  # noqa: PLR0911 - each return is one reason
         reserved_for=requester or "",
     )
     return event, f"{broker_id} at {request.broker_address} is adopted: its disk knows the id, the record did not"
+
+
+def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
+    """Whether a higher id was adopted: the record was made again from its brokers, and may have jumped over this one."""
+    replicas = record.replicas.values() if record is not None else ()
+    return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
