@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.controller.master_watch import Suspicion
 from brokergroup_operator.controller.recovery import ActingMasters
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.fencing import Fencer
     from brokergroup_operator.controller.group import Group, Premise
-    from brokergroup_operator.controller.master_watch import MasterWatch, Suspicion
+    from brokergroup_operator.controller.master_watch import MasterWatch
     from brokergroup_operator.controller.recovery import Recovery
     from brokergroup_operator.controller.role_sequence import RoleSequence
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -97,6 +98,9 @@ class Failover:
                 await asyncio.sleep(POLL_SECONDS)  # not warm yet: the master may be heard any moment
 
     def _start(self, group: Group, work: Coroutine[None, None, None]) -> None:
+        if group.record is None or epoch_seen_above(group.record, group.live()) is not None:
+            work.close()  # the record is older than the brokers: what they hold is reported first (holdings_watch.py)
+            return
         task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
         group.master_change = task
         task.add_done_callback(lambda done: self._ended(group, done))
@@ -196,6 +200,8 @@ class Failover:
         if not verdict.certain and not await self._fence(group, record, master, timeline):
             self._finish(group, timeline, Outcome.CANCELLED)
             return
+        if suspicion is not Suspicion.CLOSED:
+            group.table.ask_anew(str(group.key))  # a closed connection has said so itself
         if not timeline.unfenced and not group.process_lost(master):
             # Dead for certain: what the table still holds of it is of no use to an election.
             group.table.forget(group.identity(master))
@@ -252,7 +258,7 @@ class Failover:
         group.hold_back(before)
         acting = ActingMasters()
         if before is not None and _may_have_acting_masters(group, before):
-            acting = await self._recovery.acting_masters(group, before)
+            acting = await self._recovery.acting_masters(group)
         try:
             decision = await self._decide(group, timeline, premise, acting)
         except PremiseGoneError:
@@ -370,8 +376,7 @@ def _but_crash_loops(group: Group, wanted: ElectMaster) -> ElectMaster:
 
 def _may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
     """Whether living brokers may act as masters although the record names none: it went back in time, or one was deposed."""
-    forgotten = record.is_first_election and record.master_epoch > 0
-    return group.deposed_in_office or forgotten or epoch_seen_above(record, group.live()) is not None
+    return group.deposed_in_office or (record.is_first_election and record.master_epoch > 0)
 
 
 def _replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
@@ -379,6 +384,8 @@ def _replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecor
 
     The death of one is established by a failover first, and a living one is drained by a switchover first.
     """
+    if now is not None and group.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
+        return False  # the record went back in time: who acts as master is found out first
     master = now.granted_master_id if now is not None else None
     if master is None:
         return True

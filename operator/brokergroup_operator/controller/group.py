@@ -111,8 +111,10 @@ class Group:
         # The report of holdings under way, and when marks alone are worth the next one (holdings_watch.py).
         self.report: asyncio.Task[None] | None = None
         self.next_mark_seconds = 0.0
-        # Unknown brokers that were proposed for adoption: not again before then.
-        self.not_adopted_until_seconds: dict[int, float] = {}
+        # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (adoption.py).
+        self.whereabouts: dict[int, str] = {}
+        self.moved_beats: dict[int, int] = {}
+        self.not_proposed_until_seconds: dict[int, float] = {}
         # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
         self.deposed_in_office = False
         # Which masters crash again and again.
@@ -132,6 +134,11 @@ class Group:
     def record(self) -> BrokerGroupRecord | None:
         """The copy of the record: as of the last read or commit here. Good for looking, not for granting."""
         return self._stored.record if self._stored is not None else None
+
+    @property
+    def granted_master_id(self) -> int | None:
+        """The master, as far as the copy says."""
+        return self.record.granted_master_id if self.record is not None else None
 
     @property
     def loaded(self) -> bool:
@@ -227,6 +234,8 @@ class Group:
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured is known of this one."""
         self._last_beat_seconds.pop(broker_id, None)
+        self.whereabouts.pop(broker_id, None)
+        self.moved_beats.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.told.pop(broker_id, None)
         self.configuration_checked.discard(broker_id)
@@ -387,6 +396,7 @@ class Group:
         before = self._stored
         self._stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
         self._copy_is_good = True
+        self.table.note_seats(str(self.key), self.record)
         if self._stored != before:
             self._note_in_sync()
             self.changed()
@@ -401,6 +411,7 @@ class Group:
             raise
         self._copy_is_good = True
         after = self._stored.record if self._stored is not None else None
+        self.table.note_seats(str(self.key), after)
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
         if after is not None:
             self._note_master(before.record if before is not None else None, after)

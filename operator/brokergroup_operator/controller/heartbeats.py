@@ -51,8 +51,10 @@ class Heartbeats:
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
         if group is not None:
             self._note(group, header.broker_id, header, connection)
-            # requester = peer.pod_name if peer is not None and peer.group == group.key else None
-            # self._adoption.heard(group, header.broker_id, header.broker_addr or "", requester)
+            requester = peer.pod_name if peer is not None and peer.group == group.key else None
+            if requester is not None and host_of(header.broker_addr or "") == connection.peer_host:
+                group.whereabouts[header.broker_id] = header.broker_addr or ""
+            self._adoption.heard(group, header.broker_id, header.broker_addr or "", requester)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
     def _note(
@@ -60,8 +62,9 @@ class Heartbeats:
     ) -> None:
         now_seconds = asyncio.get_running_loop().time()
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
+        minimum_seconds = group.binding.minimum_heartbeat_timeout_seconds
         if not group.beats_regularly(broker_id, now_seconds):
-            wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
+            wished_seconds, minimum_seconds = max(wished_seconds, self._settings.startup_timeout_seconds), None
         heartbeat = Heartbeat(
             identity=group.identity(broker_id),
             address=header.broker_addr or "",
@@ -69,17 +72,12 @@ class Heartbeats:
             max_offset=header.max_offset,
             confirm_offset=header.confirm_offset,
             heartbeat_timeout_seconds=wished_seconds,
+            minimum_timeout_seconds=minimum_seconds,
             election_priority=header.election_priority,
         )
         came_back = self.table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
         group.heard(broker_id, header.epoch, came_back=came_back)
-        # self._holdings.heard(group, broker_id)
-
-    async def before_register(
-        self, group: Group, broker_id: int | None, address: str | None, requester: str | None
-    ) -> None:
-        """A 1003 came, and its id may be unknown: see ``AdoptionDesk``."""
-        await self._adoption.before_register(group, broker_id, address, requester)
+        self._holdings.heard(group, broker_id)
 
     def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
         """A new process of a replica registered (1003): what an earlier one said is not true any more."""
@@ -101,3 +99,8 @@ class Heartbeats:
     def connection_closed(self, connection: RemotingConnection) -> Iterable[Group]:
         """The groups whose members this connection carried."""
         return self._carried.pop(connection.id, ())
+
+
+def host_of(address: str) -> str:
+    """The host of a ``host:port``."""
+    return address.rpartition(":")[0]

@@ -13,13 +13,20 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
+from brokergroup_operator.controller.adoption import follow_the_moved
 from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.role_sequence import live_members
+from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.broker_calls import BrokerCalls
     from brokergroup_operator.controller.group import Group
-    from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.model import LiveReplica
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +51,15 @@ class Recovery:
     def __init__(self, calls: BrokerCalls) -> None:
         self._calls = calls
 
-    async def acting_masters(self, group: Group, record: BrokerGroupRecord) -> ActingMasters:
+    async def acting_masters(self, group: Group) -> ActingMasters:
         """907 to every living member, side by side; one that does not answer within its deadline acts for nobody."""
-        live = group.live()
+        try:
+            await follow_the_moved(group)
+        except (RecordStoreError, PremiseGoneError) as error:
+            log.warning("addresses not followed yet", group=str(group.key), error=str(error))
+        live, record = group.live(), group.record
+        if record is None:
+            return ActingMasters()
         members = live_members(group, record)
         links = await asyncio.gather(*(self._links_as_master(record.address_of(one) or "") for one in members))
         acting = {one: found for one, found in zip(members, links, strict=True) if found is not None}

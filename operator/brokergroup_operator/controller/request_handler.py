@@ -19,6 +19,7 @@ from brokergroup_operator.controller.callers import identify
 from brokergroup_operator.controller.configuration import configuration_text
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.refusal_log import RefusalLog
+from brokergroup_operator.controller.replay_guard import ReplayGuard
 from brokergroup_operator.controller.speakers import belongs_to_a_pod, pod_of
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
@@ -43,7 +44,7 @@ from rocketmq_remoting.server import RemotingConnection, not_supported
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from brokergroup_operator.controller.directory import GroupDirectory
+    from brokergroup_operator.controller.directory import GroupDirectory, Peer
     from brokergroup_operator.controller.failover import Failover
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.groups import Groups
@@ -87,6 +88,7 @@ class RequestHandler:
         self._observer = observer
         self._on_connection_closed = on_connection_closed
         self._refusals = RefusalLog()
+        self._replays = ReplayGuard()
         self._draining = False
         self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
@@ -161,16 +163,10 @@ class RequestHandler:
         peer = self._directory.known_peer(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
         if group is not None:
-            subject = _subject(group, header.broker_id)
             try:
-                caller = identify(
-                    request, connection, peer=peer, binding=group.binding, settings=self._settings.security
-                )
+                self._check(request, connection, peer, _subject(group, header.broker_id))
             except NotPermittedError as error:
                 return self._refused(request, connection, str(error))
-            verdict = authorize(caller, request.code, subject, self._settings.security)
-            if not verdict.allowed:
-                return self._refused(request, connection, verdict.reason)
         return self.heartbeats.take(request, connection)
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -222,9 +218,7 @@ class RequestHandler:
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         _refuse_elsewhere(caller, group, wanted)
-        requester = _pod_name(caller, group)
-        await self.heartbeats.before_register(group, wanted.broker_id, wanted.broker_address, requester)
-        decision = await group.decide(replace(wanted, requester=requester))
+        decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
         if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address or "", connection)
         return wire.encode_decision(request, decision)
@@ -311,13 +305,20 @@ class RequestHandler:
         group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
         if group is not None and broker_id is not None:
             await group.load()
-        subject = _subject(group, broker_id, designate=designate)
+        return group, self._check(request, connection, peer, _subject(group, broker_id, designate=designate))
+
+    def _check(
+        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, subject: Subject
+    ) -> Caller:
+        """Who asks, if he may ask this. NotPermittedError if he may not."""
         security = self._settings.security
-        caller = identify(request, connection, peer=peer, binding=subject.binding, settings=security)
+        caller = identify(
+            request, connection, peer=peer, binding=subject.binding, settings=security, replays=self._replays
+        )
         verdict = authorize(caller, request.code, subject, security)
         if not verdict.allowed:
             raise NotPermittedError(verdict.reason)
-        return group, caller
+        return caller
 
 
 def _subject(group: Group | None, broker_id: int | None, *, designate: bool = False) -> Subject:

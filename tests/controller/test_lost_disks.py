@@ -1,0 +1,168 @@
+"""Members that come back with less than they had (safety rule 2): out of their seats at once, and never master without the data."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+WRITTEN = 100_000
+
+
+class Notes(Observer):
+    """Keeps whose seats were lost, and every record."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+        self.masters: dict[int, int | None] = {}
+        self.writes = 0
+
+    def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:
+        assert "rule 2" in why
+        self.lost.append(broker_id)
+
+    def record_changed(self, key: GroupKey, before: object, after: object, why: str) -> None:
+        self.writes += 1
+        self.masters[after.master_epoch] = after.master_broker_id  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def _three_with_data(
+    start_plane: StartPlane, group: FakeGroup, notes: Notes, **changes: object
+) -> tuple[ControllerPlane, list[FakeBroker]]:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, **changes)
+    group.planes = [plane.address]
+    brokers = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    group.write(WRITTEN)
+    await eventually(lambda: _marks(plane) == {1, 2, 3}, what="what all three hold to be written down")
+    return plane, brokers
+
+
+def _marks(plane: ControllerPlane) -> set[int]:
+    record = plane.snapshot(KEY).record
+    return {one for one, replica in record.replicas.items() if replica.held_offset == WRITTEN}
+
+
+async def test_a_master_without_its_log_is_deposed_and_its_successor_told(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Its new process registers before anybody missed the old one: it is the last that may lead."""
+    notes = Notes()
+    plane, (first, _, _) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    bare = await first.restarted(wiped=True)
+    await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_broker_id != 1)
+    assert set(notes.masters.values()) <= {1, None, 2, 3}
+    assert group.master().broker_id in (2, 3)
+    assert group.master().max_offset == WRITTEN
+    assert not bare.is_master
+    record = plane.snapshot(KEY).record
+    assert [epoch for epoch, master in notes.masters.items() if master == 1] == [1]
+    bare.max_offset = WRITTEN  # it has copied everything
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="it to be in sync again")
+    assert plane.snapshot(KEY).record.master_epoch == record.master_epoch
+
+
+async def test_a_member_without_its_log_loses_its_seat_and_is_taken_in_again(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes = Notes()
+    plane, (_, _, third) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    third.group.brokers[1].propose_set = _never  # type: ignore[method-assign]
+    before = plane.snapshot(KEY).record
+    bare = await third.restarted(wiped=True)
+    await eventually(lambda: notes.lost == [3], what="the loss to be seen")
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2})
+    record = plane.snapshot(KEY).record
+    assert (record.master_broker_id, record.master_epoch) == (1, before.master_epoch)
+    assert record.sync_state_set_epoch > before.sync_state_set_epoch
+    assert bare.broker_id == 3
+
+
+async def _never() -> None:
+    return
+
+
+async def test_a_master_deposed_in_office_is_told_before_anybody_else(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Hole C: while a third replica is linked to it, what the two acknowledge is lost with its end."""
+    notes = Notes()
+    plane, (first, _, _) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    group.journal.clear()
+    first.epoch_file, first.max_offset = 0, 0  # the same process, an empty disk
+    await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_broker_id != 1)
+    assert notes.lost == [1]
+    told = [line for line in group.journal if line.startswith("1008")]
+    assert told[0] == "1008 to 1"
+    assert set(told) == {"1008 to 1", "1008 to 2", "1008 to 3"}
+    assert not first.is_master
+
+
+async def test_the_last_to_return_leads_if_only_it_has_the_data(start_plane: StartPlane, group: FakeGroup) -> None:
+    """All die; the first to come back has an empty disk. Nobody leads until somebody with the data is back."""
+    notes = Notes()
+    plane, brokers = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    for broker in brokers:
+        await broker.kill()
+    await eventually(lambda: plane.snapshot(KEY).live == {})
+    returning = asyncio.create_task(brokers[0].restarted(wiped=True))
+    await eventually(lambda: 1 in plane.snapshot(KEY).live and 1 in notes.lost, what="the empty disk to be seen")
+    epoch = plane.snapshot(KEY).record.master_epoch
+    assert plane.snapshot(KEY).record.granted_master_id is None
+    await brokers[1].restarted()
+    async with asyncio.timeout(15):
+        await returning
+    await eventually(lambda: plane.snapshot(KEY).record.granted_master_id == 2)
+    assert plane.snapshot(KEY).record.master_epoch > epoch
+    assert 1 not in [notes.masters[one] for one in notes.masters if one > 1]
+
+
+async def test_marks_are_written_together_and_seldom(start_plane: StartPlane, group: FakeGroup) -> None:
+    notes = Notes()
+    plane, _ = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3})
+    before, heard = notes.writes, 0
+    for number in range(1, 40):
+        group.write(WRITTEN + number)
+        heard += 1
+        await asyncio.sleep(0.01)
+    assert notes.writes == before, "a few bytes more are no news"
+    assert heard == 39
+
+
+async def test_an_election_asked_for_before_the_first_heartbeat_waits_for_it(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """§7.2: the 1002 of a starting broker overtakes its heartbeat; answered at once, it would be 2012 and 5 s of waiting."""
+    notes = Notes()
+    _, brokers = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    for broker in brokers:
+        await broker.kill()
+    late = FakeBroker(group, broker_id=2, epoch_file=brokers[1].epoch_file, max_offset=WRITTEN)
+    beat = late.heartbeat
+    late.heartbeat = _never  # type: ignore[method-assign]
+    starting = asyncio.create_task(late.start())
+    await eventually(lambda: 1002 in late.tried, what="the question")
+    await asyncio.sleep(0.1)
+    await beat()
+    late.heartbeat = beat  # type: ignore[method-assign]
+    async with asyncio.timeout(15):
+        await starting
+    assert late.is_master
+    assert late.tried.count(1002) == 1, "the first question was answered with a master"
