@@ -21,6 +21,7 @@ from brokergroup_operator.controller.authorization import (
 )
 from brokergroup_operator.controller.callers import identify
 from brokergroup_operator.controller.directory import Credentials, GroupBinding, Peer, SignaturePolicy
+from brokergroup_operator.controller.replay_guard import MOST_REMEMBERED, ReplayGuard
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import request
@@ -154,6 +155,7 @@ def shows(
     body: bytes | None = None,
     names: tuple[str, ...] = (),
     settings: SecuritySettings = CLOSED,
+    replays: ReplayGuard | None = None,
 ) -> tuple[Caller, bool]:
     connection = Connection(*names)
     caller = identify(
@@ -162,6 +164,7 @@ def shows(
         peer=None,
         binding=binding,
         settings=settings,
+        replays=ReplayGuard() if replays is None else replays,
     )
     return caller, connection.known
 
@@ -216,6 +219,31 @@ def test_brokers_that_sign_with_a_key_we_were_not_told_of_count_as_unsigned() ->
     for binding in (None, replace(BINDING, credentials=None)):
         caller, known = shows(sign(FIELDS, None, OTHER_KEY), binding=binding)
         assert (caller.access_key, known) == (None, False)
+
+
+def test_a_signature_counts_once() -> None:
+    guard = ReplayGuard()
+    first = sign({**FIELDS, "invokeTime": "1795210522768"}, None, GROUP_KEY)
+    shows(first, replays=guard)
+    with pytest.raises(NotPermittedError, match="counts once"):
+        shows(first, replays=guard)
+    shows(sign({**FIELDS, "invokeTime": "1795210522769"}, None, GROUP_KEY), replays=guard)
+    # One that is wrong is not remembered: nobody can use up another's signature, or the memory, without the key.
+    forged = sign({**FIELDS, "invokeTime": "3"}, None, GROUP_KEY)
+    with pytest.raises(NotPermittedError, match="wrong"):
+        shows({**forged, "brokerId": "9"}, replays=guard)
+    shows(forged, replays=guard)
+
+
+def test_what_carries_no_time_may_come_again_and_the_memory_is_bounded() -> None:
+    guard = ReplayGuard()
+    for _ in range(2):
+        shows(sign(FIELDS, None, GROUP_KEY), replays=guard)
+        assert not guard.is_replay(904, {"invokeTime": "1"}, "x")
+    for number in range(MOST_REMEMBERED + 10):
+        assert not guard.is_replay(1003, {"invokeTime": "1"}, str(number))
+    assert len(guard._seen) == MOST_REMEMBERED
+    assert guard.is_replay(1003, {"invokeTime": "1"}, str(MOST_REMEMBERED))
 
 
 def test_an_administrators_certificate() -> None:

@@ -15,6 +15,7 @@ from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, v
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory import GroupBinding, Peer
+    from brokergroup_operator.controller.replay_guard import ReplayGuard
     from brokergroup_operator.controller.security_settings import SecuritySettings
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.server import RemotingConnection
@@ -29,10 +30,14 @@ def identify(
     peer: Peer | None,
     binding: GroupBinding | None,
     settings: SecuritySettings,
+    replays: ReplayGuard,
 ) -> Caller:
     """The caller. NotPermittedError when what he shows is wrong. One whom a key proves is a known peer from then on."""
     access_key, admin = _proven_key(request, binding, settings)
     if access_key is not None:
+        ext_fields = request.ext_fields or {}
+        if replays.is_replay(request.code, ext_fields, ext_fields[SIGNATURE]):
+            raise NotPermittedError("this very request was made before: a signature counts once")
         connection.peer_is_known()
     return Caller(
         host=connection.peer_host,
