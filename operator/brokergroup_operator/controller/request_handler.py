@@ -218,9 +218,7 @@ class RequestHandler:
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
         _refuse_elsewhere(caller, group, wanted)
-        requester = _pod_name(caller, group)
-        await self.heartbeats.before_register(group, wanted.broker_id, wanted.broker_address, requester)
-        decision = await group.decide(replace(wanted, requester=requester))
+        decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
         if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address or "", connection)
         return wire.encode_decision(request, decision)
