@@ -52,7 +52,8 @@ def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefe
     electable = electorate.electable(record.replicas)
     if _is_barred(electorate, caller):
         return Choice(broker_id=None, why=f"{lost} lost what they held; {caller} may not be elected")
-    if not electorate.unheard(registered) and not any(live[one].has_data for one in registered):
+    with_data = [one for one in record.replicas if one in live and live[one].has_data]
+    if not electorate.unheard(registered) and not with_data:
         choice = _choose_on_empty_disks(electorate, electable, caller=prefer if prefer is not None else caller)
         return Choice(broker_id=choice.broker_id, why=f"{lost} lost what they held, and nobody has data; {choice.why}")
     if not electorate.settings.unclean_election_allowed:

@@ -61,8 +61,8 @@ def _explore(
 def test_every_life_of_a_pair(settings: ControllerSettings) -> None:
     start = _pair()
     assert start.record is not None
-    epochs, set_epochs = start.record.master_epoch + 2, start.record.sync_state_set_epoch + 2
-    seen = _explore(start, TWO, settings, epochs=epochs, set_epochs=set_epochs, at_most=60_000)
+    epochs, set_epochs = start.record.master_epoch + 1, start.record.sync_state_set_epoch + 2
+    seen = _explore(start, TWO, settings, epochs=epochs, set_epochs=set_epochs, at_most=40_000)
     masters = {world.record.granted_master_id for world in seen if world.record is not None}
     assert {None, 1} <= masters
     assert (2 in masters) == (2 not in settings.never_elect)
@@ -70,5 +70,5 @@ def test_every_life_of_a_pair(settings: ControllerSettings) -> None:
 
 def test_every_birth() -> None:
     """Reserving, asking, applying, registering, electing, cleaning: every order, until two ids are used."""
-    seen = _explore(World(), BIRTH, ControllerSettings(), epochs=1, set_epochs=1, at_most=60_000)
+    seen = _explore(World(), BIRTH, ControllerSettings(), epochs=1, set_epochs=1, at_most=40_000)
     assert any(world.record is not None and world.record.next_broker_id == 3 for world in seen)

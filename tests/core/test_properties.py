@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision
-from controller_core.events import BrokersCleaned, MasterElected, MasterLost, MasterProcessLost, SyncStateSetAltered
+from controller_core.events import (
+    BrokerAdopted,
+    BrokersCleaned,
+    EpochFloorRaised,
+    HoldingsMarked,
+    MasterElected,
+    MasterLost,
+    MasterProcessLost,
+    SeatsLost,
+    SeatsRegained,
+    SyncStateSetAltered,
+)
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
 from tests.core.small_world import Beat, Command, History, Scope, World, commands, take_step, warm_world
@@ -21,7 +32,16 @@ SCOPE = Scope()
 BEGINNINGS = (World(), warm_world())
 
 # A group hears heartbeats all day and is cleaned once a year. Only the walk is weighted; hypothesis looks everywhere.
-WEIGHTS = {"Beat": 6, "AlterSyncStateSet": 8, "ElectMaster": 4, "CleanBrokerData": 1}
+WEIGHTS = {
+    "Beat": 10,
+    "AlterSyncStateSet": 8,
+    "ElectMaster": 5,
+    "ReportHoldings": 5,
+    "CleanBrokerData": 1,
+    "AdoptBroker": 1,
+    "GetReplicaInfo": 1,
+    "GetSyncStateData": 1,
+}
 
 SETTINGS = st.builds(
     ControllerSettings,
@@ -92,6 +112,40 @@ SOMETIMES: dict[str, Reached] = {
         lambda record: record.master_broker_id is None and bool(record.sync_state_set)
     ),
     "master lost": _event(MasterLost),
+    "seat lost": _event(SeatsLost),
+    "master's seat lost, others left": lambda record, _heard, decision: any(
+        isinstance(event, SeatsLost)
+        and record.master_broker_id in event.broker_ids
+        and bool(record.seats - event.broker_ids)
+        for event in decision.events
+    ),
+    "last seat lost": lambda record, _heard, decision: (
+        decision.record is not None and bool(decision.record.lost_seats - record.lost_seats)
+    ),
+    "seat regained": _event(SeatsRegained),
+    "election after the last seat was lost": _granted_where(
+        lambda record: bool(record.lost_seats and not record.seats)
+    ),
+    "mark raised": _event(HoldingsMarked),
+    "somebody left eligible": lambda _record, _heard, decision: any(
+        isinstance(event, MasterElected) and bool(event.eligible) for event in decision.events
+    ),
+    "an eligible one elected": lambda record, _heard, decision: any(
+        isinstance(event, MasterElected) and not event.unclean and event.broker_id in record.eligible
+        for event in decision.events
+    ),
+    "eligible kept by a set below the floor": lambda _record, _heard, decision: any(
+        isinstance(event, SyncStateSetAltered) and bool(event.eligible) for event in decision.events
+    ),
+    "eligible ended by a set at the floor": lambda record, _heard, decision: (
+        bool(record.eligible)
+        and any(isinstance(event, SyncStateSetAltered) and not event.eligible for event in decision.events)
+    ),
+    "floor raised": _event(EpochFloorRaised),
+    "elected above a floor raised at once": lambda _record, _heard, decision: (
+        {EpochFloorRaised, MasterElected} <= {type(event) for event in decision.events}
+    ),
+    "adopted": _event(BrokerAdopted),
     "master process lost": _event(MasterProcessLost),
     "set grown to three": lambda _record, _heard, decision: (
         _event(SyncStateSetAltered)(_record, _heard, decision)
@@ -133,15 +187,18 @@ SOMETIMES: dict[str, Reached] = {
 }
 
 
+TURNS = 500
+
+
 def test_the_walk_reaches_every_state_that_matters() -> None:
     """Invariants that are never put to the test prove nothing: each of these must have happened."""
     chance = random.Random(20261121)
     reached: Counter[str] = Counter()
-    for turn in range(250):
+    for turn in range(TURNS):
         wanted = ControllerSettings(
             unclean_election_allowed=chance.random() < 0.3,
             shrink_floor=chance.random() < 0.5,
-            min_in_sync_replicas=2,
+            min_in_sync_replicas=chance.choice((2, 3)),
             never_elect=frozenset({3}) if chance.random() < 0.2 else frozenset(),
         )
         world = BEGINNINGS[turn % len(BEGINNINGS)]
