@@ -379,6 +379,12 @@ class WireBroker:
         self._server = RemotingServer(self)
         await self.listen(self._port)
 
+    async def move(self) -> None:
+        """Listen at another address from now on; its own connections stay."""
+        await self.stop_listening()
+        self._port = 0
+        await self.listen_again()
+
     def notifications(self, epoch: int) -> list[Told]:
         """The 1008 of this master epoch that it got."""
         changes = [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
