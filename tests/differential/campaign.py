@@ -55,6 +55,7 @@ class Campaign:
     seed: int
     sequences: int
     most_steps: int = MOST_STEPS
+    most_failures: int = MOST_FAILURES
     ours: Callable[[], AbstractAsyncContextManager[OurSide]] = our_side
     tally: Tally = field(default_factory=Tally)
 
@@ -74,7 +75,7 @@ class Campaign:
 
         async def worker() -> None:
             for number in waiting:
-                if len(self.tally.failures) >= MOST_FAILURES:
+                if len(self.tally.failures) >= self.most_failures:
                     return
                 await self._sequence(java, ours, number)
 

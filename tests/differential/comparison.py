@@ -18,7 +18,7 @@ from tests.differential.canonical import (
     state_of,
 )
 from tests.differential.cases import Case, Seen
-from tests.differential.deviation_list import DEVIATIONS
+from tests.differential.deviation_list import DEPOSED, DEVIATIONS
 from tests.differential.deviations import After, Deviation
 from tests.differential.endpoints import Endpoints
 from tests.differential.language import Step
@@ -146,15 +146,32 @@ class Comparison:
         self._remember(case, world)
         if goes_on and unasked:
             return await self._elected_unasked(step, world)
-        return goes_on
+        return goes_on and not await self._deposes_the_dead(step, world)
 
     def _elects_unasked(self, step: Step, world: GroupWorld) -> bool:
         """Whether this heartbeat lets ours elect: a member of the set of a group without a master has told what it holds."""
         state, broker_id = world.state, step.number("id")
         if step.verb != "heartbeat" or broker_id is None or not state.known or state.master is not None:
             return False
-        told = world.memory.our_reports.keys() | {broker_id}
-        return bool(state.sync_state_set & (state.alive | {broker_id}) & told & world.memory.our_alive(broker_id))
+        memory, report = world.memory, report_of(step)
+        # One that told nothing cannot lead; one that told less than before has lost data, and its seat (rule 2).
+        says_nothing = report.epoch < 0 and report.max_offset < 0
+        told = set() if says_nothing or memory.tells_less(broker_id, report) else {broker_id}
+        told |= {one for one in state.alive & memory.our_alive() if memory.may_lead(one) and one != broker_id}
+        return bool(state.sync_state_set & told)
+
+    async def _deposes_the_dead(self, step: Step, world: GroupWorld) -> bool:
+        """Both elected a replica that is dead: ours notices at once, Java by its next scan (which does not come here)."""
+        master, name = world.state.master, step.name or ""
+        if step.verb != "1002" or master is None or master in world.memory.our_alive():
+            return False
+        before = world.state
+        after = await self._until("ours", name, lambda state: state.master is None)
+        if after.master is None and after.epoch == before.epoch + 1:
+            self.outcome.deviations[DEPOSED.name] += 1
+            self.outcome.ended_by = DEPOSED.name
+            return True
+        return False
 
     def _without_shapes(self, case: Case) -> Case:
         """Take out what is another spelling of the same, each counted by its name."""
@@ -200,7 +217,7 @@ class Comparison:
         if step.verb == "1013" and code == 0 and broker_id is not None:
             memory.highest_id = max(memory.highest_id, broker_id)
             memory.check_codes[broker_id] = step.get("check") or ""
-            if memory.cluster is None or not case.before.known:
+            if not case.before.known:
                 memory.cluster = step.cluster
         elif step.verb == "1003" and code == 0 and broker_id is not None:
             memory.registered(broker_id)
@@ -210,8 +227,11 @@ class Comparison:
         elif step.verb == "1011" and code == 0:
             memory.cleaned |= case.before.members.keys() - state.members.keys()
         elif step.verb == "close" and broker_id is not None:
+            if broker_id == case.before.master:
+                memory.losses[broker_id] = memory.losses.get(broker_id, 0) + 1
             memory.closed(broker_id, step.get("conn") or "a")
         elif step.verb == "heartbeat" and broker_id is not None and code in (0, None):
+            memory.beat_cluster[broker_id] = step.cluster
             memory.heartbeat(broker_id, report_of(step), step.get("conn") or "a")
 
     # ---- sending

@@ -2,9 +2,99 @@
 
 from __future__ import annotations
 
-from tests.differential.deviations import listed
+from tests.differential.deviations import After, Deviation, listed
 from tests.differential.deviations_of_ids import IDS
 from tests.differential.deviations_of_input import INPUT
 from tests.differential.deviations_of_masters import MASTERS
 
-DEVIATIONS = listed(INPUT, IDS, MASTERS)
+# Found by the comparison itself: when a heartbeat lets ours elect, Java's broker is made to ask, and both must have elected alike.
+UNASKED = Deviation(
+    "elected-unasked",
+    "heartbeat",
+    "a group without a master waits for a broker's ElectMaster, which Java brokers send with their next 1004 poll",
+    "elects as soon as a member of the SyncStateSet is heard again; the same master, under the same epoch",
+    "up to 5 s less without a master (§6.2: a set with master null is not retried)",
+    "tests/controller/test_failover.py",
+    lambda case: False,
+    After.GO_ON,
+)
+
+DEPOSED = Deviation(
+    "a-dead-master-is-deposed",
+    "1002",
+    "names a dead replica as master that was designated in a first election, until its next scan (5 s)",
+    "elects it as well, and finds it dead at once",
+    "§6.2: only a scan repairs what no event announces",
+    "tests/controller/test_failover.py",
+    lambda case: False,
+    After.END,
+)
+
+# Not to be seen by comparing answers: by the clock, or at the brokers.
+SPECIAL: tuple[Deviation, ...] = tuple(
+    Deviation(name, request, java, ours, why, test, lambda case: False, special=True)
+    for name, request, java, ours, why, test in (
+        (
+            "a-closed-connection-is-corroborated",
+            "close",
+            "elects at once, whether or not the broker lives",
+            "at once if its port refuses, else after 400 ms, or the heartbeat timeout while somebody listens there",
+            "a connection breaks without its broker (§12: an RPC slower than 3 s makes the broker close the socket)",
+            "tests/differential/test_special.py",
+        ),
+        (
+            "one-connection-carries-several",
+            "close",
+            "a closed connection takes one of the brokers that it carried for dead, the others wait for the timeout",
+            "all of them",
+            "§12 (broker container)",
+            "tests/differential/test_special.py",
+        ),
+        (
+            "everybody-is-told-until-it-holds",
+            "1008",
+            "tells every living member once, one-way, and never looks whether it arrived",
+            "tells in an order that no broker stalls by, and again until the master's 907 shows everybody linked",
+            "§6.4; switchover-and-strict.md",
+            "tests/differential/test_special.py",
+        ),
+        (
+            "a-designated-master-drains-first",
+            "1002",
+            "replaces a living master at once; what only it has is lost",
+            "stops it from acknowledging, waits for the slaves, then elects (code 1 if that fails)",
+            "§5.3: nothing makes the old master drain",
+            "tests/controller/test_switchover.py",
+        ),
+        (
+            "a-master-that-is-alive-is-not-replaced-by-silence",
+            "heartbeat",
+            "a master whose heartbeats do not arrive is replaced after the timeout and a scan (10 s + 5 s)",
+            "asked (907) shortly before: one that answers as master is left alone; a silent one is fenced, then replaced",
+            "rule 7; F14 of reliability-security.md",
+            "tests/controller/test_failover.py",
+        ),
+        (
+            "a-stranger-is-refused",
+            "1001, 1002, 1003, 1011, 904",
+            "answers everybody",
+            (
+                "code 16 for whoever is neither the pod, nor signs, nor is an administrator, as the group's settings ask "
+                "(all opened in the comparison)"
+            ),
+            "docs/security.md",
+            "tests/security",
+        ),
+        (
+            "an-unknown-id-may-be-adopted",
+            "1003, 904",
+            "2010 for ever to a broker whose record was lost",
+            "adopted if the group's settings allow it and the id is plausible; in the comparison nobody is known, so 2010",
+            "§12 (lost controller data)",
+            "tests/core/traces/adoption.txt",
+        ),
+    )
+)
+
+BY_THE_COMPARISON = (UNASKED, DEPOSED)
+DEVIATIONS = listed(INPUT, IDS, MASTERS, SPECIAL)

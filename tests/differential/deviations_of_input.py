@@ -23,14 +23,16 @@ def _no_fields(case: Case) -> bool:
 
 def _missing(case: Case) -> bool:
     """Java fails on the null; ours says which refusal that is."""
-    nameless = case.step.name is None or _no_fields(case)
-    idless = case.step.number("id") is None
-    expected = {"1001": (2013,), "1003": (2010,), "1011": (2009,), "1012": (1,), "1013": (2014, 1)}
+    verb = case.step.verb
+    nameless = verb in NEEDS_A_NAME and (case.step.name is None or _no_fields(case))
+    idless = verb in NEEDS_AN_ID and case.step.number("id") is None
+    epochless = verb == "1001" and case.step.number("epoch") is None
+    refusals = {"1001": (2000,) if epochless and case.before.known else (2013,)}
+    refusals |= {"1003": (2010,), "1011": (2009,), "1013": (2014,)}
     return (
         case.codes[0] == 1
-        and case.codes[1] in expected.get(case.step.verb, ())
-        and case.codes[1] != 1
-        and ((nameless and case.step.verb in NEEDS_A_NAME) or (idless and case.step.verb in NEEDS_AN_ID))
+        and case.codes[1] in refusals.get(verb, ())
+        and (nameless or idless or epochless)
         and case.unchanged
     )
 
@@ -39,10 +41,8 @@ def _null_body(case: Case) -> bool:
     """The JSON null is a body that is missing; Java notices only where it needs it."""
     return (
         case.step.verb == "1001"
-        and case.step.get("body") in ("null", "none", "empty", "garbage", "noset")
-        and case.codes[1] == 1
-        and case.codes[0] in (2013,)
         and case.step.get("body") in ("null", "none")
+        and case.codes == (2013, 1)
         and not case.before.known
         and case.unchanged
     )

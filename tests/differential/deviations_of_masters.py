@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.differential.deviations import After, Deviation
+from tests.differential.memory import Report
 
 if TYPE_CHECKING:
     from tests.differential.canonical import Answer, GroupState
     from tests.differential.cases import Case
-    from tests.differential.memory import Report
 
 INT_MAX = 2**31 - 1
 MASTER_FIELDS = ("masterBrokerId", "masterAddress", "masterEpoch", "syncStateSetEpoch")
@@ -261,6 +261,19 @@ def _overflow(case: Case) -> bool:
     )
 
 
+def _crash_loop(case: Case) -> bool:
+    """Java elects one that was lost twice already; ours the best of the others."""
+    masters = _elected(case)
+    if masters is None:
+        return False
+    penalised = {one for one, count in case.memory.losses.items() if count >= 2}
+    if case.step.verb == "close" and case.memory.losses.get(case.before.master or 0, 0) >= 1:
+        penalised.add(case.before.master or 0)
+    return masters[0] in penalised and masters[1] in _policy(
+        _candidates(case) - frozenset(penalised), case.memory.our_reports
+    )
+
+
 # ---- who is alive
 
 
@@ -378,15 +391,18 @@ def _bound_anew(case: Case) -> bool:
 
 
 def _beats_in_another_cluster(case: Case) -> bool:
-    broker_id = case.step.number("id")
-    if case.step.verb != "heartbeat" or case.codes != (0, 0) or broker_id not in case.before.members:
+    """A replica that beats, or is claimed after it has beaten, under a cluster name that is not its group's."""
+    broker_id, step = case.step.number("id"), case.step
+    own = case.memory.cluster if case.before.known else step.cluster
+    if broker_id is None or broker_id not in case.java.state.members:
         return False
-    members = {**case.before.members, broker_id: replace(case.before.members[broker_id], alive=True)}
-    return (
-        case.step.cluster != case.memory.cluster
-        and case.java.state == case.before
-        and case.ours.state == replace(case.before, members=members)
-    )
+    alive = {**case.java.state.members, broker_id: replace(case.java.state.members[broker_id], alive=True)}
+    if case.java.state.is_alive(broker_id) or case.ours.state != replace(case.java.state, members=alive):
+        return False
+    if step.verb == "heartbeat":
+        return case.codes in ((0, 0), (None, None)) and step.cluster != own and case.java.state == case.before
+    beaten = case.memory.beat_cluster
+    return step.verb == "1013" and case.codes == (0, 0) and broker_id in beaten and beaten[broker_id] != own
 
 
 def _registers_in_another_cluster(case: Case) -> bool:
@@ -437,10 +453,14 @@ def _seat_lost(case: Case) -> bool:
         return False
     if case.codes not in ((0, 0), (None, None)) or not _as_before_but_alive(case, case.java.state):
         return False
-    most, epoch, offset = case.memory.told_most.get(broker_id), case.step.number("epoch"), case.step.number("maxOffset")
-    tells_less = most is not None and ((-1 if epoch is None else epoch) < most[0] or (offset or -1) < most[1])
-    lost = broker_id not in case.ours.state.sync_state_set and case.ours.state.set_epoch > case.before.set_epoch
-    return tells_less and lost
+    epoch, offset = case.step.number("epoch"), case.step.number("maxOffset")
+    report = Report(-1 if epoch is None else epoch, -1 if offset is None else offset)
+    tells_less = case.memory.tells_less(broker_id, report)
+    before, ours = case.before, case.ours.state
+    lost = broker_id not in ours.sync_state_set and ours.set_epoch > before.set_epoch
+    # Nobody else had a seat, and everybody has told what it holds: elected anew among the disks, under a second epoch.
+    elected_anew = before.sync_state_set == {broker_id} and ours.epoch >= before.epoch + 2 and ours.master is not None
+    return tells_less and (lost or elected_anew)
 
 
 # ---- in which order
@@ -603,6 +623,16 @@ MASTERS: tuple[Deviation, ...] = (
         After.END,
     ),
     Deviation(
+        "who-crashes-again-and-again-loses-its-preference",
+        "1002, close",
+        "elects the best, however often it was lost as a master",
+        "passes over a replica that was lost as a master twice within minutes, while somebody else can lead",
+        "else each election ends in the next one",
+        "tests/controller/test_crash_loops.py",
+        _crash_loop,
+        After.END,
+    ),
+    Deviation(
         "who-asks-is-alive",
         "1002, close",
         "finds nobody alive if the caller's heartbeat has not arrived yet: 2012, and the broker waits 5 s",
@@ -673,7 +703,7 @@ MASTERS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "a-heartbeat-finds-its-group-by-name",
-        "heartbeat",
+        "heartbeat, 1013",
         "keeps heartbeats by clusterName and brokerName, everything else by brokerName: under another clusterName nobody hears it",
         "knows the group by its name",
         "state is keyed by brokerName alone (§12); in Kubernetes a BrokerGroup has one cluster name",

@@ -164,8 +164,7 @@ class Generator:
         return Step.of(1003, name=name, id=broker_id, address=self._address(name, slot))
 
     def _beat(self, name: str, world: GroupWorld, broker_id: int, **more: object) -> Step:
-        last = world.memory.our_reports.get(broker_id)
-        offset = max(last.max_offset if last is not None else 0, 0)
+        offset = max(world.memory.told_most.get(broker_id, (0, 0))[1], 0)
         standing = world.state.members.get(broker_id)
         address = standing.address if standing is not None else self._address(name, broker_id)
         if world.state.epoch > 0:
@@ -261,7 +260,7 @@ class Generator:
         if state.master is None or len(state.members) < 3 or not state.is_alive(state.master):
             return None
         gap = self.chance.choice((0, 0, 1, 2**31 + 9))
-        level = max([0, *(report.max_offset for report in world.memory.our_reports.values())])
+        level = max([0, *(most[1] for most in world.memory.told_most.values())])
         for one in sorted(state.members):
             standing, offset = state.members[one], level + (gap if one % 2 else 0)
             self.queue.append(
@@ -346,14 +345,15 @@ class Generator:
     def _beat_wildly(self, name: str, world: GroupWorld, number: str) -> Step:
         if self.chance.random() < 0.5:
             return Step.of("heartbeat", name=name, id=number, epoch=self.chance.choice(NUMBERS))
-        connection = self.chance.choice(("a", "b"))
+        cluster = self.chance.choice((None, None, "other", "null"))
+        connection = self.chance.choice(("a", "b")) if cluster is None else "c"
         broker_id = self._member(world) or 1
         return Step.of(
             "heartbeat",
             name=name,
             id=broker_id,
             conn=connection,
-            cluster=self.chance.choice((None, None, "other", "null")),
+            cluster=cluster,
             epoch=self.chance.choice(("@", "@-1", "0", "@+3")),
             maxOffset=self.chance.choice((0, 5, 2**31 + 7, 2**33)),
         )

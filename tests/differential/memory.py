@@ -35,6 +35,10 @@ class Memory:
     cluster: str | None = None
     cleaned: set[int] = field(default_factory=set)
     # The most that each id ever told, epoch and offset each for itself: below it, a seat in the set is lost (rule 2).
+    # Under which cluster each id beat last.
+    beat_cluster: dict[int, str | None] = field(default_factory=dict)
+    # How often each id was lost as a master: from the second time on ours passes it over if somebody else can lead.
+    losses: dict[int, int] = field(default_factory=dict)
     told_most: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def heartbeat(self, broker_id: int, report: Report, connection: str) -> None:
@@ -44,12 +48,25 @@ class Memory:
             self.java_reports[broker_id] = Report(held.epoch, held.max_offset, report.priority)
         else:
             self.java_reports[broker_id] = report
-        self.our_reports[broker_id] = report
+        if report.epoch >= 0 or report.max_offset >= 0:
+            self.our_reports[broker_id] = report
+        else:
+            self.our_reports.pop(broker_id, None)
         most = self.told_most.get(broker_id, (-1, -1))
         self.told_most[broker_id] = (max(most[0], report.epoch), max(most[1], report.max_offset))
         self.java_connection.setdefault(broker_id, connection)
         self.our_connection[broker_id] = connection
         self.alive_by_request.discard(broker_id)
+
+    def tells_less(self, broker_id: int, report: Report) -> bool:
+        """Whether a report is below what this id told before, in epoch or in offset."""
+        most = self.told_most.get(broker_id, (-1, -1))
+        return report.epoch < most[0] or report.max_offset < most[1]
+
+    def may_lead(self, broker_id: int) -> bool:
+        """Whether its present process has told what it holds, and no less than it told before."""
+        report = self.our_reports.get(broker_id)
+        return report is not None and not self.tells_less(broker_id, report)
 
     def registered(self, broker_id: int) -> None:
         """1003: ours forgets what an earlier process said, and takes the request for a sign of life."""

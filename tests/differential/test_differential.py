@@ -1,0 +1,190 @@
+"""The differential test in small, as part of the fast and the real tests; in full it is `make test-differential` (run.py).
+
+Real: a short run against each Java version, the golden vectors of controller-protocol.md §14, the recorded life of a real group.
+And the test of the test: our controller with one check changed is caught, and what is caught is shrunk to a few steps.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import controller_core.step as core
+from controller_core.codes import ControllerCode
+from tests.differential.campaign import Campaign
+from tests.differential.comparison import Comparison
+from tests.differential.documents import TARGET, render
+from tests.differential.language import Step
+from tests.differential.recorded import recorded_steps
+from tests.differential.sides import java_side, our_side
+from tests.differential.traces_of_sequences import draw
+from tests.real.parts import install
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.differential.sides import OurSide
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+VERSIONS = [
+    pytest.param(install.ROCKETMQ_VERSION, marks=pytest.mark.real("java", "rocketmq")),
+    pytest.param(install.OLDER_CONTROLLER_VERSION, marks=pytest.mark.real("java", "older-java-controller")),
+]
+GOLDEN = """
+1012
+1013 id=2 check=10.0.0.1:10911;100
+1004
+1003 id=1 address=10.0.0.1:10911
+1002 id=1 designate=false
+1001 master=1 epoch=1 set=1 setEpoch=1
+1006 names=bn
+1006 body=none
+1011
+1013 id=1 check=10.0.0.1:10911;100
+1013 id=1 check=10.0.0.1:10911;100
+1013 id=1 check=10.0.0.2:10911;200
+1012
+1004
+1003 id=1 address=10.0.0.1:10911
+1003 id=7 address=10.0.0.1:10911
+heartbeat
+heartbeat id=1 epoch=0 maxOffset=10
+1002 id=1 designate=false
+1002 id=1 designate=false
+1013 id=2 check=10.0.0.2:10911;200
+1003 id=2 address=10.0.0.2:10911
+heartbeat id=2 epoch=1 maxOffset=9
+1001 master=1 epoch=@ set=1 setEpoch=@
+1001 master=2 epoch=@ set=1,2 setEpoch=@
+1001 master=1 epoch=@-1 set=1,2 setEpoch=@
+1001 master=1 epoch=@ set=1,2 setEpoch=@-1
+1001 master=1 epoch=@ set=1,5 setEpoch=@
+1001 master=1 epoch=@ set=2 setEpoch=@
+1013 id=3 check=10.0.0.3:10911;300
+1001 master=1 epoch=@ set=1,3 setEpoch=@
+1001 master=1 epoch=@ set=1,2 setEpoch=@ as=rocketmq
+1001 master=1 epoch=@ set=1,2 setEpoch=@
+1002 id=3 designate=true
+1002 id=5 designate=true
+1002 id=2 designate=false
+1002 id=2 designate=true
+1002 id=1 designate=true
+1011 ids=2
+1011
+1011 ids=a;b
+1011 ids=3
+1012
+1001 master=2 epoch=@ set=1,2 setEpoch=@
+close id=2
+1004
+heartbeat id=2 epoch=2 maxOffset=9 oneway=true
+1001 master=1 epoch=@ set=1,2 setEpoch=@
+close id=1
+close id=2
+heartbeat id=2 epoch=@-1 maxOffset=9 oneway=true
+1004
+1012
+"""
+
+
+def golden_steps() -> list[Step]:
+    return [Step.parse(line) for line in GOLDEN.split("\n") if line]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_golden_vectors_and_the_recorded_life(version: str, tmp_path: Path) -> None:
+    async with java_side(tmp_path, version) as java, our_side() as ours:
+        for title, steps in (("golden vectors", golden_steps()), ("recorded life", recorded_steps())):
+            comparison = Comparison(java, ours)
+            await comparison.play_all(steps)
+            outcome = comparison.outcome
+            assert outcome.difference is None, draw(outcome, title=title)
+            assert outcome.failure is None, draw(outcome, title=title)
+            assert outcome.steps == len(steps) or outcome.ended_by is not None
+            if title == "golden vectors":
+                assert outcome.steps == len(steps), f"ended by {outcome.ended_by} after {outcome.steps} steps"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_short_run_finds_nothing_unlisted(version: str, tmp_path: Path) -> None:
+    tally = await Campaign(version, seed=20, sequences=40).run(tmp_path)
+    assert not tally.failures, "\n".join(tally.failures)
+    assert tally.sequences >= 40
+    assert tally.steps > 400
+
+
+def _changed(name: str, change: Callable[..., object]) -> Callable[[pytest.MonkeyPatch], None]:
+    original = getattr(core, name)
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(core, name, lambda *arguments: change(original(*arguments)))
+
+    return patch
+
+
+def _recode(before: ControllerCode, after: ControllerCode) -> Callable[..., object]:
+    def change(decision):  # type: ignore[no-untyped-def]
+        from dataclasses import replace
+
+        return replace(decision, code=after) if decision.code == before else decision
+
+    return change
+
+
+def _forget_events(decision):  # type: ignore[no-untyped-def]
+    """Says yes, and does nothing."""
+    from dataclasses import replace
+
+    return decision if not decision.events else replace(decision, events=(), record=None)
+
+
+MUTANTS = {
+    "2000 for 2001": _changed(
+        "alter_sync_state_set",
+        _recode(ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, ControllerCode.CONTROLLER_FENCED_MASTER_EPOCH),
+    ),
+    "2003 for 2006": _changed(
+        "alter_sync_state_set",
+        _recode(ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, ControllerCode.CONTROLLER_INVALID_REPLICAS),
+    ),
+    "0 for 2011": _changed(
+        "elect_master", _recode(ControllerCode.CONTROLLER_MASTER_STILL_EXIST, ControllerCode.SUCCESS)
+    ),
+    "2012 for 2011": _changed(
+        "elect_master",
+        _recode(ControllerCode.CONTROLLER_MASTER_STILL_EXIST, ControllerCode.CONTROLLER_ELECT_MASTER_FAILED),
+    ),
+    "2010 for 2014": _changed(
+        "apply_broker_id",
+        _recode(ControllerCode.CONTROLLER_BROKER_ID_INVALID, ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED),
+    ),
+    "0 for 2009": _changed(
+        "clean_broker_data", _recode(ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, ControllerCode.SUCCESS)
+    ),
+    "an alteration forgotten": _changed("alter_sync_state_set", _forget_events),
+    "a cleaning forgotten": _changed("clean_broker_data", _forget_events),
+}
+
+
+@pytest.mark.real("java", "rocketmq")
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_a_changed_controller_is_caught(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def mutated() -> AsyncIterator[OurSide]:
+        async with our_side() as ours:
+            with monkeypatch.context() as patch:
+                MUTANTS[mutant](patch)
+                yield ours
+
+    campaign = Campaign(install.ROCKETMQ_VERSION, seed=3, sequences=200, ours=mutated, most_failures=1)
+    tally = await campaign.run(tmp_path)
+    assert len(tally.failures) >= 1, f"not caught in {tally.sequences} sequences, {tally.steps} steps"
+    commands = [line for line in tally.failures[0].splitlines() if line == "----"]
+    assert len(commands) < 15, f"not shrunk:\n{tally.failures[0]}"
+
+
+def test_the_page_says_what_the_list_says() -> None:
+    assert TARGET.read_text(encoding="utf-8") == render(), "run: python -m tests.differential.documents"
