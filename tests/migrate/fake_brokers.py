@@ -60,6 +60,7 @@ class FakeBroker:
     reports_epoch: int | None = None
     roles: list[tuple[int | None, int]] = field(default_factory=list)
     cluster: str = CLUSTER
+    looks_up: bool = False
 
     def __post_init__(self) -> None:
         self.used = self.listed.split(";")
@@ -192,6 +193,7 @@ class FakeBroker:
                     "brokerClusterName": self.cluster,
                     "brokerId": "0" if self.is_master else str(self.broker_id),
                     "controllerAddr": self.listed,
+                    "fetchControllerAddrByDnsLookup": "true" if self.looks_up else "false",
                 }
                 return asked.answer(0, body=encode_properties(shown))
             case RequestCode.UPDATE_BROKER_CONFIG:

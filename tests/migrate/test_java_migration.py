@@ -30,7 +30,7 @@ from tests.real.parts import java
 from tests.real.parts.process import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tests.real.parts.java import JavaProgram
@@ -165,97 +165,153 @@ def same(before: JavaState, after: JavaState) -> None:
     assert after.sync_state_set_epoch >= before.sync_state_set_epoch
 
 
-async def test_a_group_moves_to_ours_and_back_while_messages_are_sent(lab: Lab) -> None:
+@dataclass
+class Move:
+    """The addresses of one migration, the producer that sends all the while, and what was measured."""
+
+    lab: Lab
+    first: JavaProgram
+    second_port: int
+    ours: str
+    producer: DemoProducer
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return ("--name-server", self.lab.name_server.address, "--broker-name", NAME)
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        return ("--store", f"file:{self.lab.folder / 'records'}", "--listen", self.ours)
+
+    @property
+    def list_afterwards(self) -> str:
+        return f"{self.ours};{HOST}:{self.second_port}"
+
+    def note(self, name: str, before: JavaState, command: Command, since: str, until: str) -> None:
+        steps = {one["step"]: one["at"] for one in command.steps()}
+        self.measured[name] = {
+            "master": before.master_broker_id,
+            "epoch": before.master_epoch,
+            "without_controller_seconds": round(steps[until] - steps[since], 1),
+            "acknowledged": len(self.producer.ledger.acknowledgements),
+            "failed_sends": self.producer.ledger.failures,
+        }
+
+
+async def to_ours(move: Move, before: JavaState) -> tuple[Command, JavaState]:
+    """The cut: Java is stopped when the command says so, and nothing else is done."""
+    lab, failures = move.lab, move.producer.ledger.failures
+    cut = lab.brokergroup(
+        *("migrate", "cut-over", "--controller", move.first.address, *move.groups, *move.home),
+        *("--controller-list", move.list_afterwards, "--yes"),
+    )
+    await eventually(lambda: cut.told("follow"), what="the cut follows Java", within_seconds=DEADLINE_SECONDS)
+    await asyncio.to_thread(move.first.process.stop)
+    await eventually(lambda: cut.told("leading"), what="ours leads", within_seconds=REREAD_DEADLINE_SECONDS)
+    await asyncio.sleep(AFTER_A_MOVE_SECONDS)
+    after = await eventually(
+        lambda: lab.settled(move.ours, REPLICAS), what="three in sync under ours", within_seconds=DEADLINE_SECONDS
+    )
+    same(before, after)
+    assert move.producer.ledger.failures == failures, "a send failed while the group moved to ours"
+    move.note("to ours", before, cut, since="stopped", until="leading")
+    return cut, after
+
+
+async def fail_over_under_ours(move: Move, before: JavaState) -> JavaState:
+    """The master dies by SIGKILL, another takes over, and the dead one comes back under its own id."""
+    lab = move.lab
+    assert before.master_broker_id is not None
+    dead = lab.kill_broker_at(before.addresses[before.master_broker_id])
+    after = await eventually(
+        lambda: lab.settled(move.ours, REPLICAS - 1), what="another master", within_seconds=DEADLINE_SECONDS
+    )
+    assert after.master_broker_id in before.sync_state_set - {before.master_broker_id}
+    assert after.master_epoch == before.master_epoch + 1
+    lab.start_broker(dead, move.list_afterwards)
+    whole: JavaState = await eventually(
+        lambda: lab.settled(move.ours, REPLICAS), what="the dead broker back in sync", within_seconds=DEADLINE_SECONDS
+    )
+    assert set(whole.addresses) == set(before.addresses)
+    assert whole.master_epoch == after.master_epoch
+    return whole
+
+
+async def back_to_java(move: Move, cut: Command, before: JavaState) -> tuple[JavaProgram, JavaState]:
+    """Ours is stopped, a Java controller with an empty store is started, and the command does the rest."""
+    lab, ledger = move.lab, move.producer.ledger
+    acknowledged = len(ledger.acknowledgements)
+    await eventually(
+        lambda: len(ledger.acknowledgements) > acknowledged + 50,
+        what="messages sent under ours",
+        within_seconds=DEADLINE_SECONDS,
+    )
+    failures = ledger.failures
+    await cut.stop()
+    second = start_controller_at(lab, "java-2", move.second_port)
+    await asyncio.to_thread(second.wait_until_listening)
+    back = lab.brokergroup("migrate", "back", "--controller", second.address, *move.groups, *move.home, "--yes")
+    await eventually(lambda: back.told("done"), what="Java leads", within_seconds=REREAD_DEADLINE_SECONDS)
+    await asyncio.sleep(AFTER_A_MOVE_SECONDS)
+    after = await eventually(
+        lambda: lab.settled(second.address, REPLICAS), what="three in sync under Java", within_seconds=DEADLINE_SECONDS
+    )
+    same(before, after)
+    assert ledger.failures == failures, "a send failed while the group moved back"
+    move.note("back", before, back, since="verified", until="done")
+    return second, after
+
+
+async def fail_over_under_java(move: Move, controller: JavaProgram, before: JavaState) -> BrokerSaid:
+    """The master dies, and the Java controller finds another by itself."""
+    lab = move.lab
+    assert before.master_broker_id is not None
+    lab.kill_broker_at(before.addresses[before.master_broker_id])
+
+    async def other_master() -> BrokerSaid | None:
+        state = await lab.state(controller.address)
+        if state is None or state.master_broker_id in (None, before.master_broker_id):
+            return None
+        said = (await ask_brokers(lab.calls, state.addresses))[state.master_broker_id]
+        return said if isinstance(said, BrokerSaid) and said.acts_as_master else None
+
+    found = await eventually(other_master, what="another master under Java", within_seconds=DEADLINE_SECONDS)
+    assert isinstance(found, BrokerSaid)
+    return found
+
+
+async def test_a_group_moves_to_ours_and_back_while_messages_are_sent(
+    lab: Lab, record_property: Callable[[str, object], None]
+) -> None:
     first = start_controller_at(lab, "java-1", free_port(HOST))
     await asyncio.to_thread(first.wait_until_listening)
-    second_port = free_port(HOST)
-    ours = f"{HOST}:{free_port(HOST)}"
     for name in ("one", "two", "three"):
         lab.start_broker(name, first.address)
     before = await eventually(
         lambda: lab.settled(first.address, REPLICAS), what="three in sync under Java", within_seconds=DEADLINE_SECONDS
     )
-
     producer = DemoProducer(
         route=lambda: lab.master_address, broker_name=NAME, topic=TOPIC, pause_seconds=0.05, send_timeout_seconds=5.0
     )
     stop = asyncio.Event()
     sending = asyncio.create_task(producer.run(stop))
     following = asyncio.create_task(lab.follow_route())
-    ledger = producer.ledger
-    await eventually(lambda: len(ledger.acknowledgements) > 200, what="messages sent", within_seconds=DEADLINE_SECONDS)
-
-    # ---- to ours
-    failed_before = ledger.failures
-    java_side = ("--name-server", lab.name_server.address, "--broker-name", NAME)
-    our_side = ("--store", f"file:{lab.folder / 'records'}", "--listen", ours)
-    both = f"{ours};{HOST}:{second_port}"
-    cut = lab.brokergroup(
-        *(
-            "migrate",
-            "cut-over",
-            "--controller",
-            first.address,
-            *java_side,
-            *our_side,
-            "--controller-list",
-            both,
-            "--yes",
-        )
+    move = Move(lab, first, free_port(HOST), f"{HOST}:{free_port(HOST)}", producer)
+    await eventually(
+        lambda: len(producer.ledger.acknowledgements) > 200, what="messages sent", within_seconds=DEADLINE_SECONDS
     )
-    await eventually(lambda: cut.told("follow"), what="the cut follows Java", within_seconds=DEADLINE_SECONDS)
-    await asyncio.to_thread(first.process.stop)
-    await eventually(lambda: cut.told("leading"), what="ours leads", within_seconds=REREAD_DEADLINE_SECONDS)
-    await asyncio.sleep(AFTER_A_MOVE_SECONDS)
-    after = await lab.settled(ours, REPLICAS)
-    assert after is not None
-    same(before, after)
-    assert ledger.failures == failed_before, "a send failed while the group moved to ours"
 
-    # ---- a failover under ours
-    assert after.master_broker_id is not None
-    dead = lab.kill_broker_at(after.addresses[after.master_broker_id])
-    failed_over = await eventually(
-        lambda: lab.settled(ours, REPLICAS - 1), what="another master", within_seconds=DEADLINE_SECONDS
-    )
-    assert failed_over.master_broker_id in before.sync_state_set - {before.master_broker_id}
-    assert failed_over.master_epoch == before.master_epoch + 1
-    lab.start_broker(dead, both)
-    whole = await eventually(
-        lambda: lab.settled(ours, REPLICAS), what="the dead broker back in sync", within_seconds=DEADLINE_SECONDS
-    )
-    assert set(whole.addresses) == set(before.addresses)
+    cut, under_ours = await to_ours(move, before)
+    whole = await fail_over_under_ours(move, under_ours)
+    second, under_java = await back_to_java(move, cut, whole)
+    last = await fail_over_under_java(move, second, under_java)
 
-    # ---- back
-    acknowledged = len(ledger.acknowledgements)
-    await eventually(lambda: len(ledger.acknowledgements) > acknowledged + 50, what="messages sent under ours")
-    failed_before = ledger.failures
-    await cut.stop()
-    second = start_controller_at(lab, "java-2", second_port)
-    await asyncio.to_thread(second.wait_until_listening)
-    back = lab.brokergroup(*("migrate", "back", "--controller", second.address, *java_side, *our_side, "--yes"))
-    await eventually(lambda: back.told("done"), what="Java leads", within_seconds=REREAD_DEADLINE_SECONDS)
-    await asyncio.sleep(AFTER_A_MOVE_SECONDS)
-    returned = await lab.settled(second.address, REPLICAS)
-    assert returned is not None
-    same(whole, returned)
-    assert ledger.failures == failed_before, "a send failed while the group moved back"
-
-    # ---- a failover under Java
-    assert returned.master_broker_id is not None
-    lab.kill_broker_at(returned.addresses[returned.master_broker_id])
-
-    async def other_master() -> BrokerSaid | None:
-        state = await lab.state(second.address)
-        if state is None or state.master_broker_id in (None, returned.master_broker_id):
-            return None
-        said = (await ask_brokers(lab.calls, state.addresses))[state.master_broker_id]
-        return said if isinstance(said, BrokerSaid) and said.acts_as_master else None
-
-    last = await eventually(other_master, what="another master under Java", within_seconds=DEADLINE_SECONDS)
     stop.set()
     await sending
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+    record_property("migration", json.dumps(move.measured))
+    print(json.dumps({"migration": move.measured}))
     keys = await read_keys(last.address, TOPIC, QUEUES)
-    assert ledger.missing_from(keys) == []
+    assert producer.ledger.missing_from(keys) == []

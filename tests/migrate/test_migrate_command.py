@@ -120,3 +120,12 @@ def test_an_unknown_output_is_named(output: str) -> None:
     result = migrate("plan", "--controller", "127.0.0.1:1", "-o", output)
     assert result.exit_code == 2
     assert "expected table or json" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"accessKey": "a"}', '{"accessKey": "a", "secretKey": ""}'])
+def test_a_bad_credentials_file_is_named(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "credentials.json"
+    file.write_text(content)
+    result = migrate("plan", "--controller", "127.0.0.1:1", "--credentials-file", str(file))
+    assert result.exit_code == 2
+    assert "Invalid value for --credentials-file" in result.output

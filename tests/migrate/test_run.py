@@ -208,6 +208,6 @@ async def test_the_shadow_judges_a_failover_of_javas(house: House) -> None:
     stop.set()
     await shadowing
     [judged] = [one for one in lines if one.get("what", "").startswith("election")]
-    assert judged["agrees"], judged
+    assert judged["agrees"], f"{judged['ours']}: {judged['why']}"
     assert judged["java"] == "master 2, epoch +1"
     assert judged["ours"] == "master 2"

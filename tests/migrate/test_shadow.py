@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from brokergroup_operator.migrate.java_state import JavaState
-from brokergroup_operator.migrate.shadow import Judgement, Shadow
+from brokergroup_operator.migrate.shadow import Judgement, Shadow, heard_before
 from controller_core.model import LiveReplica
 from controller_core.settings import ControllerSettings
 
@@ -109,3 +109,17 @@ def test_new_ids_moves_and_cleanings_are_judged_each() -> None:
 def test_a_judgement_is_one_line_of_json() -> None:
     document = only(SHADOW.judge(BEFORE, elected(3), LIVE)).as_json()
     assert set(document) == {"group", "what", "java", "ours", "why", "agrees"}
+
+
+def test_what_brokers_say_after_the_decision_is_not_held_against_it() -> None:
+    """They may have followed it before it was seen here: an epoch of Java's own making is no jump of theirs."""
+    now = {2: LiveReplica(2, epoch=5, max_offset=95), 3: LiveReplica(3, epoch=5, max_offset=96)}
+    then = heard_before(LIVE, now, master_epoch=4)
+    assert then == {2: LIVE[2], 3: LIVE[3]}
+    assert only(SHADOW.judge(BEFORE, elected(3), then)).agrees
+
+
+def test_who_came_since_counts_unless_it_speaks_of_the_new_epoch() -> None:
+    late = LiveReplica(4, epoch=4, max_offset=10)
+    assert heard_before({}, {4: late}, master_epoch=4) == {4: late}
+    assert heard_before({}, {4: late}, master_epoch=3) == {}

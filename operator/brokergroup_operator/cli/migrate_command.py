@@ -10,11 +10,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from brokergroup_operator.cli.endpoints import parse_endpoint
+
+if TYPE_CHECKING:
+    from brokergroup_operator.migrate.run import Source
 
 app = typer.Typer(help="From a running Java controller to ours, and back.", no_args_is_help=True)
 
@@ -37,6 +40,12 @@ ControllerList = Annotated[
     str,
     typer.Option("--controller-list", help="The controllerAddr that brokers get; default: the new controller alone"),
 ]
+CredentialsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--credentials-file", help='JSON {"accessKey", "secretKey"} of an administrator, where brokers ask for it'
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, say what would be done")]
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json")]
 
@@ -46,6 +55,7 @@ def plan(
     controller: Controller,
     name_servers: NameServers = None,
     broker_names: BrokerNames = None,
+    credentials_file: CredentialsFile = None,
     output: Output = "table",
 ) -> None:
     """Read the Java controller and its brokers, and show the records with every doubt. Exit code 2 if one blocks."""
@@ -53,9 +63,7 @@ def plan(
 
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r}: expected table or json", param_hint="--output")
-    source = run.Source(
-        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
-    )
+    source = _source(controller, name_servers, broker_names, credentials_file)
     reading, plans = _run(run.plan(source))
     if output == "json":
         document = {"leader": reading.leader, "peers": list(reading.peers), "unknown": list(reading.unknown)}
@@ -76,6 +84,7 @@ def apply(
     store: Store,
     name_servers: NameServers = None,
     broker_names: BrokerNames = None,
+    credentials_file: CredentialsFile = None,
     *,
     kubeconfig: Kubeconfig = None,
     replace_older: Annotated[
@@ -85,9 +94,7 @@ def apply(
     """Write the records into our store. Nobody acts on them before the cut; `cut-over` writes the last state itself."""
     from brokergroup_operator.migrate import run
 
-    source = run.Source(
-        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
-    )
+    source = _source(controller, name_servers, broker_names, credentials_file)
     _, plans = _run(run.plan(source))
     blocking = [
         f"{one.record.broker_name}: {doubt.what}: {doubt.remedy}"
@@ -107,13 +114,12 @@ def shadow(
     listen: Listen,
     name_servers: NameServers = None,
     broker_names: BrokerNames = None,
+    credentials_file: CredentialsFile = None,
 ) -> None:
     """Stand beside the Java controller until SIGTERM and judge each of its decisions. Add --listen to controllerAddr by hand."""
     from brokergroup_operator.migrate import run
 
-    source = run.Source(
-        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
-    )
+    source = _source(controller, name_servers, broker_names, credentials_file)
     endpoint = parse_endpoint(listen, "--listen")
     _run_until_signalled(lambda stop: run.shadow(source, listen=endpoint, stop=stop, report=report_line))
 
@@ -125,6 +131,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     listen: Listen,
     name_servers: NameServers = None,
     broker_names: BrokerNames = None,
+    credentials_file: CredentialsFile = None,
     *,
     advertise: Advertise = "",
     controller_list: ControllerList = "",
@@ -139,6 +146,10 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     stop_deadline_seconds: Annotated[
         float, typer.Option("--stop-deadline-seconds", help="How long to wait for the Java controllers to be stopped")
     ] = 600.0,
+    gone: Annotated[
+        list[str] | None,
+        typer.Option("--gone", help="host:port of a Java controller whose host is gone and cannot refuse; repeatable"),
+    ] = None,
     kubeconfig: Kubeconfig = None,
     yes: Yes = False,
 ) -> None:
@@ -146,9 +157,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.migrate import run
     from brokergroup_operator.migrate.cut_over import CutOverSettings
 
-    source = run.Source(
-        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
-    )
+    source = _source(controller, name_servers, broker_names, credentials_file)
     home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
     if not yes:
         reading, plans = _run(run.plan(source))
@@ -164,6 +173,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
         own_address=home.address,
         controller_list=controller_list or home.address,
         java_stays_stopped=java_stays_stopped,
+        gone=frozenset(gone or ()),
         stop_deadline_seconds=stop_deadline_seconds,
     )
     _run_until_signalled(lambda stop: run.cut_over(source, home, settings, stop=stop, report=report_line))
@@ -176,6 +186,7 @@ def back(  # noqa: PLR0913 - one argument a flag
     listen: Listen,
     name_servers: NameServers = None,
     broker_names: BrokerNames = None,
+    credentials_file: CredentialsFile = None,
     *,
     advertise: Advertise = "",
     controller_list: ControllerList = "",
@@ -186,16 +197,36 @@ def back(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.migrate import run
     from brokergroup_operator.migrate.back import BackSettings
 
-    source = run.Source(
-        controller=controller, name_servers=tuple(name_servers or ()), broker_names=tuple(broker_names or ())
-    )
+    source = _source(controller, name_servers, broker_names, credentials_file)
     home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
-    settings = BackSettings(controller=controller, controller_list=controller_list or controller)
+    settings = BackSettings(controller=controller, controller_list=controller_list)
     states = _run(run.back(source, home, settings, dry_run=not yes, report=report_line))
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
     for state in states:
         report_line("done", group=state.broker_name, state=state.describe())
+
+
+def _source(
+    controller: str, name_servers: list[str] | None, broker_names: list[str] | None, credentials_file: Path | None
+) -> "Source":
+    from brokergroup_operator.migrate.run import Source
+    from rocketmq_remoting.signature import Credentials
+
+    credentials = None
+    if credentials_file is not None:
+        try:
+            document = json.loads(credentials_file.read_text(encoding="utf-8"))
+            credentials = Credentials(access_key=document["accessKey"], secret_key=document["secretKey"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            what = f"{credentials_file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
+            raise typer.BadParameter(what, param_hint="--credentials-file") from error
+    return Source(
+        controller=controller,
+        name_servers=tuple(name_servers or ()),
+        broker_names=tuple(broker_names or ()),
+        credentials=credentials,
+    )
 
 
 def report_line(step: str, **facts: object) -> None:

@@ -19,7 +19,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.migrate.broker_lists import LIST_DEADLINE_SECONDS, change_lists, reachable, restore_lists
+from brokergroup_operator.migrate.broker_lists import (
+    LIST_DEADLINE_SECONDS,
+    cannot_take,
+    change_lists,
+    reachable,
+    restore_lists,
+)
 from brokergroup_operator.migrate.java_calls import MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, JavaState, state_of
 from brokergroup_operator.migrate.lesson import LessonError, make_lesson
@@ -43,10 +49,10 @@ class BackError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class BackSettings:
-    """What the way back is told. ``controller_list`` is the ``controllerAddr`` that brokers get."""
+    """What the way back is told. ``controller_list`` is the ``controllerAddr`` that brokers get; empty: every member."""
 
     controller: str
-    controller_list: str
+    controller_list: str = ""
     list_deadline_seconds: float = LIST_DEADLINE_SECONDS
 
 
@@ -68,6 +74,7 @@ class Back:
         self._settings = settings
         self._report = report
         self._brokers: dict[str, dict[int, BrokerSaid | str]] = {}
+        self._controller_list = settings.controller_list
 
     async def check(self) -> tuple[Metadata, list[Lesson]]:
         """Everything that can be known before anything is changed. ``BackError`` says what is in the way."""
@@ -90,6 +97,13 @@ class Back:
             teacher = Teacher(self._calls, leader=metadata.leader, peers=metadata.peers)
             for lesson in lessons:
                 await teacher.require_unknown(lesson.broker_name)
+            if not self._controller_list:
+                self._controller_list = ";".join(
+                    metadata.peers if metadata.leader in metadata.peers else [metadata.leader]
+                )
+            blocking = [why for one in self._brokers.values() for why in cannot_take(one, self._controller_list)]
+            if blocking:
+                raise BackError(f"nothing was begun: {'; '.join(blocking)}")
         except (MigrationCallError, TeachError) as error:
             raise BackError(f"nothing was begun: {error}") from error
         return metadata, lessons
@@ -115,10 +129,10 @@ class Back:
     async def _list(self, teacher: Teacher, lessons: list[Lesson]) -> None:
         for lesson in lessons:
             brokers = self._brokers[lesson.broker_name]
-            failed = await change_lists(self._calls, brokers, self._settings.controller_list)
+            failed = await change_lists(self._calls, brokers, self._controller_list)
             if failed:
                 raise BackError(f"brokers of {lesson.broker_name} refused their new controllerAddr: {failed}")
-        self._report("listed", controller_list=self._settings.controller_list)
+        self._report("listed", controller_list=self._controller_list)
         clock = asyncio.get_running_loop().time
         give_up_seconds = clock() + self._settings.list_deadline_seconds
         for lesson in lessons:

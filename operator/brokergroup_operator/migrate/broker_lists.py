@@ -38,6 +38,18 @@ def who_lists(brokers: Mapping[int, BrokerSaid | str], address: str) -> frozense
     )
 
 
+def cannot_take(brokers: Mapping[int, BrokerSaid | str], controller_list: str) -> list[str]:
+    """Why brokers cannot use this list; nothing if they can. With a DNS look-up it is one name for all (§7.4)."""
+    if len(split_list(controller_list)) == 1:
+        return []
+    return [
+        f"broker {broker_id} looks its controllers up in DNS, which takes one host:port and not {controller_list!r}: "
+        "name one (--controller-list)"
+        for broker_id, said in sorted(reachable(brokers).items())
+        if said.looks_up_controllers
+    ]
+
+
 async def change_lists(
     calls: JavaCalls, brokers: Mapping[int, BrokerSaid | str], controller_address: str
 ) -> dict[int, str]:

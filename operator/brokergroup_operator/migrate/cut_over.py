@@ -24,15 +24,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from brokergroup_operator.migrate.broker_lists import (
     LIST_DEADLINE_SECONDS,
+    cannot_take,
     change_lists,
     reachable,
     restore_lists,
+    split_list,
     who_lists,
 )
 from brokergroup_operator.migrate.java_calls import MigrationCallError, NobodyListensError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, with_set_epoch_above
 from brokergroup_operator.migrate.plan import Doubt, GroupPlan, Kind, plan_group, verify_brokers
-from brokergroup_operator.migrate.read import ask_brokers, read_state
+from brokergroup_operator.migrate.read import ask_brokers, read_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,6 +71,8 @@ class CutOverSettings:
     own_address: str
     controller_list: str
     java_stays_stopped: bool = False
+    # Addresses that cannot refuse a connection any more, since their host is gone: no answer is enough there.
+    gone: frozenset[str] = frozenset()
     stop_deadline_seconds: float = 600.0
     list_deadline_seconds: float = LIST_DEADLINE_SECONDS
     refused_for_seconds: float = REFUSED_FOR_SECONDS
@@ -124,40 +128,71 @@ class CutOver:
                 "the controller knows none of the groups: name a NameServer, or the groups (--broker-name)"
             )
         blocking = blocking_doubts(plan_group(group) for group in self._groups.values())
+        for group in self._groups.values():
+            blocking += cannot_take(group.brokers, self._settings.controller_list)
         if blocking:
             raise CutOverError(f"nothing was begun: {'; '.join(blocking)}")
 
     async def _follow_until_stopped(self) -> None:
-        self._report("follow", controllers=self._reading.peers, then="stop every one of these Java controllers")
+        self._report("follow", controllers=self._members(), then="stop every one of these Java controllers")
+        # Beside the question who is gone, which may wait for hosts that do not answer: the state must be read all the while.
+        following = asyncio.create_task(self._read_states_for_ever(), name="rmq:follow java")
+        try:
+            await self._wait_until_all_refuse()
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+        self._report("stopped", states={name: group.state.describe() for name, group in self._groups.items()})
+
+    async def _wait_until_all_refuse(self) -> None:
         clock = asyncio.get_running_loop().time
         give_up_seconds = clock() + self._settings.stop_deadline_seconds
         refused_since_seconds: float | None = None
         while refused_since_seconds is None or clock() - refused_since_seconds < self._settings.refused_for_seconds:
-            if clock() > give_up_seconds:
-                raise CutOverError("the Java controllers were not stopped in time: nothing has changed, they lead on")
-            await self._read_states()
-            if await self._all_refuse():
-                refused_since_seconds = clock() if refused_since_seconds is None else refused_since_seconds
-            else:
+            answering = await self._not_refusing()
+            if answering:
                 refused_since_seconds = None
+            elif refused_since_seconds is None:
+                refused_since_seconds = clock()
+            if clock() > give_up_seconds:
+                raise CutOverError(
+                    f"the Java controllers were not stopped in time: {answering} do not refuse connections "
+                    "(say --gone for one whose host is gone). Nothing has changed: start those that were stopped"
+                )
             await asyncio.sleep(FOLLOW_SECONDS)
-        self._report("stopped", states={name: group.state.describe() for name, group in self._groups.items()})
+
+    async def _read_states_for_ever(self) -> None:
+        while True:
+            await self._read_states()
+            await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _read_states(self) -> None:
         leader = await self._leader()
         if leader is None:
             return
-        for name, group in self._groups.items():
-            try:
-                state = await read_state(self._calls, leader, name)
-            except MigrationCallError:
-                return
-            if state is not None and state != group.state:
-                self._groups[name] = replace(group, state=state)
+        try:
+            states = await read_states(self._calls, leader, self._groups)
+        except MigrationCallError:
+            return
+        for name, state in states.items():
+            if state != self._groups[name].state:
+                self._groups[name] = replace(self._groups[name], state=state)
                 self._report("changed", group=name, state=state.describe())
 
+    def _members(self) -> tuple[str, ...]:
+        """Everybody who must be stopped: the controller group, and whoever else the brokers list besides ours."""
+        listed = (
+            address
+            for group in self._groups.values()
+            for said in reachable(group.brokers).values()
+            for address in split_list(said.listed_controllers)
+        )
+        return tuple(
+            one for one in dict.fromkeys((*self._reading.members, *listed)) if one != self._settings.own_address
+        )
+
     async def _leader(self) -> str | None:
-        for peer in self._reading.peers:
+        for peer in self._reading.members:
             try:
                 leader = (await self._calls.metadata(peer)).leader
             except MigrationCallError:
@@ -167,16 +202,20 @@ class CutOver:
                 return leader
         return None
 
-    async def _all_refuse(self) -> bool:
-        for peer in self._reading.peers:
-            try:
-                await self._calls.metadata(peer)
-            except NobodyListensError:
-                continue
-            except MigrationCallError:
-                return False
-            return False
-        return True
+    async def _not_refusing(self) -> list[str]:
+        """Which of them may still be running."""
+        members = self._members()
+        refused = await asyncio.gather(*(self._refuses(member) for member in members))
+        return [member for member, yes in zip(members, refused, strict=True) if not yes]
+
+    async def _refuses(self, member: str) -> bool:
+        try:
+            await self._calls.metadata(member)
+        except NobodyListensError:
+            return True
+        except MigrationCallError:
+            return member in self._settings.gone
+        return False
 
     async def _verify(self, otherwise: str, *, ignore: frozenset[Kind]) -> None:
         """Ask the brokers until they agree with the last state, or it is clear that they do not."""
@@ -233,8 +272,9 @@ class CutOver:
         return {name: ids for name, ids in missing.items() if ids}
 
     async def _require_refused(self) -> None:
-        if not await self._all_refuse():
-            await self._give_back("a Java controller answers again")
+        answering = await self._not_refusing()
+        if answering:
+            await self._give_back(f"a Java controller answers again: {answering}")
 
     async def _restore(self) -> dict[int, str]:
         failed: dict[int, str] = {}

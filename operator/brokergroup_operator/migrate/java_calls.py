@@ -28,6 +28,7 @@ from rocketmq_remoting.headers import (
     GetNextBrokerIdRequestHeader,
     GetNextBrokerIdResponseHeader,
 )
+from rocketmq_remoting.signature import Credentials, sign_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 CALL_DEADLINE_SECONDS = 3.0
 CONTROLLER_ADDRESS = "controllerAddr"
+CONTROLLER_LOOK_UP = "fetchControllerAddrByDnsLookup"
 _PEER = re.compile(r"(?:[^:;]+:)?(?P<address>(?:\[[^\]]+\]|[^:;]+):[0-9]+)\Z")
 
 _Body = TypeVar("_Body")
@@ -59,14 +61,23 @@ class Metadata:
 
 
 class JavaCalls:
-    """The client side. The client belongs to the caller."""
+    """The client side. The client belongs to the caller. With credentials every request is signed: brokers may ask for it."""
 
-    def __init__(self, client: RemotingClient, *, deadline_seconds: float = CALL_DEADLINE_SECONDS) -> None:
+    def __init__(
+        self,
+        client: RemotingClient,
+        *,
+        deadline_seconds: float = CALL_DEADLINE_SECONDS,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._client = client
         self._deadline_seconds = deadline_seconds
+        self._credentials = credentials
 
     async def ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
         """The answer, whatever its code. ``NobodyListensError`` or ``MigrationCallError`` when there is none."""
+        if self._credentials is not None:
+            command = sign_command(command, self._credentials)
         try:
             return await self._client.invoke(address, command, timeout_seconds=self._deadline_seconds)
         except RemotingConnectError as error:

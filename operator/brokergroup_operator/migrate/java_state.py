@@ -43,6 +43,7 @@ class BrokerSaid:
     broker_name: str = ""
     slave_id: int | None = None
     listed_controllers: str = ""
+    looks_up_controllers: bool = False
     version: str = ""
     last_epoch: int = 0
     max_offset: int = 0
@@ -78,6 +79,11 @@ class Reading:
     groups: tuple[JavaGroup, ...]
     # Names that were asked for or are at the NameServer, and that the controller does not know.
     unknown: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Every address by which this controller group is known. (jRaft names its Raft addresses as peers.)"""
+        return tuple(dict.fromkeys((self.leader, self.controller, *self.peers)))
 
 
 def state_of(broker_name: str, info: ReplicasInfo) -> JavaState:

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.migrate.java_calls import CONTROLLER_ADDRESS, MigrationCallError
+from brokergroup_operator.migrate.java_calls import CONTROLLER_ADDRESS, CONTROLLER_LOOK_UP, MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, JavaState, Reading, state_of
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ async def ask_broker(calls: JavaCalls, address: str) -> BrokerSaid | str:
         broker_name=configuration.get("brokerName", ""),
         slave_id=int(broker_id) if broker_id.isdecimal() and int(broker_id) > 0 else None,
         listed_controllers=configuration.get(CONTROLLER_ADDRESS, ""),
+        looks_up_controllers=configuration.get(CONTROLLER_LOOK_UP, "false") == "true",
         version=version,
         last_epoch=max((entry.epoch for entry in epochs.epoch_list), default=0),
         max_offset=epochs.max_offset,

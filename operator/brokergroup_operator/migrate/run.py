@@ -16,7 +16,7 @@ from brokergroup_operator.migrate.plan import make_plan
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from brokergroup_operator.migrate.read import read_controller, read_states
 from brokergroup_operator.migrate.records import RecordInTheWayError, check_record, write_record
-from brokergroup_operator.migrate.shadow import Shadow
+from brokergroup_operator.migrate.shadow import Shadow, heard_before
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from brokergroup_operator.records.stores import namespace_of, open_record_store
 from controller_core.model import LiveReplica
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.migrate.java_state import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
     from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.signature import Credentials
 
 SHADOW_READ_SECONDS = 0.2
 SHADOW_SUMMARY_SECONDS = 10.0
@@ -42,6 +43,8 @@ class Source:
     controller: str
     name_servers: tuple[str, ...] = ()
     broker_names: tuple[str, ...] = ()
+    # Where brokers let nobody in who does not sign (authenticationEnabled): an administrator of theirs.
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +63,18 @@ class Home:
 
 
 @contextlib.asynccontextmanager
-async def java_calls() -> AsyncIterator[JavaCalls]:
+async def java_calls(source: Source) -> AsyncIterator[JavaCalls]:
     """A client for one verb."""
     client = RemotingClient()
     try:
-        yield JavaCalls(client)
+        yield JavaCalls(client, credentials=source.credentials)
     finally:
         await client.close()
 
 
 async def plan(source: Source) -> tuple[Reading, tuple[GroupPlan, ...]]:
     """Read, and say what the records would be."""
-    async with java_calls() as calls:
+    async with java_calls(source) as calls:
         reading = await _read(calls, source)
     return reading, make_plan(reading)
 
@@ -96,7 +99,7 @@ async def apply(
 
 async def shadow(source: Source, *, listen: tuple[str, int], stop: asyncio.Event, report: Report) -> None:
     """Stand beside the Java controller until told to stop: count heartbeats, judge each change of its state."""
-    async with java_calls() as calls, _listening(listen) as quiet:
+    async with java_calls(source) as calls, _listening(listen) as quiet:
         reading = await _read(calls, source)
         quiet.leader = reading.leader
         report(
@@ -110,14 +113,17 @@ async def shadow(source: Source, *, listen: tuple[str, int], stop: asyncio.Event
             group.state.broker_name: Shadow(cluster_name=group.cluster_name, next_broker_id=group.next_broker_id)
             for group in reading.groups
         }
+        heard: dict[str, Mapping[int, LiveReplica]] = {}
         clock = asyncio.get_running_loop().time
         next_summary_seconds = clock()
         while not stop.is_set():
             for name, state in (await _follow(calls, reading, quiet, known)).items():
+                live = _live(quiet, state)
                 if state != known[name]:
-                    for judgement in shadows[name].judge(known[name], state, _live(quiet, state)):
+                    then = heard_before(heard.get(name, live), live, master_epoch=known[name].master_epoch)
+                    for judgement in shadows[name].judge(known[name], state, then):
                         report("decision" if judgement.agrees else "difference", **judgement.as_json())
-                known[name] = state
+                known[name], heard[name] = state, live
             if clock() >= next_summary_seconds:
                 report(
                     "heard",
@@ -133,7 +139,7 @@ async def cut_over(
     source: Source, home: Home, settings: CutOverSettings, *, stop: asyncio.Event, report: Report
 ) -> None:
     """Cut over, then be the controller until told to stop. ``CutOverError`` if the cut did not happen."""
-    async with java_calls() as calls, _listening(home.listen) as quiet:
+    async with java_calls(source) as calls, _listening(home.listen) as quiet:
         reading = await _read(calls, source)
         quiet.leader = reading.leader
         await _check_store(reading, home)
@@ -154,7 +160,7 @@ async def cut_over(
 
 async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: bool, report: Report) -> list[JavaState]:
     """Hand every group named over to a Java controller. ``BackError`` if it did not come to that."""
-    async with java_calls() as calls, contextlib.AsyncExitStack() as stack:
+    async with java_calls(source) as calls, contextlib.AsyncExitStack() as stack:
         try:
             quiet = await stack.enter_async_context(_listening(home.listen))
         except OSError as error:

@@ -52,6 +52,21 @@ class Judgement:
         }
 
 
+def heard_before(
+    earlier: Mapping[int, LiveReplica], now: Mapping[int, LiveReplica], *, master_epoch: int
+) -> dict[int, LiveReplica]:
+    """Who is alive now, with what they said before the decision that is judged.
+
+    The decision is seen a moment after it was made, and brokers may have followed it by then: what they say in its epoch is its
+    consequence, and would look to the state machine like an epoch it never granted.
+    """
+    return {
+        broker_id: earlier.get(broker_id, replica)
+        for broker_id, replica in now.items()
+        if broker_id in earlier or replica.epoch <= master_epoch
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadow:
     """How our controller would be set up for this group."""
@@ -63,7 +78,7 @@ class Shadow:
     def judge(
         self, before: JavaState | None, after: JavaState, live: Mapping[int, LiveReplica]
     ) -> tuple[Judgement, ...]:
-        """Every decision between two states of one group. ``live`` is who heartbeats here now."""
+        """Every decision between two states of one group. ``live`` is what ``heard_before`` says."""
         if before is None:
             return ()
         record = record_of(before, cluster_name=self.cluster_name, next_broker_id=self.next_broker_id)

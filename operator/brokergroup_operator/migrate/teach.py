@@ -52,7 +52,8 @@ class Teacher:
     def __init__(self, calls: JavaCalls, *, leader: str, peers: tuple[str, ...]) -> None:
         self._calls = calls
         self._leader = leader
-        self._peers = peers or (leader,)
+        # jRaft names its Raft addresses, which take no such requests; the leader is the one that elects.
+        self._peers = peers if leader in peers else (leader,)
 
     # ---- the two halves
 
