@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -227,16 +228,7 @@ class AcceptingDirectory(FixedDirectory):
     def _changed(self, binding: GroupBinding | None) -> GroupBinding | None:
         if binding is None:
             return None
-        settings = ControllerSettings(
-            shrink_floor=True, min_in_sync_replicas=2, expected_replicas=3, accepted_epoch=self.accepted
-        )
-        return GroupBinding(
-            key=binding.key,
-            cluster_name=binding.cluster_name,
-            broker_name=binding.broker_name,
-            settings=settings,
-            heartbeat_timeout_seconds=binding.heartbeat_timeout_seconds,
-        )
+        return replace(binding, settings=replace(STRICT, accepted_epoch=self.accepted))
 
 
 async def test_an_epoch_out_of_the_blue_stops_elections_until_it_is_accepted(
