@@ -197,3 +197,31 @@ class CreateTopicRequestHeader(ExtFieldsHeader):
     topic_sys_flag: Int32 | None = None
     order: bool = False
     attributes: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSendMsgBackRequestHeader(ExtFieldsHeader):
+    """36; ``offset`` is the physical offset of the message that was not consumed."""
+
+    offset: Int64 | None = None
+    group: str | None = None
+    delay_level: Int32 | None = None
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEarliestMsgStoretimeRequestHeader(ExtFieldsHeader):
+    """32."""
+
+    topic: str | None = None
+    queue_id: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEarliestMsgStoretimeResponseHeader(ExtFieldsHeader):
+    """32's answer, in milliseconds; -1 for an empty queue."""
+
+    timestamp: Int64 | None = None

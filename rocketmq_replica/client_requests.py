@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.broker_bodies import ConsumerListBody, HeartbeatDataBody
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.message_bodies import LockBatchAnswerBody, LockBatchBody
 from rocketmq_remoting.message_headers import (
     CreateTopicRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -19,13 +21,16 @@ from rocketmq_remoting.message_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
-from rocketmq_replica.topics import InvalidTopicError
+from rocketmq_replica.queue_locks import QueueLocks
+from rocketmq_replica.topics import RETRY_PREFIX, InvalidTopicError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
+
+logger = logging.getLogger(__name__)
 
 
 class ClientRequests:
@@ -39,6 +44,7 @@ class ClientRequests:
         self._offsets = offsets
         self._clients = clients
         self._on_topic_created = on_topic_created
+        self._locks = QueueLocks()
 
     def max_offset(self, request: RemotingCommand) -> RemotingCommand:
         """30: the end of a queue, of what is confirmed unless the request says otherwise."""
@@ -96,7 +102,22 @@ class ClientRequests:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         groups = [consumer.group_name for consumer in body.consumer_data_set]
         self._clients.heartbeat(body.client_id, groups, now_seconds=monotonic_seconds())
+        self._prepare_retries(groups)
         return request.answer(ResponseCode.SUCCESS)
+
+    def _prepare_retries(self, groups: list[str]) -> None:
+        """Every consumer group also consumes its retry topic, which has to be there before it is needed."""
+        topics = self._broker.topics
+        if self._broker.role is not Role.MASTER:
+            return
+        for name in (f"{RETRY_PREFIX}{group}" for group in groups):
+            if topics.find(name) is None:
+                try:
+                    topics.create(name, queue_count=1, now_ms=wall_clock_ms())
+                except (InvalidTopicError, OSError) as error:
+                    logger.warning("topic %s: %s", name[:50], error)
+                else:
+                    self._on_topic_created()
 
     def unregister_client(self, request: RemotingCommand) -> RemotingCommand:
         """35."""
@@ -114,6 +135,32 @@ class ClientRequests:
                 ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {header.consumer_group}"
             )
         return request.answer(ResponseCode.SUCCESS, body=ConsumerListBody(consumer_id_list=members).encode())
+
+    def lock_queues(self, request: RemotingCommand) -> RemotingCommand:
+        """41: ordered consumers take queues for themselves; only the master gives them."""
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        try:
+            body = LockBatchBody.decode(request.body)
+        except BodyError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        now = monotonic_seconds()
+        locked = tuple(
+            queue
+            for queue in body.mq_set
+            if self._locks.lock(body.consumer_group, queue.topic, queue.queue_id, body.client_id, now_seconds=now)
+        )
+        return request.answer(ResponseCode.SUCCESS, body=LockBatchAnswerBody(locked=locked).encode())
+
+    def unlock_queues(self, request: RemotingCommand) -> RemotingCommand:
+        """42."""
+        try:
+            body = LockBatchBody.decode(request.body)
+        except BodyError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        for queue in body.mq_set:
+            self._locks.unlock(body.consumer_group, queue.topic, queue.queue_id, body.client_id)
+        return request.answer(ResponseCode.SUCCESS)
 
     def create_topic(self, request: RemotingCommand) -> RemotingCommand:
         """17."""

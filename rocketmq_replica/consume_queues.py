@@ -102,6 +102,11 @@ class ConsumeQueue:
             return None
         return self._offsets[index], self._sizes[index]
 
+    @property
+    def earliest_store_timestamp_ms(self) -> int:
+        """When the oldest message was stored; -1 for none."""
+        return self._timestamps[0] if self._timestamps else -1
+
     def first_stored_at_or_after(self, timestamp_ms: int) -> int:
         """The queue offset of the first message stored at that time or later."""
         return self.min_offset + bisect_left(self._timestamps, timestamp_ms)

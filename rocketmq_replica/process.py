@@ -32,8 +32,10 @@ from rocketmq_replica.metadata_sync import MetadataSync
 from rocketmq_replica.name_server import NameServerRegistration
 from rocketmq_replica.operator_requests import OperatorRequests
 from rocketmq_replica.pull_requests import PullRequests
+from rocketmq_replica.read_requests import ReadRequests
 from rocketmq_replica.replicas_manager import ReplicasManager
 from rocketmq_replica.requests import RequestDispatcher
+from rocketmq_replica.retry_requests import RetryRequests
 from rocketmq_replica.roles import Roles
 from rocketmq_replica.saving import Saving
 from rocketmq_replica.send_requests import SendRequests
@@ -89,8 +91,11 @@ class ReplicaProcess:
         self.upkeep = Upkeep(self.broker)
         self.metadata = MetadataSync(self.broker, offsets)
         clients = Clients()
-        dispatcher = RequestDispatcher(
-            sends=SendRequests(self.broker, on_topic_created=self.name_servers.changed),
+        sends = SendRequests(self.broker, on_topic_created=self.name_servers.changed)
+        self.dispatcher = RequestDispatcher(
+            sends=sends,
+            retries=RetryRequests(self.broker, sends, on_topic_created=self.name_servers.changed),
+            reads=ReadRequests(self.broker),
             pulls=self.pulls,
             clients=ClientRequests(self.broker, offsets, clients, on_topic_created=self.name_servers.changed),
             operators=OperatorRequests(
@@ -102,7 +107,7 @@ class ReplicaProcess:
                 clients=clients,
             ),
         )
-        self.server = RemotingServer(dispatcher, max_in_flight=8192)
+        self.server = RemotingServer(self.dispatcher, max_in_flight=8192)
         self._connect_parts()
 
     async def run(self, stop: asyncio.Event) -> None:

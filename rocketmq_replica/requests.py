@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rocketmq_replica.client_requests import ClientRequests
     from rocketmq_replica.operator_requests import OperatorRequests
     from rocketmq_replica.pull_requests import PullRequests
+    from rocketmq_replica.read_requests import ReadRequests
+    from rocketmq_replica.retry_requests import RetryRequests
     from rocketmq_replica.send_requests import SendRequests
 
 _SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
@@ -27,7 +29,14 @@ class RequestDispatcher:
     """The RemotingHandler of the broker port."""
 
     def __init__(
-        self, *, sends: SendRequests, pulls: PullRequests, clients: ClientRequests, operators: OperatorRequests
+        self,
+        *,
+        sends: SendRequests,
+        retries: RetryRequests,
+        pulls: PullRequests,
+        reads: ReadRequests,
+        clients: ClientRequests,
+        operators: OperatorRequests,
     ) -> None:
         """Enter every handler under its code."""
         self._sends = sends
@@ -40,6 +49,11 @@ class RequestDispatcher:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: clients.search_offset,
             RequestCode.GET_MAX_OFFSET: clients.max_offset,
             RequestCode.GET_MIN_OFFSET: clients.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: reads.earliest_store_time,
+            RequestCode.VIEW_MESSAGE_BY_ID: reads.view_message,
+            RequestCode.CONSUMER_SEND_MSG_BACK: retries.send_back,
+            RequestCode.LOCK_BATCH_MQ: clients.lock_queues,
+            RequestCode.UNLOCK_BATCH_MQ: clients.unlock_queues,
             RequestCode.HEART_BEAT: clients.client_heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister_client,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
@@ -55,6 +69,11 @@ class RequestDispatcher:
             RequestCode.GET_BROKER_EPOCH_CACHE: operators.epoch_cache,
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: operators.role_changed,
         }
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Every request code that is not answered REQUEST_CODE_NOT_SUPPORTED."""
+        return _SENDS | self._handlers.keys()
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection

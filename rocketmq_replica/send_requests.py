@@ -15,6 +15,7 @@ from rocketmq_remoting.message_headers import SendMessageRequestHeader, SendMess
 from rocketmq_remoting.message_record import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_SEPARATOR,
+    SYS_FLAG_TRANSACTION_MASK,
     Host,
     MessageRecordError,
     decode_properties,
@@ -22,7 +23,7 @@ from rocketmq_remoting.message_record import (
 from rocketmq_replica.broker import Broker, NotWritableError, Role, wall_clock_ms
 from rocketmq_replica.message_store import MessageTooLargeError, NewMessage, Stored
 from rocketmq_replica.reign import NotEnoughReplicasError, Outcome
-from rocketmq_replica.topics import PERMISSION_WRITE, InvalidTopicError, Topic, check_topic_name
+from rocketmq_replica.topics import PERMISSION_WRITE, RETRY_PREFIX, InvalidTopicError, Topic, check_topic_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -42,9 +43,11 @@ _OUTCOME_CODES = {
 }
 _REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 _MAX_CLIENT_QUEUES = 8
+_DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_KEPT_BACK_MARKS = (b"DELAY", b"TIMER_", b"TRAN_MSG")
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """The answer to a send that is not stored."""
 
     def __init__(self, code: int, remark: str) -> None:
@@ -68,7 +71,7 @@ class SendRequests:
         """10, 310 and 320."""
         try:
             stored, queue_id, properties = self._store(request, connection)
-        except _RefusedError as refusal:
+        except RefusedError as refusal:
             return request.answer(refusal.code, remark=refusal.remark)
         ext_fields = {
             "msgId": ",".join(each.message_id for each in stored),
@@ -83,7 +86,13 @@ class SendRequests:
         if not waits:
             self._broker.stored_without_waiting()
             return _answer(request, Outcome.STORED, ext_fields)
-        future = self._broker.acknowledgement(stored[-1].end_offset)
+        return self.answer_when_acknowledged(request, stored[-1].end_offset, ext_fields)
+
+    def answer_when_acknowledged(
+        self, request: RemotingCommand, end_offset: int, ext_fields: dict[str, str]
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """The answer to a message that is stored and ends at ``end_offset``; at once if it is acknowledged already."""
+        future = self._broker.acknowledgement(end_offset)
         if future.done():
             return _answer(request, future.result(), ext_fields)
         answer: asyncio.Future[RemotingCommand] = future.get_loop().create_future()
@@ -94,16 +103,17 @@ class SendRequests:
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> tuple[list[Stored], int, dict[str, str]]:
         if self._broker.role is Role.SLAVE:
-            raise _RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
         header = _header(request)
         topic = self._topic(header)
         queue_id = header.queue_id if header.queue_id is not None else -1
         if queue_id < 0:
             queue_id = next(self._next_queue) % topic.write_queues
         if queue_id >= topic.write_queues:
-            raise _RefusedError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic}")
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic}")
         messages = _messages(request, header)
         self._check_sizes(messages)
+        _check_kinds(messages, header.sys_flag or 0, topic.name)
         born_host = Host(connection.peer_host, connection.peer_port)
         new_messages = [
             NewMessage(
@@ -119,18 +129,19 @@ class SendRequests:
             )
             for message in messages
         ]
-        stored = [self._put(message) for message in new_messages]
+        stored = [self.put(message) for message in new_messages]
         return stored, queue_id, decode_properties(messages[0].properties)
 
-    def _put(self, message: NewMessage) -> Stored:
+    def put(self, message: NewMessage) -> Stored:
+        """Store a message, or raise RefusedError."""
         try:
             return self._broker.put(message)
         except NotEnoughReplicasError as error:
-            raise _RefusedError(ResponseCode.SYSTEM_ERROR, f"in-sync replicas not enough: {error}") from error
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"in-sync replicas not enough: {error}") from error
         except NotWritableError as error:
-            raise _RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
         except (MessageTooLargeError, MessageRecordError) as error:
-            raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
     def _topic(self, header: SendMessageRequestHeader | SendMessageRequestHeaderV2) -> Topic:
         broker = self._broker
@@ -138,36 +149,36 @@ class SendRequests:
         try:
             check_topic_name(name)
         except InvalidTopicError as error:
-            raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         if not broker.configuration.broker_permission & PERMISSION_WRITE:
-            raise _RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+            raise RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
         topic = broker.topics.find(name)
         if topic is None:
             if broker.role is not Role.MASTER:
-                raise _RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"role is {broker.role.value}")
+                raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"role is {broker.role.value}")
             if not broker.configuration.auto_create_topic_enable:
-                raise _RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+                raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
             wanted = header.default_topic_queue_nums
             count = min(max(wanted, 1), _MAX_CLIENT_QUEUES) if wanted is not None else None
             try:
                 topic = broker.topics.create(name, queue_count=count, now_ms=wall_clock_ms())
             except OSError as error:
                 remark = f"service not available now: cannot save topic[{name}]: {error.strerror}"
-                raise _RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
+                raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
             self._on_topic_created()
         if not topic.permission & PERMISSION_WRITE:
-            raise _RefusedError(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden")
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden")
         return topic
 
     def _check_sizes(self, messages: list[BatchedMessage]) -> None:
         limit = self._broker.configuration.max_message_size
         for message in messages:
             if len(message.body) > limit:
-                raise _RefusedError(
+                raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, f"the message body has {len(message.body)} bytes, limit {limit}"
                 )
             if len(message.properties) > MAX_PROPERTIES_BYTES:
-                raise _RefusedError(
+                raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"the message properties have {len(message.properties)} bytes, limit {MAX_PROPERTIES_BYTES}",
                 )
@@ -188,10 +199,26 @@ def _messages(
     try:
         messages = decode_batch(request.body or b"")
     except MessageRecordError as error:
-        raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
     if not messages:
-        raise _RefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
     return [message._replace(properties=_terminated(message.properties)) for message in messages]
+
+
+def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> None:
+    """Refuse what would have to be kept back: stored as an ordinary message it would be delivered at once, and wrongly."""
+    if sys_flag & SYS_FLAG_TRANSACTION_MASK:
+        raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
+    for message in messages:
+        if not any(mark in message.properties for mark in _KEPT_BACK_MARKS):
+            continue
+        properties = decode_properties(message.properties)
+        if properties.get("TRAN_MSG") == "true":
+            raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
+        for name in _DELAYS:
+            if properties.get(name, "0") != "0" and not topic.startswith(RETRY_PREFIX):
+                remark = f"delayed messages are not supported: property {name}={properties[name]}"
+                raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
 def _terminated(properties: bytes) -> bytes:

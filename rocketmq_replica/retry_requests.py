@@ -1,0 +1,109 @@
+"""CONSUMER_SEND_MSG_BACK (36): a message that could not be consumed comes again, or goes to the dead letters.
+
+The message is stored anew under ``%RETRY%group``, or under ``%DLQ%group`` when it came too often. There are no delayed messages
+here, so it comes again at once, where Java waits longer each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.message_headers import ConsumerSendMsgBackRequestHeader
+from rocketmq_remoting.message_record import (
+    BLANK_HEADER_BYTES,
+    MessageRecordError,
+    StoredMessage,
+    decode_record,
+    encode_properties,
+)
+from rocketmq_replica.broker import Broker, Role, wall_clock_ms
+from rocketmq_replica.message_store import NewMessage
+from rocketmq_replica.send_requests import RefusedError, SendRequests
+from rocketmq_replica.topics import RETRY_PREFIX, InvalidTopicError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+
+DEAD_LETTER_PREFIX = "%DLQ%"
+_MOST_RECONSUME_TIMES = 16
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the message goes, and with which properties."""
+
+    topic: str
+    properties: dict[str, str]
+
+
+def destination(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> Destination:
+    """The retry topic, or the dead letters for one that came too often or that the consumer gave up (negative level)."""
+    properties = dict(message.properties)
+    properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or message.message_id)
+    most = header.max_reconsume_times if header.max_reconsume_times is not None else _MOST_RECONSUME_TIMES
+    if message.reconsume_times >= most or (header.delay_level or 0) < 0:
+        properties.setdefault("DLQ_ORIGIN_TOPIC", properties.get("RETRY_TOPIC", message.topic))
+        properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
+        return Destination(f"{DEAD_LETTER_PREFIX}{header.group}", properties)
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties["CONSUME_START_TIME"] = properties.get("CONSUME_START_TIME", "0")
+    return Destination(f"{RETRY_PREFIX}{header.group}", properties)
+
+
+class RetryRequests:
+    """The handler of 36."""
+
+    def __init__(self, broker: Broker, sends: SendRequests, *, on_topic_created: Callable[[], None]) -> None:
+        """``sends`` stores and acknowledges."""
+        self._broker = broker
+        self._sends = sends
+        self._on_topic_created = on_topic_created
+
+    def send_back(self, request: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """36."""
+        header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        if not header.group:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="36 without a consumer group")
+        try:
+            message = self._find(header.offset)
+            to = destination(message, header)
+            stored = self._sends.put(self._again(message, to))
+        except RefusedError as refusal:
+            return request.answer(refusal.code, remark=refusal.remark)
+        return self._sends.answer_when_acknowledged(request, stored.end_offset, {})
+
+    def _find(self, offset: int | None) -> StoredMessage:
+        store = self._broker.store
+        if offset is None or not store.log.min_offset <= offset < store.confirm_offset:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        try:
+            size = int.from_bytes(store.log.read(offset, BLANK_HEADER_BYTES)[:4], "big")
+            return decode_record(store.read_record(offset, size), physical_offset=offset)
+        except MessageRecordError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {error}") from error
+
+    def _again(self, message: StoredMessage, to: Destination) -> NewMessage:
+        topics = self._broker.topics
+        try:
+            if topics.find(to.topic) is None:
+                topics.create(to.topic, queue_count=1, now_ms=wall_clock_ms())
+                self._on_topic_created()
+        except (InvalidTopicError, OSError) as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"topic[{to.topic}] not exist: {error}") from error
+        return NewMessage(
+            topic=to.topic,
+            queue_id=0,
+            body=message.body,
+            properties=encode_properties(to.properties),
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times + 1,
+        )
