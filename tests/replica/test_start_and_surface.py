@@ -241,8 +241,6 @@ async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeCon
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     ):
         assert (await client.ask(one.address, code)).code == ResponseCode.SUCCESS
-    answer = await client.ask(one.address, RequestCode.CONSUMER_SEND_MSG_BACK)
-    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 async def test_only_live_keys_can_be_changed_and_all_of_them_or_none(
