@@ -32,12 +32,14 @@ from rocketmq_remoting.errors import (
     RemotingTimeoutError,
 )
 from rocketmq_remoting.handler import Answer, RemotingHandler, not_supported
+from rocketmq_remoting.peer_log import PeerLog
 from rocketmq_remoting.pending import PendingRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 logger = logging.getLogger(__name__)
+peer_log = PeerLog(logger)
 
 _connection_ids = itertools.count(1)
 _WRITE_AT_ONCE_BYTES: Final = 64 * 1024
@@ -227,7 +229,7 @@ class RemotingConnection(asyncio.Protocol):
         try:
             commands = self._decoder.feed(data, at_most=_FRAMES_PER_TURN)
         except FrameError as error:
-            logger.warning("%s: closing: %s", self._peer(), error)
+            peer_log.warning("%s: closing: %s", self._peer(), error)
             self._undecoded = False
             self._receive(error.decoded_before)
             self.close()
@@ -332,7 +334,7 @@ class RemotingConnection(asyncio.Protocol):
     def _send_failure(self, request: RemotingCommand, error: BaseException) -> None:
         """Java's answer when a processor throws: code 1, class and message (controller-protocol.md §1.4)."""
         if isinstance(error, BodyError):  # the peer's fault: no traceback for it to fill our log with
-            logger.warning("%s: code %d: %s", self._peer(), request.code, error)
+            peer_log.warning("%s: code %d: %s", self._peer(), request.code, error)
         else:
             logger.error("%s: handler of code %d failed", self._peer(), request.code, exc_info=error)
         self._send_answer(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
 from rocketmq_remoting.handler import RemotingHandler, not_supported
+from rocketmq_remoting.peer_log import PeerLog
 from rocketmq_remoting.tls import ServerTls, TlsMode
 from rocketmq_remoting.tls_front import ServerFront
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionSettings", "RemotingConnection", "RemotingHandler", "RemotingServer", "not_supported"]
 
-logger = logging.getLogger(__name__)
+peer_log = PeerLog(logging.getLogger(__name__))
 
 
 class RemotingServer:
@@ -141,7 +142,7 @@ class RemotingServer:
             self._unknown_per_host[host] += 1
         too_many = self._too_many(connection)
         if too_many is not None:
-            logger.warning("%r: closing: %s", connection, too_many)
+            peer_log.warning("%r: closing: %s", connection, too_many)
             connection.abort()
 
     def _too_many(self, connection: RemotingConnection) -> str | None:

@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from rocketmq_remoting.errors import RemotingConnectError
+from rocketmq_remoting.peer_log import PeerLog
 from rocketmq_remoting.tls import CLIENT_HELLO, TlsMode
 from rocketmq_remoting.tls_channel import TlsChannel, TlsError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_remoting.tls import ServerTls
 
-logger = logging.getLogger(__name__)
+peer_log = PeerLog(logging.getLogger(__name__))
 
 
 class FrontTransport(asyncio.Transport):
@@ -118,7 +119,7 @@ class _Front(asyncio.Protocol):
         self.connection.secured(channel.peer_names(), channel.version())
 
     def _failed(self, error: TlsError) -> None:
-        logger.info("%r: closing: TLS failed: %s", self.connection, error)
+        peer_log.warning("%r: closing: TLS failed: %s", self.connection, error)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -155,7 +156,7 @@ class ServerFront(_Front):
         if data[0] == CLIENT_HELLO:
             self._begin(data)
         elif self._tls.settings.mode is TlsMode.ENFORCING:
-            logger.info("%r: closing: plain bytes where TLS is enforced", self.connection)
+            peer_log.warning("%r: closing: plain bytes where TLS is enforced", self.connection)
             self.transport.abort()
         else:
             self._plain = True
@@ -163,7 +164,7 @@ class ServerFront(_Front):
 
     def _begin(self, data: bytes) -> None:
         if self._tls.handshakes >= self._tls.settings.max_handshakes:
-            logger.warning("%r: closing: %d handshakes are under way", self.connection, self._tls.handshakes)
+            peer_log.warning("%r: closing: %d handshakes are under way", self.connection, self._tls.handshakes)
             self.transport.abort()
             return
         self._tls.handshakes += 1
@@ -198,7 +199,7 @@ class ServerFront(_Front):
         self._timer = asyncio.get_running_loop().call_later(deadline_seconds, self._too_slow)
 
     def _too_slow(self) -> None:
-        logger.info("%r: closing: no TLS handshake in time", self.connection)
+        peer_log.warning("%r: closing: no TLS handshake in time", self.connection)
         self.transport.abort()
 
 

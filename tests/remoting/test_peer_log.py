@@ -1,0 +1,25 @@
+"""A peer fills no log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rocketmq_remoting import peer_log
+from rocketmq_remoting.peer_log import LINES_PER_WINDOW, PeerLog
+
+
+def test_a_window_has_its_lines_and_the_next_one_says_how_many_were_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_seconds = 1000.0
+    monkeypatch.setattr(peer_log.time, "monotonic", lambda: now_seconds)
+    log = PeerLog(logging.getLogger("tests.peer_log"))
+    for number in range(LINES_PER_WINDOW + 7):
+        log.warning("peer %d", number)
+    assert len(caplog.records) == LINES_PER_WINDOW
+    now_seconds += peer_log.WINDOW_SECONDS
+    log.warning("peer again")
+    told = [record.getMessage() for record in caplog.records[LINES_PER_WINDOW:]]
+    assert told == ["7 more warnings about peers were left out", "peer again"]
