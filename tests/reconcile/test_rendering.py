@@ -145,6 +145,7 @@ def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Pa
         "secretKey": secret,
     }
     assert properties["brokerIP1"] == "10.1.2.3"
+    assert properties["authenticationMetadataProvider"].endswith(".LocalAuthenticationMetadataProvider")
     assert rendered.stat().st_mode & 0o777 == 0o600
     assert ended.stdout.splitlines()[0] in {"0022", "022"}, "the broker's own files keep their mode"
     assert secret not in ended.stdout

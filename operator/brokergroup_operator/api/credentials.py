@@ -58,7 +58,8 @@ def secret_not_readable(namespace: str, name: str) -> CredentialsError:
     """For the caller that was refused."""
     return CredentialsError(
         Reason.SECRET_NOT_READABLE,
-        f"The operator may not read Secret {namespace}/{name}: its role needs the verb get on secrets",
+        f"The operator may not read Secret {namespace}/{name}: its role needs the verb get on it"
+        " (the chart's value security.groupSecretNames)",
     )
 
 

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_readable
+from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer
 from brokergroup_operator.controller.kubernetes_binding import (
     binding_of,
@@ -85,6 +85,7 @@ class KubernetesDirectory:
             missing_seconds=missing_seconds,
         )
         self._nodes_are_readable = True
+        self._complaints: dict[ObjectKey, str] = {}
         # As declared; and with credentials and zones, which is what others see.
         self._declared: dict[GroupKey, GroupBinding] = {}
         self._bindings: dict[GroupKey, GroupBinding] = {}
@@ -230,16 +231,24 @@ class KubernetesDirectory:
             found = await self._api.get(SECRETS, name, namespace=namespace, timeout_seconds=LOOK_UP_DEADLINE_SECONDS)
             pair = credentials_in(found)
         except NotFoundError:
+            self._complain(secret, secret_not_found(namespace, name))
             return None
         except CredentialsError as error:
-            log.warning("credentials not usable", reason=error.reason.value, error=str(error))
+            self._complain(secret, error)
             return None
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            log.warning("credentials not usable", error=str(secret_not_readable(namespace, name)))
+            self._complain(secret, secret_not_readable(namespace, name))
             return None
+        self._complaints.pop(secret, None)
         return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
+
+    def _complain(self, secret: ObjectKey, why: CredentialsError) -> None:
+        """Say it once, not every few seconds."""
+        if self._complaints.get(secret) != str(why):
+            self._complaints[secret] = str(why)
+            log.warning("credentials not usable", reason=why.reason.value, error=str(why))
 
     def _credentials_changed(self, secret: ObjectKey) -> None:
         for key in [key for key, wanted in self._secrets.items() if wanted == secret]:

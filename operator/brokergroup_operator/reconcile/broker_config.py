@@ -24,6 +24,9 @@ HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten.
 # With what a broker signs its requests (controller-protocol.md §1.7): JSON of two texts.
 CREDENTIALS_KEY: Final = "innerClientAuthenticationCredentials"
 CREDENTIALS_FORM: Final = '{{"accessKey":"{}","secretKey":"{}"}}'
+# A Java broker looks its own user up as soon as it has credentials, also where it authenticates nobody, and does not start without
+# a place to look (measured with 5.5.0: "The authenticationMetadataProvider is not configured").
+JAVA_USERS_KEPT_LOCALLY: Final = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
 
 # Keys a user may set through spec.config; ours where they do not.
 OVERRIDABLE: Final = {
@@ -85,6 +88,8 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
     if spec.implementation is Implementation.ROCKETMQ:
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
+        if spec.security.credentials_secret_name is not None:
+            defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
     return defaults
 
 
