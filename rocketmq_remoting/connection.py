@@ -127,8 +127,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def secured(self, certificate_names: tuple[str, ...], tls_version: str) -> None:
         """Called by the front when the TLS handshake is done."""
-        self.certificate_names = certificate_names
-        self.tls_version = tls_version
+        self.certificate_names, self.tls_version = certificate_names, tls_version
         if certificate_names:
             self.peer_is_known()
 

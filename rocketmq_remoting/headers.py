@@ -26,8 +26,11 @@ from rocketmq_remoting.header_fields import (
     ExtFieldsHeader,
 )
 from rocketmq_remoting.message_headers import (
+    ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,
     GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     OffsetResponseHeader,
@@ -63,6 +66,7 @@ __all__ = [
     "ApplyBrokerIdResponseHeader",
     "BrokerHeartbeatRequestHeader",
     "CleanBrokerDataRequestHeader",
+    "ConsumerSendMsgBackRequestHeader",
     "CreateTopicRequestHeader",
     "ElectMasterRequestHeader",
     "ElectMasterResponseHeader",
@@ -72,6 +76,8 @@ __all__ = [
     "GetBrokerConfigResponseHeader",
     "GetBrokerMemberGroupRequestHeader",
     "GetConsumerListByGroupRequestHeader",
+    "GetEarliestMsgStoretimeRequestHeader",
+    "GetEarliestMsgStoretimeResponseHeader",
     "GetMaxOffsetRequestHeader",
     "GetMetaDataResponseHeader",
     "GetMinOffsetRequestHeader",

@@ -1,4 +1,4 @@
-"""What peers do wrong, told in the log as warnings, but never more than a few lines a minute: a hostile one writes no log of ours."""
+"""What peers do wrong, told in the log as warnings, never more than some lines a minute: a hostile one fills no log."""
 
 from __future__ import annotations
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-
-import pytest
+from typing import TYPE_CHECKING
 
 from rocketmq_remoting import peer_log
 from rocketmq_remoting.peer_log import LINES_PER_WINDOW, PeerLog
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_window_has_its_lines_and_the_next_one_says_how_many_were_left_out(
