@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.identity import Member
+from controller_core.events import ADOPTED
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
@@ -45,7 +46,7 @@ def membership(observed: Observed) -> Membership:
         members=tuple(ours),
         volume_lost=tuple(lost),
         surplus=tuple(ours[wanted:]),
-        to_reserve=_ids_to_reserve(observed, group, wanted - len(ours)),
+        to_reserve=_ids_to_reserve(observed, group, wanted - len(ours) - len(_to_be_adopted(observed, group))),
     )
 
 
@@ -56,6 +57,28 @@ def _latest_by_pod(observed: Observed, group: str) -> dict[str, Replica]:
         for _, replica in sorted(replicas.items())
         if names.broker_id_of_pod_name(group, replica.reserved_for) is not None
     }
+
+
+def _to_be_adopted(observed: Observed, group: str) -> list[str]:
+    """Pods that run under ids which the record does not know: it was lost, and their brokers bring the ids back (F28, F29)."""
+    known = _latest_by_pod(observed, group)
+    return [
+        name
+        for name, pod in observed.pods.items()
+        if name not in known
+        and "deletionTimestamp" not in pod["metadata"]
+        and (broker_id := names.broker_id_of_pod_name(group, name)) is not None
+        and _may_be_adopted(observed, broker_id)
+    ]
+
+
+def _may_be_adopted(observed: Observed, broker_id: int) -> bool:
+    """An id below the next one was cleaned on purpose, unless the record was made again from its brokers, in any order."""
+    record = observed.record
+    if record is None or broker_id >= record.next_broker_id:
+        return True
+    replicas = record.replicas.values()
+    return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
 
 
 def _ids_to_reserve(observed: Observed, group: str, count: int) -> tuple[Member, ...]:
