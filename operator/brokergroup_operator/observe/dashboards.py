@@ -98,8 +98,9 @@ def _recovery_panels() -> Iterator[dict[str, Any]]:
         (f"sum by (namespace, broker_group) ({names.BROKERS_ADOPTED_TOTAL}{_SELECT})", "brokers adopted"),
     )
     yield _panel("Recoveries", "timeseries", [(query, f"{{{{broker_group}}}} {text}") for query, text in recoveries])
+    refused = f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[5m]))'
     yield _panel("Refused controller requests", "timeseries",
-                 [(f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[5m])) > 0', "{{request}} {{code}}")],
+                 [(f"{refused} or vector(0)", "{{request}} {{code}}")],
                  {"unit": "reqps"})  # fmt: skip
 
 
