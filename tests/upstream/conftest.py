@@ -13,6 +13,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
+from tests.real.parts import install
 from tests.upstream.java_controllers import JavaHost, start_jraft, wait_until_leading
 from tests.upstream.lab import Controller, WireGroup
 
@@ -69,6 +70,17 @@ def jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contr
         program.process.kill()
 
 
+@pytest.fixture(scope="session")
+def older_jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+    """One on jRaft, of the older pinned version."""
+    folder = tmp_path_factory.mktemp("older-jraft-controller")
+    program = start_jraft(folder, version=install.OLDER_CONTROLLER_VERSION)
+    try:
+        yield Controller(wait_until_leading(program).address, "older_jraft")
+    finally:
+        program.process.kill()
+
+
 @pytest.fixture
 async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
     """Starts our controller, as it stands alone."""
@@ -114,6 +126,15 @@ def controller(request: pytest.FixtureRequest) -> Controller:
 @pytest.fixture(params=[pytest.param("jraft", marks=REAL_JAVA), *BOTH])
 def all_controllers(request: pytest.FixtureRequest) -> Controller:
     """The Java controller on jRaft, then on DLedger, then ours."""
+    return controller_of(request, request.param)
+
+
+OLDER_JAVA = pytest.mark.real("java", "older-java-controller")
+
+
+@pytest.fixture(params=[pytest.param("older_jraft", marks=OLDER_JAVA), pytest.param("jraft", marks=REAL_JAVA), *BOTH])
+def all_controllers_and_an_older(request: pytest.FixtureRequest) -> Controller:
+    """The same, and before them the older Java controller on jRaft."""
     return controller_of(request, request.param)
 
 

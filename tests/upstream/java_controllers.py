@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.errors import RemotingError
+from tests.real.parts import install
 from tests.real.parts.java import JavaProgram, java_command, write_properties
 from tests.real.parts.process import RealProcessError, free_port, start
 from tests.upstream.lab import ask
@@ -55,7 +56,7 @@ def start_dledger(folder: Path, *, port: int = 0, **extra: str | int) -> JavaPro
     return _start(folder, port, {**peers, **QUICK, **extra})
 
 
-def start_jraft(folder: Path, **extra: str | int) -> JavaProgram:
+def start_jraft(folder: Path, *, version: str = install.ROCKETMQ_VERSION, **extra: str | int) -> JavaProgram:
     """One node, with its Raft on a port of its own (controller-protocol.md §11)."""
     port, raft_port = free_port(), free_port()
     peers = {
@@ -65,17 +66,20 @@ def start_jraft(folder: Path, **extra: str | int) -> JavaProgram:
         "jRaftInitConf": f"127.0.0.1:{raft_port}",
         "jRaftControllerRPCAddr": f"127.0.0.1:{port}",
     }
-    return _start(folder, port, {**peers, **QUICK, **extra})
+    return _start(folder, port, {**peers, **QUICK, **extra}, version=version)
 
 
-def _start(folder: Path, port: int, properties: dict[str, str | int]) -> JavaProgram:
+def _start(
+    folder: Path, port: int, properties: dict[str, str | int], *, version: str = install.ROCKETMQ_VERSION
+) -> JavaProgram:
     properties = {
         "controllerStorePath": str(folder / "store"),
         "configStorePath": str(folder / "controller.properties"),
         **properties,
     }
     config = write_properties(folder / "controller.conf", properties)
-    command = [*java_command("controller", folder, flags=QUIET_JAVA), "-c", str(config)]
+    home = install.controller_home(version)
+    command = [*java_command("controller", folder, flags=QUIET_JAVA, home=home), "-c", str(config)]
     return JavaProgram(start("controller", command, log=folder / "controller.log"), "127.0.0.1", port)
 
 

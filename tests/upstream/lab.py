@@ -40,7 +40,7 @@ async def never_restarted() -> None:
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller under test: Java's on DLedger ("java") or on jRaft ("jraft"), or "ours"."""
+    """A controller under test: Java's on DLedger ("java") or on jRaft ("jraft", "older_jraft"), or "ours"."""
 
     address: str
     kind: str
