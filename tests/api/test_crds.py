@@ -11,8 +11,9 @@ import yaml
 
 from brokergroup_operator.api import generate, names
 from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_status import ConditionType
 from brokergroup_operator.api.election_policies import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
-from brokergroup_operator.api.reference import reference
+from brokergroup_operator.api.reference import CONDITIONS, reference
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.schema import structural_schema
 from controller_core.policies import POLICIES
@@ -142,3 +143,7 @@ def test_every_field_is_on_the_page_and_says_what_it_is(part: str) -> None:
     assert set(fields) <= set(rows)
     # As metav1.Condition, which everybody knows.
     assert [path for path in fields if not rows[path].strip() and not path.startswith("status.conditions[]")] == []
+
+
+def test_every_condition_is_explained() -> None:
+    assert set(CONDITIONS) == set(ConditionType)

@@ -31,6 +31,39 @@ ANNOTATIONS: Final = {
     " although it is far above the record's (condition `EpochJump`).",
 }
 
+# Condition -> what it means while it is True (or False for the first three), and what a person does then.
+CONDITIONS: Final = {
+    ConditionType.READY: (
+        "Every member is in sync and writes are served.",
+        "While False: read its reason and message.",
+    ),
+    ConditionType.AVAILABLE: (
+        "A master serves writes.",
+        "While False for longer than a failover: look at the members.",
+    ),
+    ConditionType.PROGRESSING: ("Members are being made or repaired.", "Wait."),
+    ConditionType.UNFENCED: (
+        "The last silent master was replaced without proof of its death: what it acknowledged since may be lost.",
+        "Look at its node; it goes with the next confirmed failover.",
+    ),
+    ConditionType.EPOCH_JUMP: (
+        "A broker reports an epoch far above the record's; nobody is elected.",
+        f"Accept it by the annotation `{names.ANNOTATION_ACCEPT_EPOCH}`, or stop that broker and delete its claim.",
+    ),
+    ConditionType.RECOVERING: (
+        "The record was behind its brokers, or lost. Every registered broker is heard before the best of them is elected.",
+        "Bring back the brokers that the message names; clean those that never will (`mqadmin cleanBrokerMetadata`).",
+    ),
+    ConditionType.SEAT_LOST: (
+        "Every replica that had all acknowledged messages came back with less; nobody is elected.",
+        "Give one of them its volume back, or allow an unclean election (with durability Available or Fast).",
+    ),
+    ConditionType.CREDENTIALS_MISSING: (
+        "The Secret of `spec.security.credentialsSecretName` can't be used.",
+        "Create or correct it, or give the operator the right to read it; it is looked at again every few seconds.",
+    ),
+}
+
 
 def reference() -> str:
     """The whole page."""
@@ -42,7 +75,10 @@ def reference() -> str:
         *_section(group["spec"], "spec"),
         "## BrokerGroup.status\n",
         *_section(group["status"], "status"),
-        "## Words of the status\n",
+        "## Conditions\n",
+        "| condition | means | what to do |\n|---|---|---|",
+        *(f"| `{kind}` | {means} | {what} |" for kind, (means, what) in CONDITIONS.items()),
+        "\n## Words of the status\n",
         *_words(),
         "## Annotations\n",
         *(f"- `{name}`: {text}" for name, text in ANNOTATIONS.items()),
@@ -58,7 +94,6 @@ def reference() -> str:
 
 def _words() -> Iterator[str]:
     for title, values in (
-        ("Conditions", ConditionType),
         ("Reasons of conditions", Reason),
         ("States of a member", MemberState),
         ("Seats of a member", MemberSeat),
