@@ -125,6 +125,22 @@ async def test_a_record_in_the_way_is_found_before_anything_is_done(house: House
     assert house.steps == []
 
 
+async def test_a_record_that_cannot_be_written_at_the_end_gives_the_lists_back(house: House, tmp_path: Path) -> None:
+    _, [planned] = await run.plan(source(house))
+    own = home(tmp_path)
+    cutting = asyncio.create_task(
+        run.cut_over(source(house), own, cut_settings(own), stop=asyncio.Event(), report=house.report)
+    )
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    address = house.java.address
+    await write(tmp_path, replace(planned.record, master_epoch=EPOCH + 5))
+    await house.java.stop()
+    with pytest.raises(CutOverError, match="the record could not be written"):
+        await cutting
+    assert {one.listed for one in house.brokers} == {address}
+    assert "leading" not in house.steps
+
+
 async def test_apply_writes_once_and_over_an_older_one_only_if_told(house: House, tmp_path: Path) -> None:
     own = home(tmp_path)
     _, plans = await run.plan(source(house))
