@@ -6,12 +6,15 @@ A send travels under full names (code 10) or one-letter names (310, 320): :func:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, wire_name
+from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, _parse_int32, _parse_int64, wire_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rocketmq_remoting.command import RemotingCommand
 
 
@@ -60,6 +63,55 @@ def decode_send_header(command: RemotingCommand) -> SendMessageRequestHeader | S
     if command.code == RequestCode.SEND_MESSAGE:
         return SendMessageRequestHeader.decode(command.ext_fields)
     return SendMessageRequestHeaderV2.decode(command.ext_fields)
+
+
+class SendFields(NamedTuple):
+    """What a broker reads of a send header, absent fields as Java's broker takes them."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp_ms: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    batch: bool
+    default_topic_queue_nums: int | None
+
+
+_FULL_NAMES = (
+    "topic",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "batch",
+    "defaultTopicQueueNums",
+)
+_SHORT_NAMES = ("b", "e", "f", "g", "h", "i", "j", "m", "d")
+_small_number = lru_cache(maxsize=4096)(_parse_int32)  # the same few texts in every send
+
+
+def read_send_fields(command: RemotingCommand) -> SendFields:
+    """The same as ``decode_send_header`` gives, several times as fast: this is read once per message."""
+    names = _FULL_NAMES if command.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
+    fields: Mapping[str, str] = command.ext_fields or {}
+    get = fields.get
+    topic, queue_id, sys_flag, born, flag, properties, reconsume_times, batch, queue_nums = map(get, names)
+    queue = None if queue_id is None else _small_number(queue_id)
+    return SendFields(
+        topic or "",
+        -1 if queue is None else queue,
+        0 if sys_flag is None else _small_number(sys_flag) or 0,
+        0 if born is None else _parse_int64(born) or 0,
+        0 if flag is None else _small_number(flag) or 0,
+        properties or "",
+        0 if reconsume_times is None else _small_number(reconsume_times) or 0,
+        batch is not None and batch.lower() == "true",
+        None if queue_nums is None else _small_number(queue_nums),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,7 @@ class StorePaths:
         return self.root / "lock"
 
 
-@dataclass(frozen=True)
-class NewMessage:
+class NewMessage(NamedTuple):
     """What a producer sent, before it has a place in the log."""
 
     topic: str
@@ -146,10 +145,9 @@ class MessageStore:
 
     def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
         """Append a message as the master."""
-        topic_raw_length = len(message.topic.encode())
         size = record_size_bytes(
             body_bytes=len(message.body),
-            topic_bytes=topic_raw_length,
+            topic_bytes=len(message.topic.encode()),
             properties_bytes=len(message.properties),
             sys_flag=message.sys_flag | (0x30 if ":" in message.born_host.ip + self._store_host.ip else 0),
         )

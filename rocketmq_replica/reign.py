@@ -114,6 +114,19 @@ class Reign(Generic[Waiter]):
             self.trusted = True
         return self.trusted
 
+    def acknowledges_at_once(self, end_offset: int, *, now_seconds: float) -> bool:
+        """True if the message at the end of the log needs nobody else: what ``wait`` and ``settle`` would find, for less."""
+        state = self.sync_state
+        if self._sync_flush or len(self._waiting) or not state.alone or state.links:
+            return False
+        policy = self._policy
+        needed = 1 if policy.all_ack_in_sync_state_set else policy.needed(len(state.members))
+        if needed > 1 or len(state.members) < policy.min_in_sync_replicas or not self.look_at_clock(now_seconds):
+            return False
+        state.replicated_offset = max(state.replicated_offset, end_offset)
+        self._store.confirm_offset = end_offset
+        return True
+
     def settle(self, *, now_seconds: float) -> list[Waiter]:
         """Move the confirm offset; who may be told that the message is stored."""
         trusted = self.look_at_clock(now_seconds)

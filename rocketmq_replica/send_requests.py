@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_batch import BatchedMessage, decode_batch
-from rocketmq_remoting.message_headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketmq_remoting.message_headers import SendFields, read_send_fields
 from rocketmq_remoting.message_record import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_SEPARATOR,
@@ -92,6 +92,8 @@ class SendRequests:
         self, request: RemotingCommand, end_offset: int, ext_fields: dict[str, str]
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """The answer to a message that is stored and ends at ``end_offset``; at once if it is acknowledged already."""
+        if self._broker.acknowledged_at_once(end_offset):
+            return _answer(request, Outcome.STORED, ext_fields)
         future = self._broker.acknowledgement(end_offset)
         if future.done():
             return _answer(request, future.result(), ext_fields)
@@ -104,32 +106,34 @@ class SendRequests:
     ) -> tuple[list[Stored], int, dict[str, str]]:
         if self._broker.role is Role.SLAVE:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
-        header = _header(request)
+        header = read_send_fields(request)
         topic = self._topic(header)
-        queue_id = header.queue_id if header.queue_id is not None else -1
+        queue_id = header.queue_id
         if queue_id < 0:
             queue_id = next(self._next_queue) % topic.write_queues
         if queue_id >= topic.write_queues:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic}")
         messages = _messages(request, header)
         self._check_sizes(messages)
-        _check_kinds(messages, header.sys_flag or 0, topic.name)
+        _check_kinds(messages, header.sys_flag, topic.name)
         born_host = Host(connection.peer_host, connection.peer_port)
-        new_messages = [
-            NewMessage(
-                topic=topic.name,
-                queue_id=queue_id,
-                body=message.body,
-                properties=message.properties,
-                born_timestamp_ms=header.born_timestamp or wall_clock_ms(),
-                born_host=born_host,
-                flag=message.flag,
-                sys_flag=header.sys_flag or 0,
-                reconsume_times=header.reconsume_times or 0,
+        born_timestamp_ms = header.born_timestamp_ms or wall_clock_ms()
+        stored = [
+            self.put(
+                NewMessage(
+                    topic.name,
+                    queue_id,
+                    message.body,
+                    message.properties,
+                    born_timestamp_ms,
+                    born_host,
+                    message.flag,
+                    header.sys_flag,
+                    header.reconsume_times,
+                )
             )
             for message in messages
         ]
-        stored = [self.put(message) for message in new_messages]
         return stored, queue_id, decode_properties(messages[0].properties)
 
     def put(self, message: NewMessage) -> Stored:
@@ -143,16 +147,17 @@ class SendRequests:
         except (MessageTooLargeError, MessageRecordError) as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
-    def _topic(self, header: SendMessageRequestHeader | SendMessageRequestHeaderV2) -> Topic:
+    def _topic(self, header: SendFields) -> Topic:
         broker = self._broker
-        name = header.topic or ""
-        try:
-            check_topic_name(name)
-        except InvalidTopicError as error:
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        name = header.topic
+        topic = broker.topics.find(name)
+        if topic is None:
+            try:
+                check_topic_name(name)
+            except InvalidTopicError as error:
+                raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         if not broker.configuration.broker_permission & PERMISSION_WRITE:
             raise RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
-        topic = broker.topics.find(name)
         if topic is None:
             if broker.role is not Role.MASTER:
                 raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"role is {broker.role.value}")
@@ -184,18 +189,10 @@ class SendRequests:
                 )
 
 
-def _header(request: RemotingCommand) -> SendMessageRequestHeader | SendMessageRequestHeaderV2:
-    if request.code == RequestCode.SEND_MESSAGE:
-        return SendMessageRequestHeader.decode(request.ext_fields)
-    return SendMessageRequestHeaderV2.decode(request.ext_fields)
-
-
-def _messages(
-    request: RemotingCommand, header: SendMessageRequestHeader | SendMessageRequestHeaderV2
-) -> list[BatchedMessage]:
+def _messages(request: RemotingCommand, header: SendFields) -> list[BatchedMessage]:
     if not (request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch):
-        properties = (header.properties or "").encode()
-        return [BatchedMessage(header.flag or 0, request.body or b"", _terminated(properties))]
+        properties = header.properties.encode()
+        return [BatchedMessage(header.flag, request.body or b"", _terminated(properties))]
     try:
         messages = decode_batch(request.body or b"")
     except MessageRecordError as error:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from rocketmq_replica.acknowledgement import AcknowledgementPolicy, Waiting, WaitingRoom, acknowledged_offset
+from rocketmq_replica.reign import Reign
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
+
+if TYPE_CHECKING:
+    from rocketmq_replica.message_store import MessageStore
 
 LAG = 15.0
 
@@ -245,3 +251,47 @@ def test_auto_in_sync_replicas_asks_for_no_more_than_there_are(
     assert policy.needed(members) == max(in_sync, 1)
     policy.auto_in_sync_replicas = True
     assert policy.needed(members) == needed
+
+
+class Log:
+    """A store that is only as long as it is."""
+
+    def __init__(self, end: int) -> None:
+        self.max_offset = end
+        self.confirm_offset = 0
+        self.log = self
+        self.flushed_offset = 0
+
+
+@pytest.mark.parametrize("all_ack", [True, False])
+@pytest.mark.parametrize("in_sync", [1, 2])
+@pytest.mark.parametrize("minimum", [1, 2])
+@pytest.mark.parametrize("members", [{1}, {1, 2}])
+@pytest.mark.parametrize("sync_flush", [True, False])
+@pytest.mark.parametrize("paused", [True, False])
+def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge(
+    all_ack: bool, in_sync: int, minimum: int, members: set[int], sync_flush: bool, paused: bool
+) -> None:
+    answers = []
+    for fast in (True, False):
+        store = Log(100)
+        reign: Reign[str] = Reign(
+            cast("MessageStore", store),
+            AcknowledgementPolicy(all_ack, in_sync, minimum),
+            sync_state=state(members, {}),
+            master_epoch=1,
+            sync_flush=sync_flush,
+            max_pause_seconds=5.0,
+            now_seconds=0.0,
+        )
+        now = 9.0 if paused else 1.0
+        if fast and reign.acknowledges_at_once(100, now_seconds=now):
+            answers.append(True)
+            assert store.confirm_offset == 100
+        else:
+            reign.wait("w", end_offset=100, deadline_seconds=99.0)
+            answers.append(reign.settle(now_seconds=now) == ["w"])
+    assert answers[0] == answers[1]
+    assert answers[1] is (
+        not sync_flush and not paused and minimum <= len(members) and (members == {1} if all_ack else in_sync == 1)
+    )

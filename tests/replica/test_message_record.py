@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_remoting import header_fields
 from rocketmq_remoting import message_batch as mb
 from rocketmq_remoting import message_record as mr
+from rocketmq_remoting.command import request
+from rocketmq_remoting.message_headers import (
+    SendFields,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    decode_send_header,
+    read_send_fields,
+)
 
 RECORDED = Path(__file__).parent / "recordings" / "ha_frames.jsonl"
 HOST = mr.Host("127.0.0.2", 31911)
@@ -179,3 +188,28 @@ def test_batches_round_trip_and_refuse_torn_bytes() -> None:
     for length in set(range(len(raw))) - whole:
         with pytest.raises(mr.CorruptRecordError):
             mb.decode_batch(raw[:length])
+
+
+_FIELD_TEXT = st.one_of(
+    st.none(), st.sampled_from(["", "0", "-1", "4", "true", "TRUE", "x", "2147483648", "9223372036854775808", " 1"])
+)
+
+
+@given(st.sampled_from([10, 310, 320]), st.lists(_FIELD_TEXT, min_size=14, max_size=14))
+def test_the_fast_way_to_read_a_send_header_reads_what_the_slow_one_does(code: int, texts: list[str | None]) -> None:
+    header_type = SendMessageRequestHeader if code == 10 else SendMessageRequestHeaderV2
+    wire_names = [column.wire_name for column in header_fields._columns(header_type)]
+    ext_fields = {name: text for name, text in zip(wire_names, texts, strict=True) if text is not None}
+    command = request(code, ext_fields=ext_fields)
+    slow, fast = decode_send_header(command), read_send_fields(command)
+    assert fast == SendFields(
+        slow.topic or "",
+        -1 if slow.queue_id is None else slow.queue_id,
+        slow.sys_flag or 0,
+        slow.born_timestamp or 0,
+        slow.flag or 0,
+        slow.properties or "",
+        slow.reconsume_times or 0,
+        bool(slow.batch),
+        slow.default_topic_queue_nums,
+    )
