@@ -43,7 +43,7 @@ class Case:
         asked = set(self.memories[name].alive_by_request) if name in self.memories else set()
         broker_id = self.step.number("id")
         if name == self.step.name and broker_id in self.before.members and broker_id is not None:
-            own = self.step.verb == "1003" or (self.step.verb == "1002" and self.step.get("designate") != "true")
+            own = self.step.verb == "1003" or (self.step.verb == "1002" and not self.step.designates)
             if own:
                 asked.add(broker_id)
             elif self.step.verb == "heartbeat":

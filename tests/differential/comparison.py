@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WRITES = frozenset({"1001", "1002", "1003", "1011", "1013", "heartbeat", "close"})
 JAVA_ELECTION_TRIES = 3
+IN_ANOTHER_CLUSTER = "a-heartbeat-finds-its-group-by-name"
 _prefixes = itertools.count(1)
 
 
@@ -165,6 +166,8 @@ class Comparison:
         master, name = world.state.master, step.name or ""
         if step.verb != "1002" or master is None or master in world.memory.our_alive():
             return False
+        if self.endpoints.listens(world.state.master_address):
+            return False  # it answers as master: left alone
         before = world.state
         after = await self._until("ours", name, lambda state: state.master is None)
         if after.master is None and after.epoch == before.epoch + 1:
@@ -221,7 +224,7 @@ class Comparison:
                 memory.cluster = step.cluster
         elif step.verb == "1003" and code == 0 and broker_id is not None:
             memory.registered(broker_id)
-        elif step.verb == "1002" and broker_id in case.before.members and step.get("designate") != "true":
+        elif step.verb == "1002" and broker_id in case.before.members and not step.designates:
             assert broker_id is not None
             memory.asked_for_master(broker_id)
         elif step.verb == "1011" and code == 0:
@@ -334,6 +337,10 @@ class Comparison:
     async def _elected_unasked(self, step: Step, world: GroupWorld) -> bool:
         """A member of a set without a master came back: ours elects at once, Java when the broker asks. Let it ask, and compare."""
         state, name, caller = world.state, step.name or "", step.number("id")
+        if step.cluster != world.memory.cluster:  # Java has not heard it, and nobody asks
+            self.outcome.deviations[IN_ANOTHER_CLUSTER] += 1
+            self.outcome.ended_by = IN_ANOTHER_CLUSTER
+            return False
         await self._until("ours", name, lambda now: now.master is not None)
         await self._ours.idle(self.prefix + name)
         asked = Step.of(1002, name=name, id=caller, designate=False)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tests.differential.deviations import After, Deviation, listed
 from tests.differential.deviations_of_ids import IDS
 from tests.differential.deviations_of_input import INPUT
 from tests.differential.deviations_of_masters import MASTERS
+
+if TYPE_CHECKING:
+    from tests.differential.cases import Case
 
 # Found by the comparison itself: when a heartbeat lets ours elect, Java's broker is made to ask, and both must have elected alike.
 UNASKED = Deviation(
@@ -19,6 +24,22 @@ UNASKED = Deviation(
     After.GO_ON,
 )
 
+
+def _deposed_already(case: Case) -> bool:
+    """The replica was designated in a first election, elected by both, and is dead: ours has noticed that by now."""
+    before, broker_id = case.before, case.step.number("id")
+    return (
+        case.step.designates
+        and case.codes == (0, 0)
+        and before.epoch == 0
+        and broker_id not in case.memory.our_alive()
+        and case.java.answer == case.ours.answer
+        and case.java.state.master == broker_id
+        and case.ours.state.master is None
+        and case.ours.state.epoch == case.java.state.epoch + 1
+    )
+
+
 DEPOSED = Deviation(
     "a-dead-master-is-deposed",
     "1002",
@@ -26,7 +47,7 @@ DEPOSED = Deviation(
     "elects it as well, and finds it dead at once",
     "§6.2: only a scan repairs what no event announces",
     "tests/controller/test_failover.py",
-    lambda case: False,
+    _deposed_already,
     After.END,
 )
 
@@ -75,6 +96,14 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "tests/controller/test_failover.py",
         ),
         (
+            "an-election-waits-for-the-caller's-heartbeat",
+            "1002",
+            "2012 if the caller's first heartbeat has not arrived yet, and the broker waits 5 s",
+            "waits up to 1 s for it (not at all in the comparison: there it is 2012 as well)",
+            "the heartbeat of a starting broker is asynchronous (§7.2 step 8)",
+            "tests/controller/test_callers_elections.py",
+        ),
+        (
             "a-stranger-is-refused",
             "1001, 1002, 1003, 1011, 904",
             "answers everybody",
@@ -96,5 +125,5 @@ SPECIAL: tuple[Deviation, ...] = tuple(
     )
 )
 
-BY_THE_COMPARISON = (UNASKED, DEPOSED)
-DEVIATIONS = listed(INPUT, IDS, MASTERS, SPECIAL)
+BY_THE_COMPARISON = (UNASKED,)
+DEVIATIONS = listed(INPUT, IDS, MASTERS, SPECIAL, (DEPOSED,))

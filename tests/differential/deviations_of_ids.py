@@ -322,6 +322,7 @@ IDS: tuple[Deviation, ...] = (
         "tests/core/traces/cleaning.txt",
         _master_cleaned,
         After.END,
+        special=True,
     ),
     Deviation(
         "a-set-that-shrinks-has-a-new-epoch",

@@ -27,7 +27,7 @@ def _missing(case: Case) -> bool:
     nameless = verb in NEEDS_A_NAME and (case.step.name is None or _no_fields(case))
     idless = verb in NEEDS_AN_ID and case.step.number("id") is None
     epochless = verb == "1001" and case.step.number("epoch") is None
-    refusals = {"1001": (2000,) if epochless and case.before.known else (2013,)}
+    refusals = {"1001": (2000,) if epochless and case.before.known and not nameless else (2013,)}
     refusals |= {"1003": (2010,), "1011": (2009,), "1013": (2014,)}
     return (
         case.codes[0] == 1
@@ -41,7 +41,7 @@ def _null_body(case: Case) -> bool:
     """The JSON null is a body that is missing; Java notices only where it needs it."""
     return (
         case.step.verb == "1001"
-        and case.step.get("body") in ("null", "none")
+        and case.step.get("body") in ("null", "none", "empty")
         and case.codes == (2013, 1)
         and not case.before.known
         and case.unchanged

@@ -117,6 +117,11 @@ class Endpoints:
             self._endpoints[canonical] = Endpoint(canonical, _next_host(), self._records)
         return self._endpoints[canonical]
 
+    def listens(self, canonical: str | None) -> bool:
+        """Whether a broker is behind this address now."""
+        endpoint = self._endpoints.get(canonical or "")
+        return endpoint is not None and endpoint.server is not None
+
     def real(self, text: str) -> str:
         """The text with real addresses."""
         return CANONICAL.sub(lambda match: self._endpoints[match[0]].address, text)

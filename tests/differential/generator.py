@@ -114,6 +114,7 @@ class Generator:
                 (3, lambda: self._grow(name, world)),
                 (2, lambda: self._lose_master(name, world)),
                 (1, lambda: self._reconnect(name, world)),
+                (1, lambda: self._forget_slave(name, world)),
                 (4, lambda: Step.of(1004, name=name)),
                 (2, lambda: Step.of(1006, name=name, names=self.chance.choice(("bn", "bn,bn2", "bn2,unknown")))),
                 (3, lambda: Step.of(1012, name=name)),
@@ -229,7 +230,9 @@ class Generator:
         if wrong == "dead":
             return self._altered(name, state.master, members | set(state.members))
         if wrong == "several":
-            return self._altered(name, state.master, members | {9, 17} | set(state.members), epoch=off)
+            return self._altered(
+                name, state.master, members | {9, 17} | set(state.members), epoch=self.chance.choice((off, "@"))
+            )
         return self._altered(name, state.master, members - {state.master})
 
     def _close(self, name: str, world: GroupWorld) -> Step | None:
@@ -268,6 +271,15 @@ class Generator:
             )
         self.queue.append(self._altered(name, state.master, set(state.members)))
         return self.queue.pop(0)
+
+    def _forget_slave(self, name: str, world: GroupWorld) -> Step | None:
+        """A member of the set dies and is cleaned before the master takes it out."""
+        state = world.state
+        slaves = sorted((state.sync_state_set & state.alive) - {state.master})
+        if state.master is None or not slaves or not all(world.memory.our_connection.get(one) == "a" for one in slaves):
+            return None
+        self.queue.append(Step.of(1011, name=name, ids=slaves[0]))
+        return Step.of("close", name=name, id=slaves[0])
 
     def _lose_master(self, name: str, world: GroupWorld) -> Step | None:
         """The master dies; a follower's present process may have told less than an earlier heartbeat of it."""

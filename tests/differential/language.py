@@ -61,7 +61,7 @@ class Step:
     @property
     def name(self) -> str | None:
         """The group it names; None where the field is left out."""
-        name = self.get("name")
+        name = self.get("name") if self.get("fields") != "none" else ABSENT
         return DEFAULT_NAME if name is None else None if name == ABSENT else name
 
     @property
@@ -74,6 +74,11 @@ class Step:
     def binary(self) -> bool:
         """Whether its header is written in the binary form."""
         return self.get("as") == "rocketmq"
+
+    @property
+    def designates(self) -> bool:
+        """Whether a 1002 is an administrator's, read as Java reads booleans."""
+        return (self.get("designate") or "").lower() == "true"
 
     def members(self) -> tuple[int, ...]:
         """The ids of `set=`, as given."""

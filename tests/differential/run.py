@@ -64,7 +64,8 @@ def shares(version: str | None) -> dict[str, float]:
 
 def never_met(tally: Tally) -> list[str]:
     """Entries of the list that did not occur: either the sequences do not reach them, or they are not true any more."""
-    names = [one.name for one in (*DEVIATIONS, *BY_THE_COMPARISON, *SHAPES) if not getattr(one, "special", False)]
+    names = [one.name for one in (*DEVIATIONS, *BY_THE_COMPARISON) if not one.special]
+    names += [one.name for one in SHAPES]
     return [name for name in names if tally.deviations[name] == 0]
 
 

@@ -115,6 +115,8 @@ def _error_text(step: Step, java: Answer, ours: Answer) -> Rewritten:
         return None
     if java.code == 1:
         return replace(java, remark="an error"), replace(ours, remark="an error")
+    if java.code == 2012 and ours.remark.startswith(f"{java.remark}: "):
+        return java, replace(ours, remark=java.remark)
     before, exception, _ = java.remark.partition(", exception: ")
     if java.code == 2009 and exception and ours.remark.startswith(before + exception):
         return replace(java, remark=before), replace(ours, remark=before)
@@ -149,8 +151,8 @@ SHAPES: tuple[Shape, ...] = (
     Shape(
         "error-text",
         "all",
-        "code 1 with the text of an exception of its own, mostly a null pointer's",
-        "code 1 with a text that names the field and what was expected",
+        "code 1 (and 2009 for malformed ids) with the text of an exception, mostly a null pointer's",
+        "the same code with a text that names the field and what was expected; 2012 also says why",
         "nobody reads it but a human (§1.4)",
         _of_answers(_error_text),
     ),
