@@ -295,7 +295,9 @@ async def create_secret(api: KubernetesApi, **entries: str) -> None:
 
 async def test_the_secret_of_a_group_is_its_credentials(api: KubernetesApi, directory: KubernetesDirectory) -> None:
     await create_secret(api, accessKey="orders", secretKey="correct horse")
-    await create_group(api, security={"signature": "Required", "credentialsSecretName": "keys"})
+    await create_group(
+        api, implementation="rocketmq", security={"signature": "Required", "credentialsSecretName": "keys"}
+    )
     binding = await eventually(lambda: (found := directory.binding(KEY)) and found.credentials and found)
     assert binding.signature is SignaturePolicy.REQUIRED
     assert binding.credentials == Credentials(access_key="orders", secret_key="correct horse")

@@ -126,7 +126,7 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             description='"Off" (in quotes: YAML reads a bare Off as false): signatures are not looked at.'
             " Accepted: a right signature identifies the group's brokers, a wrong one is refused, none is left to the pod's"
             " address. Required: only signed requests are heard; it needs credentialsSecretName, and brokers that have it:"
-            " first Accepted, restart them, then Required."
+            " first Accepted, restart them, then Required. Required is for Java brokers: the Python replica does not sign yet."
         ),
     ] = Signature.ACCEPTED
     credentials_secret_name: Annotated[

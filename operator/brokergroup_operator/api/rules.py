@@ -108,6 +108,12 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             " what one replica acknowledged is only in the longest log",
             field_path=".failover.electionPolicy",
         ),
+        Rule(
+            "self.implementation != 'replica' || self.security.signature != 'Required'",
+            "security.signature Required needs implementation rocketmq: the Python replica does not sign its requests yet,"
+            " and would not be heard",
+            field_path=".security.signature",
+        ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
     ),
     FailoverSpec: (
