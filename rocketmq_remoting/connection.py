@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 peer_log = PeerLog(logger)
-
 _connection_ids = itertools.count(1)
 _WRITE_AT_ONCE_BYTES: Final = 64 * 1024
 _FRAMES_PER_TURN: Final = 64
@@ -76,8 +75,7 @@ class RemotingConnection(asyncio.Protocol):
         on_known: Callable[[RemotingConnection], None] | None = None,
     ) -> None:
         self.id: int = next(_connection_ids)
-        self.peer_host: str = ""
-        self.peer_port: int = 0
+        self.peer_host, self.peer_port = "", 0
         self.certificate_names: tuple[str, ...] = ()
         self.tls_version: str = ""
         self.is_known = False

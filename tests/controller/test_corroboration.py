@@ -56,7 +56,7 @@ class Asked(Observer):
     def __init__(self) -> None:
         self.testimonies = 0
 
-    def request_answered(self, request_code: int, response_code: int) -> None:
+    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
         self.testimonies += request_code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
 
 

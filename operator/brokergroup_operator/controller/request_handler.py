@@ -118,20 +118,28 @@ class RequestHandler:
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Heartbeats, metadata and configuration at once, everything else in a task of its own."""
-        if self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY:
-            return self._noted(request, request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping"))
-        if request.code in self._routes:
+        if request.code in self._routes and not self._sends_away(request):
             return self._answer_in_time(request, connection)
+        begun_seconds = asyncio.get_running_loop().time()
+        return self._noted(request, self._answer_at_once(request, connection), begun_seconds)
+
+    def _answer_at_once(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if self._sends_away(request):
+            return request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping")
         if request.code == RequestCode.BROKER_HEARTBEAT:
-            return self._noted(request, self._heartbeat(request, connection))
+            return self._heartbeat(request, connection)
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            return self._noted(request, self._metadata(request))
+            return self._metadata(request)
         if request.code in _CONFIGURATION:
-            return self._noted(request, self._configuration(request, connection))
-        return self._noted(request, not_supported(request))
+            return self._configuration(request, connection)
+        return not_supported(request)
+
+    def _sends_away(self, request: RemotingCommand) -> bool:
+        return self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY
 
     async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """Supervision point: whatever happens to one request, its peer is answered and the plane goes on."""
+        begun_seconds = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.answer_deadline_seconds):
                 answer = await self._routes[request.code](request, connection)
@@ -147,10 +155,11 @@ class RequestHandler:
         except Exception as error:
             log.exception("request failed", code=request.code, peer=connection.peer_host)
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
-        return self._noted(request, answer)
+        return self._noted(request, answer, begun_seconds)
 
-    def _noted(self, request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
-        self._observer.request_answered(request.code, answer.code)
+    def _noted(self, request: RemotingCommand, answer: RemotingCommand, begun_seconds: float) -> RemotingCommand:
+        took_seconds = asyncio.get_running_loop().time() - begun_seconds
+        self._observer.request_answered(request.code, answer.code, took_seconds)
         return answer
 
     def _refused(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> RemotingCommand:
