@@ -10,6 +10,7 @@ import pytest
 
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
 from brokergroup_operator.migrate.java_state import record_of
+from brokergroup_operator.migrate.quiet_controller import QuietController
 from controller_core.model import Replica
 from rocketmq_remoting.codes import RequestCode
 from tests.migrate.conftest import EPOCH, SET_EPOCH, eventually
@@ -49,7 +50,7 @@ def way(house: House, fresh: FakeJavaController, *records: BrokerGroupRecord, de
         records=list(records),
         quiet=house.quiet,
         settings=BackSettings(
-            controller=fresh.address, controller_list=fresh.address, list_deadline_seconds=deadline_seconds
+            controller=fresh.address, own_address=house.quiet.address, list_deadline_seconds=deadline_seconds
         ),
         report=house.report,
     )
@@ -112,6 +113,20 @@ async def test_a_controller_that_knows_the_group_is_not_taught_over_it(house: Ho
     with pytest.raises(BackError, match=r"nothing was begun: .* expected 2008"):
         await way(house, fresh, await ours(house)).run()
     assert RequestCode.CONTROLLER_APPLY_BROKER_ID not in fresh.asked
+
+
+async def test_every_controller_of_ours_must_be_stopped(house: House, fresh: FakeJavaController) -> None:
+    record = await ours(house)
+    other = QuietController()
+    await other.start("127.0.0.1", 0)
+    for one in house.brokers:
+        one.listed = f"{house.quiet.address};{other.address}"
+    try:
+        with pytest.raises(BackError, match=f"brokers list \\['{other.address}'\\], which do not refuse"):
+            await way(house, fresh, record).run()
+        assert fresh.sets == {}
+    finally:
+        await other.stop()
 
 
 async def test_a_group_without_a_master_does_not_go_back(house: House, fresh: FakeJavaController) -> None:

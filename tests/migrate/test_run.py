@@ -89,7 +89,7 @@ async def test_to_ours_a_failover_there_and_back(house: House, tmp_path: Path) -
         [state] = await run.back(
             replace(source(house), controller=fresh.address),
             own,
-            BackSettings(controller=fresh.address, controller_list=fresh.address, list_deadline_seconds=8.0),
+            BackSettings(controller=fresh.address, own_address=own.address, list_deadline_seconds=8.0),
             dry_run=False,
             report=house.report,
         )
@@ -166,10 +166,15 @@ async def test_back_wants_ours_stopped(house: House, tmp_path: Path) -> None:
         await run.back(
             source(house),
             own,
-            BackSettings(controller="x:1", controller_list="x:1"),
+            BackSettings(controller="x:1", own_address="x:2"),
             dry_run=False,
             report=house.report,
         )
+
+
+async def test_an_address_nobody_can_dial_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"advertise is empty and listen is '0\.0\.0\.0'"):
+        run.Home(store=f"file:{tmp_path}", listen=("0.0.0.0", 9878))
 
 
 async def test_back_wants_a_record(house: House, tmp_path: Path) -> None:
@@ -177,7 +182,7 @@ async def test_back_wants_a_record(house: House, tmp_path: Path) -> None:
         await run.back(
             source(house),
             home(tmp_path),
-            BackSettings(controller="x:1", controller_list="x:1"),
+            BackSettings(controller="x:1", own_address="x:2"),
             dry_run=True,
             report=house.report,
         )
@@ -186,13 +191,14 @@ async def test_back_wants_a_record(house: House, tmp_path: Path) -> None:
 async def test_a_dry_run_back_changes_nothing(house: House, tmp_path: Path) -> None:
     _, plans = await run.plan(source(house))
     await write(tmp_path, plans[0].record)
+    await house.java.stop()
     fresh = FakeJavaController()
     await fresh.start()
     try:
         states = await run.back(
             replace(source(house), controller=fresh.address),
             home(tmp_path),
-            BackSettings(controller=fresh.address, controller_list=fresh.address),
+            BackSettings(controller=fresh.address, own_address="x:2"),
             dry_run=True,
             report=house.report,
         )

@@ -17,7 +17,7 @@ import typer
 from brokergroup_operator.cli.endpoints import parse_endpoint
 
 if TYPE_CHECKING:
-    from brokergroup_operator.migrate.run import Source
+    from brokergroup_operator.migrate.run import Home, Source
 
 app = typer.Typer(help="From a running Java controller to ours, and back.", no_args_is_help=True)
 
@@ -45,6 +45,10 @@ CredentialsFile = Annotated[
     typer.Option(
         "--credentials-file", help='JSON {"accessKey", "secretKey"} of an administrator, where brokers ask for it'
     ),
+]
+Gone = Annotated[
+    list[str] | None,
+    typer.Option("--gone", help="host:port of a controller whose host is gone and cannot refuse; repeatable"),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, say what would be done")]
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json")]
@@ -146,10 +150,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     stop_deadline_seconds: Annotated[
         float, typer.Option("--stop-deadline-seconds", help="How long to wait for the Java controllers to be stopped")
     ] = 600.0,
-    gone: Annotated[
-        list[str] | None,
-        typer.Option("--gone", help="host:port of a Java controller whose host is gone and cannot refuse; repeatable"),
-    ] = None,
+    gone: Gone = None,
     kubeconfig: Kubeconfig = None,
     yes: Yes = False,
 ) -> None:
@@ -190,6 +191,7 @@ def back(  # noqa: PLR0913 - one argument a flag
     *,
     advertise: Advertise = "",
     controller_list: ControllerList = "",
+    gone: Gone = None,
     kubeconfig: Kubeconfig = None,
     yes: Yes = False,
 ) -> None:
@@ -199,7 +201,9 @@ def back(  # noqa: PLR0913 - one argument a flag
 
     source = _source(controller, name_servers, broker_names, credentials_file)
     home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
-    settings = BackSettings(controller=controller, controller_list=controller_list)
+    settings = BackSettings(
+        controller=controller, own_address=home.address, controller_list=controller_list, gone=frozenset(gone or ())
+    )
     states = _run(run.back(source, home, settings, dry_run=not yes, report=report_line))
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
@@ -227,6 +231,15 @@ def _source(
         broker_names=tuple(broker_names or ()),
         credentials=credentials,
     )
+
+
+def _home(store: str, listen: str, advertise: str, kubeconfig: Path | None) -> "Home":
+    from brokergroup_operator.migrate.run import Home
+
+    try:
+        return Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--advertise") from error
 
 
 def report_line(step: str, **facts: object) -> None:

@@ -31,6 +31,7 @@ from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, JavaS
 from brokergroup_operator.migrate.lesson import LessonError, make_lesson
 from brokergroup_operator.migrate.plan import verify_brokers
 from brokergroup_operator.migrate.read import ask_brokers
+from brokergroup_operator.migrate.stopped import listed_controllers, not_stopped
 from brokergroup_operator.migrate.teach import Teacher, TeachError
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ class BackSettings:
     """What the way back is told. ``controller_list`` is the ``controllerAddr`` that brokers get; empty: every member."""
 
     controller: str
+    own_address: str
     controller_list: str = ""
+    # Controllers of ours whose host is gone and cannot refuse a connection.
+    gone: frozenset[str] = frozenset()
     list_deadline_seconds: float = LIST_DEADLINE_SECONDS
 
 
@@ -97,6 +101,7 @@ class Back:
             teacher = Teacher(self._calls, leader=metadata.leader, peers=metadata.peers)
             for lesson in lessons:
                 await teacher.require_unknown(lesson.broker_name)
+            await self._require_ours_stopped(metadata)
             if not self._controller_list:
                 self._controller_list = ";".join(
                     metadata.peers if metadata.leader in metadata.peers else [metadata.leader]
@@ -107,6 +112,17 @@ class Back:
         except (MigrationCallError, TeachError) as error:
             raise BackError(f"nothing was begun: {error}") from error
         return metadata, lessons
+
+    async def _require_ours_stopped(self, metadata: Metadata) -> None:
+        """Whoever brokers list, besides this process and the Java controllers they go to, could still grant something."""
+        going_to = {self._settings.own_address, self._settings.controller, *metadata.peers}
+        listed = (one for one in listed_controllers(self._brokers.values()) if one not in going_to)
+        running = await not_stopped(self._calls, listed, gone=self._settings.gone)
+        if running:
+            raise BackError(
+                f"nothing was begun: brokers list {running}, which do not refuse connections: stop every controller of ours "
+                "(say --gone for one whose host is gone)"
+            )
 
     async def run(self) -> list[JavaState]:
         """Go back; returns the states that the Java controller leads with. ``BackError`` if it did not come to that."""

@@ -28,13 +28,13 @@ from brokergroup_operator.migrate.broker_lists import (
     change_lists,
     reachable,
     restore_lists,
-    split_list,
     who_lists,
 )
-from brokergroup_operator.migrate.java_calls import MigrationCallError, NobodyListensError
+from brokergroup_operator.migrate.java_calls import MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, with_set_epoch_above
 from brokergroup_operator.migrate.plan import Doubt, GroupPlan, Kind, plan_group, verify_brokers
 from brokergroup_operator.migrate.read import ask_brokers, read_states
+from brokergroup_operator.migrate.stopped import listed_controllers, not_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,15 +181,9 @@ class CutOver:
 
     def _members(self) -> tuple[str, ...]:
         """Everybody who must be stopped: the controller group, and whoever else the brokers list besides ours."""
-        listed = (
-            address
-            for group in self._groups.values()
-            for said in reachable(group.brokers).values()
-            for address in split_list(said.listed_controllers)
-        )
-        return tuple(
-            one for one in dict.fromkeys((*self._reading.members, *listed)) if one != self._settings.own_address
-        )
+        listed = listed_controllers(group.brokers for group in self._groups.values())
+        everybody = dict.fromkeys((*self._reading.members, *listed))
+        return tuple(one for one in everybody if one != self._settings.own_address)
 
     async def _leader(self) -> str | None:
         for peer in self._reading.members:
@@ -204,18 +198,7 @@ class CutOver:
 
     async def _not_refusing(self) -> list[str]:
         """Which of them may still be running."""
-        members = self._members()
-        refused = await asyncio.gather(*(self._refuses(member) for member in members))
-        return [member for member, yes in zip(members, refused, strict=True) if not yes]
-
-    async def _refuses(self, member: str) -> bool:
-        try:
-            await self._calls.metadata(member)
-        except NobodyListensError:
-            return True
-        except MigrationCallError:
-            return member in self._settings.gone
-        return False
+        return await not_stopped(self._calls, self._members(), gone=self._settings.gone)
 
     async def _verify(self, otherwise: str, *, ignore: frozenset[Kind]) -> None:
         """Ask the brokers until they agree with the last state, or it is clear that they do not."""

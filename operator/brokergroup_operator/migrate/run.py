@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SHADOW_READ_SECONDS = 0.2
 SHADOW_SUMMARY_SECONDS = 10.0
+_WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - refused as an address to tell brokers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,13 @@ class Home:
     listen: tuple[str, int]
     advertise: str = ""
     kubeconfig: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an address that no broker can dial before any broker is told of it."""
+        if not self.advertise and self.listen[0] in _WILDCARDS:
+            raise ValueError(
+                f"advertise is empty and listen is {self.listen[0]!r}: expected the host:port by which brokers reach ours"
+            )
 
     @property
     def address(self) -> str:
@@ -155,7 +163,12 @@ async def cut_over(
             ) from error
     report("leading", address=home.address)
     plane = PlaneSettings(listen_host=home.listen[0], listen_port=home.listen[1], advertise_address=home.advertise)
-    await run_standalone(StandaloneSettings(plane=plane, store=home.store, name_servers=source.name_servers), stop)
+    try:
+        await run_standalone(StandaloneSettings(plane=plane, store=home.store, name_servers=source.name_servers), stop)
+    except OSError as error:
+        raise CutOverError(
+            f"the cut is done, but {home.address} cannot be served: {error}. Start brokergroup controller on this store there"
+        ) from error
 
 
 async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: bool, report: Report) -> list[JavaState]:

@@ -1,0 +1,44 @@
+"""Is a controller stopped? Only a refused connection says so; silence may be a cut cable with a living controller behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.migrate.broker_lists import reachable, split_list
+from brokergroup_operator.migrate.java_calls import MigrationCallError, NobodyListensError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from brokergroup_operator.migrate.java_calls import JavaCalls
+    from brokergroup_operator.migrate.java_state import BrokerSaid
+
+
+def listed_controllers(groups: Iterable[Mapping[int, BrokerSaid | str]]) -> tuple[str, ...]:
+    """Every controller that any broker of these groups lists."""
+    return tuple(
+        dict.fromkeys(
+            address
+            for brokers in groups
+            for said in reachable(brokers).values()
+            for address in split_list(said.listed_controllers)
+        )
+    )
+
+
+async def not_stopped(calls: JavaCalls, addresses: Iterable[str], *, gone: frozenset[str] = frozenset()) -> list[str]:
+    """Which of these may still be running. ``gone`` are those of which no answer is enough."""
+    asked = list(addresses)
+    stopped = await asyncio.gather(*(_is_stopped(calls, address, gone) for address in asked))
+    return [address for address, yes in zip(asked, stopped, strict=True) if not yes]
+
+
+async def _is_stopped(calls: JavaCalls, address: str, gone: frozenset[str]) -> bool:
+    try:
+        await calls.metadata(address)
+    except NobodyListensError:
+        return True
+    except MigrationCallError:
+        return address in gone
+    return False
