@@ -22,6 +22,7 @@ from rocketmq_replica.broker import Broker, MasterSeen, monotonic_seconds
 from rocketmq_replica.consistent_point import DivergedLogError
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.ha_frames import HaFrameError, Handshake
+from rocketmq_replica.redial import Redial
 from rocketmq_replica.slave_link import SlaveLink
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ logger = logging.getLogger(__name__)
 
 _ASK_TIMEOUT_SECONDS = 1.0
 _DIAL_TIMEOUT_SECONDS = 1.0
-_FIRST_RETRY_SECONDS = 0.02
-_LAST_RETRY_SECONDS = 0.5
-_DIVERGED_RETRY_SECONDS = 2.0
 _SHORTEST_KEEPALIVE_SECONDS = 0.1
 
 
@@ -197,22 +195,18 @@ class HaClient:
         await self._client.close()
 
     async def _keep_linked(self, master: MasterSeen) -> None:
-        retry_seconds = _FIRST_RETRY_SECONDS
-        ask_next = False
+        redial = Redial()
         while True:
             self._woken.clear()
-            address = "" if ask_next else self._pushed_address
-            ask_next = not ask_next
-            address = address or await self._ask_ha_address(master)
+            address = redial.address(self._pushed_address) or await self._ask_ha_address(master)
             if address and await self._follow_once(address):
-                retry_seconds, ask_next = _FIRST_RETRY_SECONDS, False
+                redial.transferred()
             elif self.connection is not None and self.connection.diverged:
-                retry_seconds = _DIVERGED_RETRY_SECONDS
+                redial.diverged()
             self.connection, self.connected_address = None, ""
-            if retry_seconds >= _LAST_RETRY_SECONDS:
+            if redial.in_vain:
                 self.on_master_lost()
-            await self._pause(retry_seconds)
-            retry_seconds = min(retry_seconds * 2, _LAST_RETRY_SECONDS)
+            await self._pause(redial.pause_seconds())
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -1,8 +1,7 @@
 """This replica's life with its controllers: get an id, register, find a master, then heartbeat, poll and report.
 
-The states of a start are those of Java's ReplicasManager (``ha-and-deployment.md`` A.12, ``controller-protocol.md`` §7.2), with
-three differences: the temporary identity file stays until the outcome of the application is known; heartbeats begin with the
-registration instead of after it; and what failed is tried again after half a second, not five.
+What to ask next and what answers mean is decided in ``start_up.py``; here it is asked. Other than in Java heartbeats begin with the
+registration instead of after it, and what failed is tried again after half a second, not five.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from rocketmq_replica.controller_client import (
     GroupInfo,
     Heartbeat,
 )
-from rocketmq_replica.identity_files import BrokerIdentity, IdentityFiles
+from rocketmq_replica.start_up import Question, StartUp, Verdict, judge_poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_replica.broker import PendingSend
+    from rocketmq_replica.identity_files import IdentityFiles
     from rocketmq_replica.reign import Reign
     from rocketmq_replica.roles import Roles
     from rocketmq_replica.sync_state import Proposal
@@ -53,6 +53,7 @@ class ReplicasManager:
         self._identity = identity
         self._poll_now = asyncio.Event()
         self._registered = False
+        self._start: StartUp | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._looking_up: asyncio.Task[None] | None = None
         self.on_members: Callable[[dict[int, str], float], None] = lambda _addresses, _asked_seconds: None
@@ -137,47 +138,59 @@ class ReplicasManager:
 
     async def _start_up(self) -> None:
         while True:
+            start = self._begin()
             try:
-                await self._take_identity()
-                info = await self._register()
-                if info.master_broker_id is None:
-                    self.heartbeat()
-                    info = await self._controller.elect(self._broker.broker_id)
-                self._roles.apply(info)
+                while start.info is None:
+                    await self._ask(start)
+                self._roles.apply(start.info)
             except ControllerError as error:
                 logger.info("start-up: %s; again in %.1f s", error, _RETRY_SECONDS)
+            start.failed()
             if self._broker.role is not Role.FENCED:
                 return
             await self._wait_for_poll(_RETRY_SECONDS)
 
-    async def _take_identity(self) -> None:
-        if self._broker.broker_id > 0:
-            return
-        identity = self._identity.load()
-        if identity is None:
-            identity = await self._apply_for_id()
-        self._broker.broker_id = identity.broker_id
-
-    async def _apply_for_id(self) -> BrokerIdentity:
-        configuration = self._broker.configuration
-        identity = self._identity.load_applied()
-        if identity is None:
-            identity = BrokerIdentity(
-                configuration.broker_cluster_name,
-                configuration.broker_name,
-                await self._controller.next_broker_id(),
-                f"{configuration.broker_address};{wall_clock_ms()}",
+    def _begin(self) -> StartUp:
+        """The start under way, or a new one from what the files say."""
+        if self._start is None:
+            configuration = self._broker.configuration
+            self._start = StartUp(
+                cluster_name=configuration.broker_cluster_name,
+                broker_name=configuration.broker_name,
+                broker_address=configuration.broker_address,
+                confirmed=self._identity.load(),
+                applied=self._identity.load_applied(),
             )
-            self._identity.save_applied(identity)
+        return self._start
+
+    async def _ask(self, start: StartUp) -> None:
+        """One question and its answer; what has to survive a crash is saved before anything else is asked."""
+        if start.identity is not None:
+            self._broker.broker_id = start.identity.broker_id
+        match start.question:
+            case Question.NEXT_BROKER_ID:
+                self._identity.save_applied(
+                    start.offered(await self._controller.next_broker_id(), now_ms=wall_clock_ms())
+                )
+            case Question.APPLY_BROKER_ID:
+                await self._apply_for_id(start)
+            case Question.REGISTER:
+                start.registered(await self._register())
+            case Question.ELECT:
+                self.heartbeat()
+                start.elected(await self._controller.elect(self._broker.broker_id))
+
+    async def _apply_for_id(self, start: StartUp) -> None:
+        assert start.application is not None
         try:
-            await self._controller.apply_broker_id(identity)
+            await self._controller.apply_broker_id(start.application)
         except ControllerRefusedError as error:
-            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+            if start.refused(error.code):
                 self._identity.forget_applied()
             raise
+        identity = start.accepted()
         self._identity.confirm(identity)
         logger.info("this replica is broker %d of %s", identity.broker_id, identity.broker_name)
-        return identity
 
     async def _register(self) -> GroupInfo:
         info = await self._controller.register(self._broker.broker_id)
@@ -209,16 +222,15 @@ class ReplicasManager:
                 self._roles.apply(await self._register())
                 return
             raise
-        known = self._broker.master
-        if info.master_epoch > known.master_epoch and info.master_broker_id is None:
+        verdict = judge_poll(info, known=self._broker.master, own_id=self._broker.broker_id)
+        if verdict is Verdict.MASTERSHIP_TAKEN:
             self._roles.fence(f"the controller took the mastership away in epoch {info.master_epoch}")
             self._roles.apply(await self._controller.elect(self._broker.broker_id))
             return
         if self._roles.apply(info):
             return
         reign = self._broker.reign
-        same = (info.master_epoch, info.master_broker_id) == (known.master_epoch, self._broker.broker_id)
-        if reign is not None and same:
+        if reign is not None and verdict is Verdict.CONFIRMED:
             if not reign.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch):
                 reign.sync_state.seen_unchanged(now_seconds=monotonic_seconds())
             was_trusted = reign.trusted

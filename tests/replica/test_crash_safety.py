@@ -13,6 +13,7 @@ start:
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,12 +126,13 @@ class Replica:
         manager = ReplicasManager(self.broker, self.roles, cast("ControllerClient", grants), self.identity)
 
         async def until_known() -> None:
-            for _ in range(3):
-                try:
-                    await manager._take_identity()
-                except ControllerError:
-                    continue
-                return
+            for _ in range(6):
+                start = manager._begin()
+                if start.identity is not None:
+                    self.broker.broker_id = start.identity.broker_id
+                    return
+                with contextlib.suppress(ControllerError):
+                    await manager._ask(start)
             raise AssertionError("no id")
 
         with pytest.raises(StopIteration):  # nothing in it waits, so it needs no loop

@@ -1,0 +1,100 @@
+"""A start and a search for the master, question by question, without sockets or clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_replica.broker import MasterSeen
+from rocketmq_replica.controller_client import GroupInfo
+from rocketmq_replica.identity_files import BrokerIdentity
+from rocketmq_replica.redial import DIVERGED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, Redial
+from rocketmq_replica.start_up import Question, StartUp, Verdict, judge_poll
+
+CONFIRMED = BrokerIdentity("C", "B", 3)
+APPLIED = BrokerIdentity("C", "B", 3, "127.0.0.1:1;5")
+
+
+def start(confirmed: BrokerIdentity | None = None, applied: BrokerIdentity | None = None) -> StartUp:
+    return StartUp(
+        cluster_name="C", broker_name="B", broker_address="127.0.0.1:1", confirmed=confirmed, applied=applied
+    )
+
+
+def info(epoch: int = 1, master: int | None = 3) -> GroupInfo:
+    return GroupInfo(epoch, master, "" if master is None else "127.0.0.1:1", frozenset({3}), 1)
+
+
+def test_a_new_replica_asks_everything_once() -> None:
+    each = start()
+    assert each.question is Question.NEXT_BROKER_ID
+    assert each.offered(3, now_ms=5) == APPLIED
+    assert each.question is Question.APPLY_BROKER_ID
+    assert each.accepted() == APPLIED
+    assert each.question is Question.REGISTER
+    each.registered(info(master=None))
+    assert (each.question, each.info) == (Question.ELECT, None)
+    each.elected(info())
+    assert each.info == info()
+
+
+def test_an_application_is_repeated_until_its_outcome_is_known() -> None:
+    each = start(applied=APPLIED)
+    for _ in range(3):
+        assert (each.question, each.application) == (Question.APPLY_BROKER_ID, APPLIED)
+        each.failed()
+        assert not each.refused(ResponseCode.SYSTEM_ERROR)
+    assert each.refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+    assert each.question is Question.NEXT_BROKER_ID
+
+
+def test_a_known_replica_registers_and_leaves_an_old_application_alone() -> None:
+    each = start(CONFIRMED, APPLIED)
+    assert (each.question, each.application) == (Question.REGISTER, None)
+    each.registered(info())
+    assert each.info == info()
+
+
+def test_a_failed_election_begins_with_the_registration_again() -> None:
+    each = start(CONFIRMED)
+    each.registered(info(master=None))
+    each.failed()
+    assert (each.question, each.info) == (Question.REGISTER, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (info(5, None), Verdict.MASTERSHIP_TAKEN),
+        (info(4, None), Verdict.OTHERWISE),
+        (info(4, 3), Verdict.CONFIRMED),
+        (info(5, 3), Verdict.OTHERWISE),
+        (info(3, 3), Verdict.OTHERWISE),
+        (info(5, 2), Verdict.OTHERWISE),
+        (info(4, 2), Verdict.OTHERWISE),
+    ],
+)
+def test_what_a_poll_says(answer: GroupInfo, expected: Verdict) -> None:
+    assert judge_poll(answer, known=MasterSeen(4, 3, "127.0.0.1:1"), own_id=3) is expected
+
+
+def test_pushed_and_asked_addresses_are_tried_in_turn() -> None:
+    each = Redial()
+    assert [each.address("pushed") for _ in range(4)] == ["pushed", "", "pushed", ""]
+    assert each.address("pushed") == "pushed"
+    each.transferred()
+    assert each.address("pushed") == "pushed", "the one that worked first"
+
+
+def test_pauses_double_and_end_when_it_works() -> None:
+    each = Redial()
+    pauses = [each.pause_seconds() for _ in range(8)]
+    assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
+    assert pauses[-1] == LAST_PAUSE_SECONDS
+    assert each.in_vain
+    each.transferred()
+    assert not each.in_vain
+    assert each.pause_seconds() == FIRST_PAUSE_SECONDS
+    each.diverged()
+    assert each.in_vain
+    assert [each.pause_seconds(), each.pause_seconds()] == [DIVERGED_PAUSE_SECONDS, LAST_PAUSE_SECONDS]
