@@ -55,8 +55,6 @@ class EventObserver(Observer):
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
-        # The jump each group was told of: it is heard with every heartbeat, and worth one Event.
-        self._jumps: dict[GroupKey, int] = {}
 
     def record_changed(
         self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
@@ -116,14 +114,10 @@ class EventObserver(Observer):
 
     def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:
         """The record was behind."""
-        self._jumps.pop(key, None)
         self._post(key, "EpochFloorRaised", f"the record goes on above epoch {epoch}: {why}", warning=True)
 
     def epoch_jump(self, key: GroupKey, epoch: int) -> None:
-        """Once for each epoch: the same is reported by every heartbeat."""
-        if self._jumps.get(key) == epoch:
-            return
-        self._jumps[key] = epoch
+        """Nobody is elected until a person has looked at it."""
         self._post(
             key,
             "EpochJump",
