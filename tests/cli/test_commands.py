@@ -1,5 +1,8 @@
 """The command lines: what they refuse, with which words, and which address a pod calls its own."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -7,6 +10,9 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.endpoints import parse_endpoint
 from brokergroup_operator.cli.main import app
 from brokergroup_operator.cli.operator_command import own_address
+from brokergroup_operator.cli.security_options import SecurityOptions
+from rocketmq_remoting.tls import ClientCertificates, TlsMode
+from tests.security.certificates import make_authority
 
 ADDRESSES = ["operator-0.ns.svc:9878", "operator-1.ns.svc:9878"]
 
@@ -44,3 +50,57 @@ def test_a_bad_store_is_named() -> None:
     result = CliRunner().invoke(app, ["controller", "--store", "etcd", "--listen", "127.0.0.1:0"])
     assert result.exit_code == 2
     assert "store is 'etcd', expected memory or file:<folder>" in " ".join(result.output.split())
+
+
+def refused_by(*arguments: str) -> str:
+    """What a command says when it does not start."""
+    result = CliRunner().invoke(app, [*arguments, "--listen", "127.0.0.1:0"])
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_tls_options_that_do_not_fit_are_refused_before_anything_listens(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate", encoding="utf-8")
+    assert "expected a certificate file and a key file" in refused_by("controller", "--tls-mode", "enforcing")
+    assert "both files or neither" in refused_by("controller", "--tls-certificate", str(broken))
+    said = refused_by("controller", "--tls-certificate", str(broken), "--tls-key", str(broken))
+    assert "expected PEM files that belong together" in said
+    assert "expected --tls-certificate" in refused_by("controller", "--tls-client-certificates", "required")
+
+
+def test_credentials_that_cannot_be_used_are_named_and_not_quoted(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"accessKey": "planted-secret"', encoding="utf-8")
+    said = refused_by("controller", "--admin-credentials", str(broken))
+    assert "accessKey and secretKey" in said
+    assert "planted-secret" not in said
+    assert "expected --broker-credentials" in refused_by("controller", "--signature", "Required")
+    two = tmp_path / "two.json"
+    two.write_text('[{"accessKey":"a","secretKey":"b"},{"accessKey":"c","secretKey":"d"}]', encoding="utf-8")
+    assert "2 access keys: expected one" in refused_by("controller", "--broker-credentials", str(two))
+
+
+def test_tls_is_enforced_where_a_certificate_is_given_and_nothing_else_is_said(tmp_path: Path) -> None:
+    files = make_authority(tmp_path).issue("controller")
+    options: dict[str, Any] = {
+        "tls_mode": None,
+        "tls_certificate": files.certificate,
+        "tls_key": files.key,
+        "tls_ca": files.ca,
+        "tls_client_certificates": ClientCertificates.NONE,
+        "broker_tls": False,
+        "name_server_tls": False,
+        "admin_credentials": None,
+        "admin_certificate_names": None,
+        "configuration_readable": False,
+    }
+    settings = SecurityOptions(**options).settings()
+    assert settings.tls is not None
+    assert settings.tls.mode is TlsMode.ENFORCING
+    assert settings.broker_tls is None
+    assert not settings.open_admin
+    plain = SecurityOptions(**options | {"tls_certificate": None, "tls_key": None}).settings()
+    assert plain.tls is None
+    with pytest.raises(typer.BadParameter, match="optional or required"):
+        SecurityOptions(**options | {"admin_certificate_names": ["admin"]}).settings()
