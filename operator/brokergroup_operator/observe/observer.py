@@ -50,7 +50,7 @@ class Observer:
         """Brokers were ahead of the record, so the record had gone back in time; it goes on above them (safety rule 3)."""
 
     def epoch_jump(self, key: GroupKey, epoch: int) -> None:
-        """A replica reports an epoch too far ahead to be believed: elections stop until a human accepts it. Told when it is news."""
+        """A replica reports an epoch too far ahead to be believed: elections stop until a human accepts it. Told once."""
 
     def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
         """A broker whose id the record did not know became a member again (no seat yet)."""
