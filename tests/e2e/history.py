@@ -40,7 +40,11 @@ class RecordHistory:
             for before, after in itertools.pairwise(self.versions)
             for law in _broken_by(before, after)
         ]
-        return broken + [
+        return broken + self.epochs_with_two_masters()
+
+    def epochs_with_two_masters(self) -> list[str]:
+        """The law that holds even where the record itself was lost: the brokers' epochs were not."""
+        return [
             f"epoch {epoch} has two masters: {sorted(masters)}"
             for epoch, masters in self.masters_of_epochs().items()
             if len(masters) > 1

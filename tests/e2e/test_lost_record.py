@@ -1,0 +1,90 @@
+"""The record deleted by hand, or put back as it was long ago, under a group that serves (F28, F29): nothing acknowledged is lost.
+
+The group goes on above every epoch its brokers know, with the ids they have, whether the operator saw it happen or came later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.errors import ConflictError, NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
+from tests.e2e.house import NAMESPACE, WholeGroup, whole_group
+
+if TYPE_CHECKING:
+    from tests.e2e.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def delete_record(house: House, name: str) -> None:
+    """As with kubectl."""
+    await house.api.delete(BROKER_GROUP_STATES, name, namespace=NAMESPACE)
+
+
+async def put_back(house: House, older: dict[str, Any]) -> None:
+    """As a restored etcd, or a backup tool: the older copy is what there is. (An update would be refused: epochs may not fall.)"""
+    name = older["metadata"]["name"]
+    copy = {"metadata": {"name": name, "namespace": NAMESPACE}, "record": older["record"]}
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await delete_record(house, name)
+                await house.api.create(BROKER_GROUP_STATES, copy)
+            except (ConflictError, NotFoundError):
+                continue  # the operator was faster: it had made a new one already, or it had none
+            return
+
+
+async def fail_over(group: WholeGroup) -> None:
+    """One more epoch, by the death of the master."""
+    before, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await group.until(lambda: group.seen.master_epoch > before, "another master")
+    await group.until_settled()
+
+
+async def goes_on(group: WholeGroup, *, above: int, ids: list[str]) -> None:
+    """Whole again, above the floor, with the same members; and writes are acknowledged."""
+    await group.until(lambda: group.seen.master_epoch > above and group.is_settled(), f"whole above epoch {above}")
+    await group.until_acknowledged()
+    assert sorted(group.pod_names()) == ids, group.story()
+
+
+@pytest.mark.parametrize("fault", ["deleted", "put back"])
+@pytest.mark.parametrize("operator", ["running", "away"])
+async def test_a_lost_record(house: House, fault: str, operator: str) -> None:
+    name = f"lost-{fault[0]}-{operator[0]}"
+    async with whole_group(house, name, replicas=3) as group:
+        plane = await house.start_operator()
+        await house.create_group(name)
+        await group.until_settled()
+        older = await house.api.get(BROKER_GROUP_STATES, name, namespace=NAMESPACE)
+        async with group.under_load():
+            await fail_over(group)
+            above, ids = group.seen.master_epoch, sorted(group.pod_names())
+            assert above > older["record"]["masterEpoch"]
+            group.known_route = group.seen.master_address()
+            if operator == "away":
+                await house.kill_operator(plane)
+            if fault == "deleted":
+                await delete_record(house, name)
+            else:
+                await put_back(house, older)
+            if operator == "away":
+                await group.until_acknowledged()  # the data path needs no operator
+                plane = await house.start_operator()
+            await goes_on(group, above=above, ids=ids)
+            group.known_route = None
+            await fail_over(group)  # and the next failover is one like any other
+            await group.until_acknowledged()
+        await group.verify(record_was_lost=True)
+        await house.delete_group(name)
+        await group.until(lambda: (NAMESPACE, name) not in group.seen.groups, "the group is gone")
+        await house.kill_operator(plane)
