@@ -135,7 +135,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             description="Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
             " double quotes, backslashes and dollar signs),"
             " with which brokers sign their requests (innerClientAuthenticationCredentials)."
-            " A changed Secret is used by a broker after its next restart, by the controller within a minute."
+            " A changed Secret is used by a broker after its next restart, by the controller within a minute; so to change it,"
+            ' set signature to "Off", change it, restart the pods one by one, and set signature back.'
         ),
     ] = None
 
