@@ -250,15 +250,15 @@ def _replica(line: str) -> ShownReplica:
 
 
 def broker_epochs(text: str) -> list[BrokerEpochShown]:
-    """`mqadmin getBrokerEpoch`: one block per broker."""
+    """`mqadmin getBrokerEpoch`: one block per broker; one with an empty log may have no entries."""
     return [_broker_epoch(block) for block in _blocks(text, "#clusterName\t")]
 
 
 def _broker_epoch(block: str) -> BrokerEpochShown:
     values = fields(block)
     entries = tuple(EpochEntryShown(*map(int, found.groups())) for found in EPOCH_ENTRY.finditer(block))
-    if not entries:
-        raise MqadminOutputError(f"no EpochEntry in:\n{block}")
+    if len(entries) != block.count("#Epoch"):
+        raise MqadminOutputError(f"not every #Epoch has an EpochEntry in:\n{block}")
     return BrokerEpochShown(
         cluster_name=required(values, "clusterName", block),
         broker_name=required(values, "brokerName", block),
