@@ -43,6 +43,7 @@ class SecuritySettings:
     frame_limits: FrameLimits = field(
         default_factory=lambda: FrameLimits(max_frame_bytes=KNOWN_BYTES, max_frame_bytes_until_known=UNTIL_KNOWN_BYTES)
     )
-    # Strangers' share of the connections (F34): theirs to fight over, never the brokers'.
-    max_unknown_connections: int = 4096
-    max_unknown_connections_per_host: int = 128
+    # Strangers' share of the connections (F34): theirs to fight over, never the brokers'. All of them with a frame begun and a
+    # TLS handshake done hold about 130 MiB. None: no share of their own, where nobody is known by his address.
+    max_unknown_connections: int | None = 1024
+    max_unknown_connections_per_host: int | None = 128

@@ -7,17 +7,19 @@ is replaced all the same, and the incident says that its death was not confirmed
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.security_settings import KNOWN_BYTES
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.records.stores import namespace_of, open_record_store
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.codec import FrameLimits
 
 if TYPE_CHECKING:
     import asyncio
@@ -67,7 +69,7 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
             credentials=settings.broker_credentials,
         )
         plane = ControllerPlane(
-            store=store, directory=directory, settings=settings.plane, observer=ObserverGroup(observers)
+            store=store, directory=directory, settings=_for_all_alike(settings), observer=ObserverGroup(observers)
         )
         metrics.attach(plane)
         stack.push_async_callback(plane.stop)
@@ -76,3 +78,16 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
             await metrics.start(*settings.metrics_listen)
         await plane.start()
         await stop.wait()
+
+
+def _for_all_alike(settings: StandaloneSettings) -> PlaneSettings:
+    """Nobody is known by a pod's address here: unless brokers sign, the limits for strangers would be everybody's."""
+    if settings.signature is SignaturePolicy.REQUIRED:
+        return settings.plane
+    security = replace(
+        settings.plane.security,
+        frame_limits=FrameLimits(max_frame_bytes=KNOWN_BYTES),
+        max_unknown_connections=None,
+        max_unknown_connections_per_host=None,
+    )
+    return replace(settings.plane, security=security)

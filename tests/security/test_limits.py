@@ -1,0 +1,96 @@
+"""How long a frame may be, and how many connections one may have, before and after the controller knows who speaks (F33, F34)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.directory import Credentials, FixedDirectory, Peer, SignaturePolicy
+from brokergroup_operator.controller.security_settings import KNOWN_BYTES, UNTIL_KNOWN_BYTES, SecuritySettings
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.standalone import StandaloneSettings, _for_all_alike
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.bodies import encode_broker_names
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingConnectionLostError, RemotingError
+from rocketmq_remoting.signature import sign_command
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from tests.controller.conftest import StartPlane
+
+HOST = "127.64.15.1"
+GROUP = Credentials(access_key="group", secret_key="secret-of-the-group")
+
+
+async def served(client: RemotingClient, plane: ControllerPlane, body_bytes: int) -> bool:
+    """Whether a 1006 with so long a list of names is answered."""
+    names = encode_broker_names(["x" * 100 for _ in range(body_bytes // 103)])
+    try:
+        return (await client.invoke(plane.address, request(1006, body=names), timeout_seconds=5)).code == 0
+    except RemotingConnectionLostError:
+        return False
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["stranger", "pod"])
+async def test_a_frame_of_a_stranger_is_short(start_plane: StartPlane, *, known: bool) -> None:
+    directory = FixedDirectory()
+    if known:
+        directory.introduce(HOST, Peer(namespace="ns", pod_name="a-1", group=GroupKey("ns", "a")))
+    plane = await start_plane(directory=directory)
+    client = RemotingClient(local_host=HOST)
+    assert await served(client, plane, UNTIL_KNOWN_BYTES - 1000)
+    assert await served(client, plane, UNTIL_KNOWN_BYTES + 1000) is known
+    assert await served(client, plane, KNOWN_BYTES - 1000) is known
+    assert not await served(client, plane, KNOWN_BYTES + 1000)
+    await client.close()
+
+
+async def test_a_signature_makes_the_connection_a_known_one(start_plane: StartPlane) -> None:
+    plane = await start_plane(directory=FixedDirectory(credentials=GROUP))
+    client = RemotingClient(local_host=HOST)
+    named = {"clusterName": "cl", "brokerName": "bn"}
+    await client.invoke(plane.address, sign_command(request(1012, ext_fields=named), GROUP), timeout_seconds=5)
+    assert await served(client, plane, KNOWN_BYTES - 1000)
+    wrong = sign_command(request(1012, ext_fields=named), GROUP)
+    other = RemotingClient(local_host=HOST)
+    await other.invoke(
+        plane.address, request(1012, ext_fields={**(wrong.ext_fields or {}), "brokerName": "x"}), timeout_seconds=5
+    )
+    assert not await served(other, plane, KNOWN_BYTES - 1000)
+    await client.close()
+    await other.close()
+
+
+async def test_strangers_crowd_out_strangers_and_no_pod(start_plane: StartPlane) -> None:
+    directory = FixedDirectory()
+    directory.introduce(HOST, Peer(namespace="ns", pod_name="a-1", group=GroupKey("ns", "a")))
+    security = SecuritySettings(max_unknown_connections=8, max_unknown_connections_per_host=4)
+    plane = await start_plane(directory=directory, security=security)
+    hosts = ["127.64.15.7", "127.64.15.8", "127.64.15.9"]
+    crowd = [RemotingClient(local_host=host, connect_timeout_seconds=2) for host in hosts for _ in range(6)]
+
+    async def stands(client: RemotingClient) -> bool:
+        try:
+            return (await client.invoke(plane.address, request(1005), timeout_seconds=5)).code == 0
+        except RemotingError:
+            return False
+
+    standing = [await stands(client) for client in crowd]
+    assert standing == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2 + [False] * 6
+    pods = [RemotingClient(local_host=HOST) for _ in range(20)]
+    assert all(await asyncio.gather(*(stands(client) for client in pods)))
+    for client in (*crowd, *pods):
+        await client.close()
+
+
+def test_the_controller_alone_treats_all_alike_unless_they_sign() -> None:
+    alike = _for_all_alike(StandaloneSettings()).security
+    assert alike.frame_limits.max_frame_bytes == KNOWN_BYTES
+    assert alike.frame_limits.max_frame_bytes_until_known is None
+    assert alike.max_unknown_connections is None
+    signing = StandaloneSettings(signature=SignaturePolicy.REQUIRED, broker_credentials=GROUP)
+    assert _for_all_alike(signing) == PlaneSettings()
