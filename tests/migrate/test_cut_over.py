@@ -25,6 +25,7 @@ def settings(house: House) -> CutOverSettings:
         list_deadline_seconds=8.0,
         refused_for_seconds=0.2,
         verify_deadline_seconds=0.5,
+        settle_seconds=0.2,
     )
 
 
@@ -95,6 +96,8 @@ async def test_a_java_controller_that_comes_back_gets_its_brokers_back(house: Ho
             await running
         assert {one.listed for one in house.brokers} == {address}
         assert "lead" not in house.steps
+        assert "restored" in house.steps
+        assert all(one.used == [address] for one in house.brokers), "a broker still uses the new list"
         await eventually(
             lambda: all(again.is_alive(NAME, one.broker_id) for one in house.brokers), what="Java hears all again"
         )
@@ -180,3 +183,30 @@ async def test_brokers_that_look_controllers_up_take_one_name(house: House) -> N
     with pytest.raises(CutOverError, match="broker 2 looks its controllers up in DNS"):
         await (await cut(house, two)).run()
     assert house.steps == []
+
+
+async def test_a_broker_that_dies_while_lists_change_does_not_hold_up_the_cut(house: House) -> None:
+    """Its death is the first thing for ours to deal with."""
+    for one in house.brokers:
+        one.reread_seconds = 1.0
+    running = asyncio.create_task((await cut(house)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    await house.java.stop()
+    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    await house.brokers[0].stop()
+    [record] = await running
+    assert (record.master_broker_id, record.sync_state_set) == (1, frozenset({1, 2, 3}))
+
+
+async def test_another_master_while_lists_change_gives_everything_back(house: House) -> None:
+    for one in house.brokers:
+        one.reread_seconds = 1.0
+    running = asyncio.create_task((await cut(house)).run())
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    address = house.java.address
+    await house.java.stop()
+    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    house.brokers[1].believes.master = 2  # nobody we know of made it so
+    with pytest.raises(CutOverError, match=r"acts as master.*Ours has granted nothing"):
+        await running
+    assert {one.listed for one in house.brokers} == {address}

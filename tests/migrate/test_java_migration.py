@@ -117,6 +117,8 @@ class Lab:
             minInSyncReplicas=2,
             checkSyncStateSetPeriod=1000,
             syncBrokerMetadataPeriod=2000,
+            waitTimeMillsInSendQueue=20000,  # a busy machine must not look like a failed move
+            osPageCacheBusyTimeOutMills=20000,
         )
         self.started.append(self.brokers[name])
 

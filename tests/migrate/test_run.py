@@ -47,6 +47,7 @@ def cut_settings(own: run.Home) -> CutOverSettings:
         list_deadline_seconds=8.0,
         refused_for_seconds=0.2,
         verify_deadline_seconds=0.5,
+        settle_seconds=0.2,
     )
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from brokergroup_operator.migrate.broker_lists import (
     LIST_DEADLINE_SECONDS,
@@ -34,7 +34,7 @@ from brokergroup_operator.migrate.java_calls import MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, with_set_epoch_above
 from brokergroup_operator.migrate.plan import Doubt, GroupPlan, Kind, plan_group, verify_brokers
 from brokergroup_operator.migrate.read import ask_brokers, read_states
-from brokergroup_operator.migrate.stopped import listed_controllers, not_stopped
+from brokergroup_operator.migrate.stopped import has_died, listed_controllers, not_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,6 +49,7 @@ SET_EPOCH_MARGIN = 16
 FOLLOW_SECONDS = 0.1
 REFUSED_FOR_SECONDS = 3.0
 VERIFY_DEADLINE_SECONDS = 12.0
+SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
 
@@ -77,6 +78,8 @@ class CutOverSettings:
     list_deadline_seconds: float = LIST_DEADLINE_SECONDS
     refused_for_seconds: float = REFUSED_FOR_SECONDS
     verify_deadline_seconds: float = VERIFY_DEADLINE_SECONDS
+    # From a broker's look at its list to its first heartbeat at whom it names.
+    settle_seconds: float = SETTLE_SECONDS
 
 
 class CutOver:
@@ -98,6 +101,7 @@ class CutOver:
         self._report = report
         self._groups = {group.state.broker_name: group for group in reading.groups}
         self._lists_changed = False
+        self._listed_ours: dict[str, frozenset[int]] = {}
 
     async def run(self) -> list[BrokerGroupRecord]:
         """Do everything up to the moment before ours leads; returns the records to lead with. ``CutOverError`` if not."""
@@ -105,20 +109,19 @@ class CutOver:
         await self._follow_until_stopped()
         await self._verify("start the Java controller again: nothing has changed", ignore=frozenset())
         await self._list()
-        # A broker that died meanwhile is for the failover that ours begins with: nobody can have changed the set since.
-        await self._verify(
-            "give the brokers their old controllerAddr, and start the Java controller when they use it",
-            ignore=frozenset({Kind.UNREACHABLE, Kind.SET_DISAGREES}),
-        )
+        try:
+            # A broker that died meanwhile is for the failover that ours begins with: nobody can have changed the set since.
+            await self._verify("nobody leads", ignore=frozenset({Kind.UNREACHABLE, Kind.SET_DISAGREES}))
+        except CutOverError as error:
+            await self._give_back(str(error))
         await self._require_refused()
         records = [with_set_epoch_above(plan_group(group).record, SET_EPOCH_MARGIN) for group in self._groups.values()]
         self._report("lead", groups=[record.describe() for record in records])
         return records
 
-    async def abandon(self) -> None:
-        """Give back the lists that were changed, if any; for a cut that was ended from outside."""
-        if self._lists_changed:
-            await self._restore()
+    async def abandon(self) -> str:
+        """Give back the lists that were changed, if any; returns what to do. For a cut that was ended from outside."""
+        return await self._restore() if self._lists_changed else "Start those Java controllers that were stopped"
 
     # ---- the steps
 
@@ -225,6 +228,7 @@ class CutOver:
         self._quiet.leader = None
         own = self._settings.own_address
         listed_before = {name: who_lists(group.brokers, own) for name, group in self._groups.items()}
+        self._listed_ours = listed_before
         began_seconds = asyncio.get_running_loop().time()
         self._lists_changed = True
         for name, group in self._groups.items():
@@ -232,17 +236,21 @@ class CutOver:
             if failed:
                 await self._give_back(f"brokers of {name} refused their new controllerAddr: {failed}")
         self._report("listed", controller_list=self._settings.controller_list)
-        while not self._all_heard(began_seconds, listed_before):
+        while not await self._all_heard(began_seconds, listed_before):
             await self._require_refused()
             if asyncio.get_running_loop().time() - began_seconds > self._settings.list_deadline_seconds:
                 await self._give_back(f"not heard at {own} in time: {self._missing()}")
             await asyncio.sleep(POLL_SECONDS)
         self._report("heard", brokers={name: sorted(self._quiet.heard(name)) for name in self._groups})
 
-    def _all_heard(self, began_seconds: float, listed_before: dict[str, frozenset[int]]) -> bool:
-        """Whether every broker that can be reached is here, and is known to list nobody else any more."""
-        if self._missing():
-            return False
+    async def _all_heard(self, began_seconds: float, listed_before: dict[str, frozenset[int]]) -> bool:
+        """Whether every broker that lives is here, and is known to list nobody else any more."""
+        for name, missing in self._missing().items():
+            brokers = reachable(self._groups[name].brokers)
+            for broker_id in missing:
+                # One that died meanwhile has the new list in its file, and a failover waits for whoever leads.
+                if not await has_died(self._calls, brokers[broker_id].address):
+                    return False
         if self._settings.java_stays_stopped or not any(listed_before.values()):
             return True
         return asyncio.get_running_loop().time() - began_seconds > self._settings.list_deadline_seconds - 1.0
@@ -259,20 +267,34 @@ class CutOver:
         if answering:
             await self._give_back(f"a Java controller answers again: {answering}")
 
-    async def _restore(self) -> dict[int, str]:
+    async def _restore(self) -> str:
+        """Give the lists back, and wait until nobody uses the new one any more; returns what to do then."""
         failed: dict[int, str] = {}
         for group in self._groups.values():
             failed |= await restore_lists(self._calls, group.brokers)
-        self._report("given back", not_restored=failed)
-        return failed
-
-    async def _give_back(self, why: str) -> None:
-        failed = await self._restore()
-        raise CutOverError(
-            f"{why}. Ours has granted nothing; the brokers were given back their controllerAddr"
-            + (f", except {failed}" if failed else "")
-            + ": let the Java controllers lead on, and start those that are stopped when two minutes have passed"
+        self._lists_changed = False
+        self._report(
+            "given back", not_restored=failed, then="wait: Java must not be started before all brokers list it"
         )
+        clock = asyncio.get_running_loop().time
+        began_seconds = clock()
+        while clock() - began_seconds < self._settings.list_deadline_seconds:
+            still_here = {
+                name: sorted(set(self._quiet.heard(name)) - who_lists(group.brokers, self._settings.own_address))
+                for name, group in self._groups.items()
+            }
+            settled = clock() - began_seconds > self._settings.settle_seconds
+            if settled and not any(still_here.values()) and not any(self._listed_ours.values()):
+                self._report("restored")
+                return "every broker has its old controllerAddr in use: start the Java controllers"
+            await asyncio.sleep(POLL_SECONDS)
+        return (
+            "start the Java controllers when two minutes have passed since the brokers were given back their controllerAddr"
+            + (f"; these refused it: {failed}" if failed else "")
+        )
+
+    async def _give_back(self, why: str) -> NoReturn:
+        raise CutOverError(f"{why}. Ours has granted nothing. {await self._restore()}")
 
 
 def blocking_doubts(plans: Iterable[GroupPlan]) -> list[str]:

@@ -156,11 +156,8 @@ async def cut_over(
         try:
             await _write(records, home)
         except (RecordStoreError, RecordInTheWayError) as error:
-            await cut.abandon()
-            raise CutOverError(
-                f"the record could not be written: {error}. Ours has granted nothing; the brokers were given back their "
-                "controllerAddr: start the Java controllers when two minutes have passed"
-            ) from error
+            then = await cut.abandon()
+            raise CutOverError(f"the record could not be written: {error}. Ours has granted nothing. {then}") from error
     report("leading", address=home.address)
     plane = PlaneSettings(listen_host=home.listen[0], listen_port=home.listen[1], advertise_address=home.advertise)
     try:
@@ -254,8 +251,7 @@ async def _until_told_to_stop(cut: CutOver, stop: asyncio.Event) -> list[BrokerG
             return work.result()
         work.cancel()
         await asyncio.wait([work])
-        await cut.abandon()
-        raise CutOverError("told to stop: ours has granted nothing")
+        raise CutOverError(f"told to stop: ours has granted nothing. {await cut.abandon()}")
     finally:
         told.cancel()
 

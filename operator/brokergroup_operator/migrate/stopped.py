@@ -34,6 +34,17 @@ async def not_stopped(calls: JavaCalls, addresses: Iterable[str], *, gone: froze
     return [address for address, yes in zip(asked, stopped, strict=True) if not yes]
 
 
+async def has_died(calls: JavaCalls, broker: str) -> bool:
+    """Whether nobody listens at a broker's address."""
+    try:
+        await calls.broker_configuration(broker)
+    except NobodyListensError:
+        return True
+    except MigrationCallError:
+        return False
+    return False
+
+
 async def _is_stopped(calls: JavaCalls, address: str, gone: frozenset[str]) -> bool:
     try:
         await calls.metadata(address)
