@@ -310,6 +310,8 @@ class RequestHandler:
         reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
         host = connection.peer_host
         peer = self._directory.known_peer(host) if reading else await self._directory.peer(host)
+        if peer is not None:  # a pod may be younger than what was known when it connected
+            connection.peer_is_known()
         cluster_name, broker_name = wire.named_group(request)
         group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
         if group is not None and broker_id is not None:
