@@ -118,6 +118,7 @@ class FakeBroker:
         self.role_change_waits: asyncio.Event | None = None
         self.asked: list[int] = []
         self.tried: list[int] = []
+        self.beats = 0
         self._server = RemotingServer(self)
         self._client = RemotingClient(local_host=self.host)
         self._task: asyncio.Task[None] | None = None
@@ -183,6 +184,7 @@ class FakeBroker:
         )
 
     async def heartbeat(self) -> None:
+        self.beats += 1
         header = headers.BrokerHeartbeatRequestHeader(
             cluster_name=CLUSTER,
             broker_name=NAME,

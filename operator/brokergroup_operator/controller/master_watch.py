@@ -286,7 +286,7 @@ class MasterWatch:
     async def _answers_as_master(self, case: _Case) -> bool:
         """Whether a master that was never heard here does its work: it tells others, as after a change of our address."""
         owner = self._directory.known_peer(case.address.rpartition(":")[0])
-        own_pod = names.pod_name(case.group.key.name, case.master)
+        own_pod = case.record.replicas[case.master].reserved_for or names.pod_name(case.group.key.name, case.master)
         if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
             return False  # the address changed hands (safety rule 8)
         try:
