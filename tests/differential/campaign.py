@@ -82,7 +82,7 @@ class Campaign:
         await asyncio.gather(*(worker() for _ in range(SIDE_BY_SIDE)))
 
     async def _sequence(self, java: JavaSide, ours: OurSide, number: int) -> None:
-        chance = random.Random(f"{self.seed}/{number}")
+        chance = random.Random(f"{self.version}/{self.seed}/{number}")
         length = chance.randint(min(FEWEST_STEPS, self.most_steps), self.most_steps)
         comparison = Comparison(java, ours)
         generator = Generator.seeded(chance, comparison)

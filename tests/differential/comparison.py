@@ -135,9 +135,10 @@ class Comparison:
         relative = {"epoch": world.state.epoch, "setEpoch": world.state.set_epoch}
         step = step.resolve(relative)
         await self.endpoints.prepare(str(step))
-        before, unasked = world.state, self._elects_unasked(step, world)
+        before = world.state
         java, ours = await (self._close(step, world) if step.verb == "close" else self._ask_both(step, world))
-        case = Case(step, before, self._memories(), java, ours, self._java.version)
+        case = Case(step, before, self._memories(), java, ours, self.version)
+        unasked = self._is_unasked_election(case)
         if unasked:  # what becomes of the group is compared once Java's broker has asked for it
             case = replace(case, java=replace(java, state=before), ours=replace(ours, state=before))
         case = self._without_shapes(case)
@@ -149,17 +150,13 @@ class Comparison:
             return await self._elected_unasked(step, world)
         return goes_on and not await self._deposes_the_dead(step, world)
 
-    def _elects_unasked(self, step: Step, world: GroupWorld) -> bool:
-        """Whether this heartbeat lets ours elect: a member of the set of a group without a master has told what it holds."""
-        state, broker_id = world.state, step.number("id")
-        if step.verb != "heartbeat" or broker_id is None or not state.known or state.master is not None:
+    def _is_unasked_election(self, case: Case) -> bool:
+        """Whether ours elects because of this heartbeat. That it is about to is asked of it for nothing but to wait for it."""
+        if case.step.verb != "heartbeat" or not case.before.known or case.before.master is not None:
             return False
-        memory, report = world.memory, report_of(step)
-        # One that told nothing cannot lead; one that told less than before has lost data, and its seat (rule 2).
-        says_nothing = report.epoch < 0 and report.max_offset < 0
-        told = set() if says_nothing or memory.tells_less(broker_id, report) else {broker_id}
-        told |= {one for one in state.alive & memory.our_alive() if memory.may_lead(one) and one != broker_id}
-        return bool(state.sync_state_set & told)
+        if any(deviation.applies(case) for deviation in self._deviations if deviation.after is After.END):
+            return False
+        return case.ours.state.master is not None or self._ours.will_elect(self.prefix + (case.step.name or ""))
 
     async def _deposes_the_dead(self, step: Step, world: GroupWorld) -> bool:
         """Both elected a replica that is dead: ours notices at once, Java by its next scan (which does not come here)."""
@@ -169,7 +166,7 @@ class Comparison:
         if self.endpoints.listens(world.state.master_address):
             return False  # it answers as master: left alone
         before = world.state
-        after = await self._until("ours", name, lambda state: state.master is None)
+        after = await self.until("ours", name, lambda state: state.master is None)
         if after.master is None and after.epoch == before.epoch + 1:
             self.outcome.deviations[DEPOSED.name] += 1
             self.outcome.ended_by = DEPOSED.name
@@ -229,6 +226,8 @@ class Comparison:
             memory.asked_for_master(broker_id)
         elif step.verb == "1011" and code == 0:
             memory.cleaned |= case.before.members.keys() - state.members.keys()
+        elif step.verb == "1001" and code == 0:
+            memory.joined(state.sync_state_set - case.before.sync_state_set, case.before.master)
         elif step.verb == "close" and broker_id is not None:
             if broker_id == case.before.master:
                 memory.losses[broker_id] = memory.losses.get(broker_id, 0) + 1
@@ -246,12 +245,16 @@ class Comparison:
         states = await self._states(step.name or "", world, java_and_ours=step.verb in WRITES)
         return Seen(java, states[0]), Seen(ours, states[1])
 
-    async def ask(self, side: str, step: Step) -> Answer:
+    async def disconnect(self, side: str, purpose: str) -> None:
+        """End one connection."""
+        await self._connections[side].close(purpose)
+
+    async def ask(self, side: str, step: Step, *, purpose: str | None = None) -> Answer:
         """Send one request to one controller, and make its answer canonical."""
         world = self.group(step.name or "")
         shift = world.shift if side == "java" else Shift()
         command = self._real(command_of(step, shift, self.prefix))
-        connection = await self._connections[side].get(_purpose(step))
+        connection = await self._connections[side].get(purpose or _purpose(step))
         answer = await connection.invoke(command, timeout_seconds=DEADLINE_SECONDS)
         assert answer.is_response
         shifts = {name: world.shift for name, world in self.groups.items()} if side == "java" else {}
@@ -292,13 +295,13 @@ class Comparison:
             connection = await self._connections[side].get(_purpose(step))
             await connection.send_oneway(command, timeout_seconds=DEADLINE_SECONDS)
         java, ours = await asyncio.gather(
-            self._until("java", name, lambda state: state.is_alive(broker_id)),
-            self._until("ours", name, lambda state: state.is_alive(broker_id)),
+            self.until("java", name, lambda state: state.is_alive(broker_id)),
+            self.until("ours", name, lambda state: state.is_alive(broker_id)),
         )
         await self._ours.idle(self.prefix + name)
         return Seen(None, java), Seen(None, ours)
 
-    async def _until(
+    async def until(
         self, side: str, name: str, holds: Callable[[GroupState], bool], *, still_seconds: float = DEADLINE_SECONDS / 2
     ) -> GroupState:
         """Wait for an effect by asking. If nothing has moved for so long, what is there is what is compared."""
@@ -324,10 +327,10 @@ class Comparison:
         for side in ("java", "ours"):
             await self._connections[side].close(f"heartbeats {name} {broker_id} {connection}")
         java, ours = await asyncio.gather(
-            self._until(
+            self.until(
                 "java", name, lambda state: not java_dies or _java_is_done(before, state, broker_id), still_seconds=2.0
             ),
-            self._until("ours", name, lambda state: not ours_dies or _our_is_done(before, state, broker_id)),
+            self.until("ours", name, lambda state: not ours_dies or _our_is_done(before, state, broker_id)),
         )
         if ours_dies:
             await self._ours.idle(self.prefix + name)
@@ -341,7 +344,7 @@ class Comparison:
             self.outcome.deviations[IN_ANOTHER_CLUSTER] += 1
             self.outcome.ended_by = IN_ANOTHER_CLUSTER
             return False
-        await self._until("ours", name, lambda now: now.master is not None)
+        await self.until("ours", name, lambda now: now.master is not None)
         await self._ours.idle(self.prefix + name)
         asked = Step.of(1002, name=name, id=caller, designate=False)
         java = await self.ask("java", asked)

@@ -264,7 +264,7 @@ def _successor_has_not_told(case: Case) -> bool:
         and broker_id is not None
         and broker_id == case.before.master
         and heir is not None
-        and heir not in case.memory.our_reports
+        and not case.memory.may_lead(heir)
         and _as_elected(case.before, case.java.state, heir)
         and _equal_but_alive(case.ours.state, lost, broker_id)
         and not any(case.memory.may_lead(one) for one in _candidates(case) & case.before.alive)
@@ -278,7 +278,8 @@ def _designated_has_not_told(case: Case) -> bool:
         designates(case)
         and case.codes in ((0, 2012), (2011, 2012))
         and broker_id in case.before.sync_state_set & case.before.alive
-        and broker_id not in case.memory.our_reports
+        and broker_id is not None
+        and not case.memory.may_lead(broker_id)
         and case.ours.state == case.before
         and (
             _as_elected(case.before, case.java.state, broker_id)
@@ -453,11 +454,11 @@ def java_order(ids: frozenset[int]) -> list[int]:
     return sorted(ids, key=bucket)
 
 
-def _first_refusal(case: Case, order: list[int]) -> int | None:
+def _first_refusal(case: Case, order: list[int], alive: frozenset[int]) -> int | None:
     for one in order:
         if one not in case.before.members:
             return 2003
-        if one not in case.before.alive:
+        if one not in alive:
             return 2006
     return None
 
@@ -466,13 +467,14 @@ def _checked_in_order(case: Case) -> bool:
     """Several members of a proposed set are wrong: each names the first that it meets."""
     members = frozenset(case.step.members())
     java, ours = case.java.answer, case.ours.answer
+    alive = case.before.alive | case.alive_by_request(case.step.name or "")
     return (
         case.step.verb == "1001"
         and case.unchanged
         and java is not None
         and ours is not None
-        and java.code == _first_refusal(case, java_order(members))
-        and ours.code == _first_refusal(case, sorted(members))
+        and java.code == _first_refusal(case, java_order(members), case.before.alive)
+        and ours.code == _first_refusal(case, sorted(members), alive)
         and _named_member(java) != _named_member(ours)
         and java.fields == ours.fields
         and java.body == ours.body

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -192,6 +194,13 @@ class OurSide:
             await asyncio.wait(under_way, timeout=1.0)
             await asyncio.sleep(0)
 
+    def will_elect(self, wire_name: str) -> bool:
+        """Whether the plane is about to elect for a group without a master, as its next look at it would find."""
+        group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
+        if group is None or group.record is None or group.record.granted_master_id is not None:
+            return False
+        return self.plane._watch.is_warm(group, group.record) and Failover._someone_can_lead(group, group.record)
+
     def record(self, wire_name: str) -> BrokerGroupRecord | None:
         """What our store holds of a group."""
         snapshot = self.plane.snapshot(GroupKey(NAMESPACE, wire_name))
@@ -223,10 +232,12 @@ async def java_side(folder: Path, version: str, **options: str | int) -> AsyncIt
 
 
 @asynccontextmanager
-async def our_side() -> AsyncIterator[OurSide]:
-    """A plane of ours with an empty memory."""
+async def our_side(**changes: Any) -> AsyncIterator[OurSide]:
+    """A plane of ours with an empty memory; `changes` are settings."""
     plane = ControllerPlane(
-        store=MemoryRecordStore(), directory=FixedDirectory(namespace=NAMESPACE), settings=OUR_SETTINGS
+        store=MemoryRecordStore(),
+        directory=FixedDirectory(namespace=NAMESPACE),
+        settings=replace(OUR_SETTINGS, **changes),
     )
     await plane.start()
     try:

@@ -1,0 +1,165 @@
+"""What comparing answers does not show: by the clock, at the brokers, or by several brokers on one connection. Java beside ours."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting import java_json
+from tests.differential import sides
+from tests.differential.comparison import Comparison
+from tests.differential.language import Step
+from tests.differential.sides import java_side, our_side
+from tests.real.parts import install
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.real("java", "rocketmq")
+
+THREE = """
+1013 id=1 check=10.0.1.1:10911;1
+1003 id=1 address=10.0.1.1:10911
+heartbeat id=1 address=10.0.1.1:10911 epoch=0 maxOffset=0
+1013 id=2 check=10.0.1.2:10911;2
+1003 id=2 address=10.0.1.2:10911
+heartbeat id=2 address=10.0.1.2:10911 epoch=0 maxOffset=0
+1002 id=1 designate=false
+heartbeat id=1 address=10.0.1.1:10911 epoch=1 maxOffset=100
+heartbeat id=2 address=10.0.1.2:10911 epoch=1 maxOffset=100
+1001 master=1 epoch=1 set=1,2 setEpoch=1
+"""
+
+
+def steps(text: str) -> list[Step]:
+    return [Step.parse(line) for line in text.split("\n") if line]
+
+
+async def play(comparison: Comparison, text: str) -> None:
+    for step in steps(text):
+        assert await comparison.play(step), comparison.outcome.difference or comparison.outcome.ended_by
+
+
+async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) -> None:
+    """1008 (§2.9): the same header and body; Java's is one-way, ours is asked to be answered."""
+    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
+        comparison = Comparison(java, ours)
+        try:
+            await play(comparison, THREE)
+            endpoint = comparison.endpoints.at("10.0.1.2:10911")
+            endpoint.told.clear()
+            await play(comparison, "close id=1")
+            told = await told_by_both(endpoint)
+            assert told["java"] == told["ours"]
+            assert told["ours"][0] == {
+                "masterAddress": endpoint.address,
+                "masterBrokerId": "2",
+                "masterEpoch": "2",
+                "syncStateSetEpoch": "3",
+            }
+            assert told["ours"][1] == {"syncStateSet": [2], "syncStateSetEpoch": 3}
+        finally:
+            await comparison.close()
+
+
+async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  # type: ignore[no-untyped-def]
+    """What each told of the second epoch; a late word about the first is none of it."""
+    deadline = asyncio.get_running_loop().time() + 15
+    while True:
+        told = {
+            by: (fields, java_json.loads(body)) for by, fields, body in endpoint.told if fields["masterEpoch"] == "2"
+        }
+        if set(told) == {"java", "ours"}:
+            return told
+        assert asyncio.get_running_loop().time() < deadline, f"told by {sorted(told)} only"
+        await asyncio.sleep(0.01)
+
+
+async def test_a_connection_that_carried_two_takes_both_with_it_at_ours_only(tmp_path: Path) -> None:
+    """A broker container's brokers share a connection; Java notices the end of one of them (§12)."""
+    shared = "heartbeats bn 1 a"
+    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
+        comparison = Comparison(java, ours)
+        try:
+            await play(comparison, THREE)
+            await play(comparison, "1013 id=3 check=10.0.1.3:10911;3")
+            for side in ("java", "ours"):
+                for broker_id in (2, 3):
+                    beat = Step.of("heartbeat", id=broker_id, epoch=1, maxOffset=100)
+                    await comparison.ask(side, beat, purpose=shared)
+            both = [await comparison.state(side, "bn") for side in ("java", "ours")]
+            assert [state.alive for state in both] == [{1, 2, 3}, {1, 2, 3}]
+            for side in ("java", "ours"):
+                await comparison.disconnect(side, shared)
+            # 2 beat on its own connection first, to which Java has bound it for good; of 1 and 3, it notices one.
+            at_ours = await comparison.until("ours", "bn", lambda state: not state.alive)
+            assert at_ours.alive == frozenset()
+            at_java = await comparison.until("java", "bn", lambda state: len(state.alive) == 2)
+            assert at_java.alive in ({1, 2}, {2, 3})
+        finally:
+            await comparison.close()
+
+
+async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java elects at once; ours finds that the port is open, and waits for the heartbeats to come back."""
+    patient = replace(sides.OUR_SETTINGS, reconnect_grace_seconds=30.0)
+    monkeypatch.setattr(sides, "OUR_SETTINGS", patient)
+    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
+        comparison = Comparison(java, ours)
+        try:
+            await play(comparison, THREE)
+            for side in ("java", "ours"):
+                await comparison.disconnect(side, "heartbeats bn 1 a")
+            at_java = await comparison.until("java", "bn", lambda state: state.master != 1)
+            assert (at_java.master, at_java.epoch) == (2, 2)
+            back = Step.of("heartbeat", id=1, epoch=1, maxOffset=100)
+            await comparison.ask("ours", back, purpose="heartbeats bn 1 b")
+            await ours.idle(comparison.prefix + "bn")
+            at_ours = await comparison.state("ours", "bn")
+            assert (at_ours.master, at_ours.epoch) == (1, 1)
+            assert at_ours.alive == {1, 2}
+        finally:
+            await comparison.close()
+
+
+async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(tmp_path: Path) -> None:
+    """By the clock: only that it happens, and that both then say the same."""
+    quick = {"scanNotActiveBrokerInterval": 100, "scanInactiveMasterInterval": 86_400_000}
+    async with (
+        java_side(tmp_path, install.ROCKETMQ_VERSION, **quick) as java,
+        our_side(startup_timeout_seconds=0.0, regular_heartbeat_seconds=60.0) as ours,
+    ):
+        comparison = Comparison(java, ours)
+        try:
+            await play(comparison, THREE)
+            for side in ("java", "ours"):
+                last = Step.of("heartbeat", id=1, epoch=1, maxOffset=100, timeout=300)
+                await comparison.ask(side, last)
+            await comparison.endpoints.at("10.0.1.1:10911").stop()  # frozen, as far as a question (907) can tell
+            both = [await comparison.until(side, "bn", lambda state: state.master == 2) for side in ("java", "ours")]
+            assert both[0] == both[1]
+            assert both[1].epoch == 2
+            assert both[1].sync_state_set == {2}
+        finally:
+            await comparison.close()
+
+
+async def test_the_name_alone_is_the_group(tmp_path: Path) -> None:
+    """Java keeps heartbeats by cluster and name, its decisions by the name alone (§12)."""
+    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
+        for text, name in (
+            (f"{THREE}1011 ids=2 cluster=other", "a-clean-finds-the-living-by-group"),
+            (
+                f"{THREE}close id=2\nheartbeat id=2 cluster=other epoch=1 maxOffset=100 conn=c",
+                "a-heartbeat-finds-its-group-by-name",
+            ),
+        ):
+            comparison = Comparison(java, ours)
+            await comparison.play_all(steps(text))
+            assert comparison.outcome.difference is None, comparison.outcome.difference
+            assert comparison.outcome.deviations[name] == 1
