@@ -38,6 +38,10 @@ parts: .venv/.installed-all ## Install the real parts (kube-apiserver, etcd, kub
 parts-list: .venv/.installed ## Which real parts are here, which are missing and why
 	@$(BIN)/python tests/real/parts/install.py --list
 
+.PHONY: test-differential
+test-differential: .venv/.installed-all ## The same requests to real Java controllers (5.5.0, 5.3.3) and to ours: every difference is on the list
+	@$(BIN)/python tests/differential/run.py $(ARGUMENTS)
+
 ##@ While developing
 
 .PHONY: setup

@@ -396,12 +396,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(PARTS)}")
     parser.add_argument("--all", action="store_true", help="every part")
     parser.add_argument("--list", action="store_true", help="what is here, what is missing and why")
+    parser.add_argument(
+        "--missing", action="store_true", help="install nothing: say which of the parts are missing and why"
+    )
     options = parser.parse_args(arguments)
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(f"part {', '.join(unknown)} is unknown; expected one of {', '.join(PARTS)}")
     if not (options.parts or options.all or options.list):
         parser.error("name a part, or give --all or --list")
+    if options.missing:
+        reasons = {name: reason for name in options.parts if (reason := missing(name)) is not None}
+        print("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+        return 1 if reasons else 0
     failed = bring_all(list(PARTS) if options.all else options.parts)
     if options.list:
         report()
