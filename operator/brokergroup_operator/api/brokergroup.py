@@ -111,7 +111,7 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
             max_length=16,
             description="Zones (node label topology.kubernetes.io/zone) in which a master is wanted, best first. It decides"
             " between replicas with equal data and priority. Absent: another zone than the lost master's."
-            " Needs the right to read nodes.",
+            " Needs the right to read nodes (the chart's value rbac.readNodes).",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
@@ -134,7 +134,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
             " double quotes, backslashes and dollar signs),"
-            " with which brokers sign their requests (innerClientAuthenticationCredentials)."
+            " with which brokers sign their requests (innerClientAuthenticationCredentials). The operator needs the right to get"
+            " it (the chart's value security.groupSecretNames)."
             " A changed Secret is used by a broker after its next restart, by the controller within a minute; so to change it,"
             ' set signature to "Off", change it, restart the pods one by one, and set signature back.'
         ),
