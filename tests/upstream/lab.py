@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CLUSTER = "cl"
 PATIENCE_SECONDS = 30.0
 WATCH_SECONDS = 1.5
+ANSWER_SECONDS = 5.0
 LONG_TIMEOUT_MS = 600_000
 _names = itertools.count(1)
 
@@ -98,7 +99,9 @@ async def ask(
     """One request, its body given as bytes or as what is to be JSON."""
     encoded = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
     ext_fields = {name: str(value) for name, value in fields.items()} or None
-    return await client.invoke(address, request(code, ext_fields=ext_fields, body=encoded), timeout_seconds=5.0)
+    return await client.invoke(
+        address, request(code, ext_fields=ext_fields, body=encoded), timeout_seconds=ANSWER_SECONDS
+    )
 
 
 class WireGroup:
