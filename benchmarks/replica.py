@@ -89,6 +89,18 @@ def memory_megabytes(pid: int) -> dict[str, int]:
     return {"resident": found["VmRSS"], "peak": found["VmHWM"]}
 
 
+def processor_seconds(pids: list[int]) -> list[float]:
+    """What each process has used so far: on a shared machine this tells more than the time that passed."""
+    tick = os.sysconf("SC_CLK_TCK")
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return [(int(each[11]) + int(each[12])) / tick for each in fields]
+
+
+def per_send(before: list[float], after: list[float], sends: int) -> list[float]:
+    """Microseconds of processor time each broker spent on a send."""
+    return [round((late - early) / max(sends, 1) * 1e6, 1) for early, late in zip(before, after, strict=True)]
+
+
 async def log_end(client: RemotingClient, address: str) -> int:
     """Where a broker's log ends; -1 if it does not say."""
     try:
@@ -112,11 +124,14 @@ async def measure_sends(folder: Path, replicas: int, arguments: argparse.Namespa
             await group.members(number + 1)
         address = await group.members(replicas)
         await produce(address, seconds=2.0, body_bytes=1024, connections=2, window=32)  # warm up, create the topic
+        before = processor_seconds(pids)
         many = await produce(address, seconds=arguments.seconds, body_bytes=1024, connections=4, window=128)
+        after = processor_seconds(pids)
         few = await produce(address, seconds=arguments.seconds / 2, body_bytes=1024, connections=1, window=8)
         return {
             "loaded": many.summary(),
             "light": few.summary(),
+            "processor_microseconds_per_send": per_send(before, after, many.codes.get(0, 0)),
             "memory_megabytes": [memory_megabytes(pid) for pid in pids],
         }
     finally:

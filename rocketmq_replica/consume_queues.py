@@ -40,11 +40,13 @@ class ConsumeQueue:
 
     def add(self, queue_offset: int, physical_offset: int, size_bytes: int, store_timestamp_ms: int) -> bool:
         """Enter a message; False if its queue offset is taken already (then nothing changes)."""
-        if not self._offsets:
+        count = len(self._offsets)
+        if not count:
             self.min_offset = queue_offset
-        elif queue_offset < self.next_offset:
-            return False
-        self._leave_hole(queue_offset)
+        elif queue_offset != self.min_offset + count:
+            if queue_offset < self.min_offset + count:
+                return False
+            self._leave_hole(queue_offset)
         self._append(physical_offset, size_bytes, store_timestamp_ms)
         return True
 
