@@ -401,7 +401,8 @@ def _as_before_but_alive(case: Case, state: GroupState) -> bool:
     """Nothing has changed but that the step's own replica is alive."""
     broker_id = case.step.number("id")
     members = case.before.members
-    if broker_id in members and case.step.verb == "heartbeat":
+    heard = case.step.cluster == case.memory.cluster or state != case.before  # Java hears nothing under another cluster
+    if broker_id in members and case.step.verb == "heartbeat" and heard:
         members = {**members, broker_id: replace(members[broker_id], alive=True)}
     return state == replace(case.before, members=members)
 
@@ -440,9 +441,9 @@ def _seat_lost(case: Case) -> bool:
 # ---- in which order
 
 
-def java_order(ids: frozenset[int]) -> list[int]:
-    """The order in which Java walks a HashSet of longs."""
-    capacity = 16
+def java_order(given: tuple[int, ...]) -> list[int]:
+    """The order in which Java walks a HashSet of longs: by bucket, and within one as they came."""
+    ids, capacity = list(dict.fromkeys(given)), 16
     while len(ids) > capacity * 3 // 4:
         capacity *= 2
 
@@ -473,7 +474,7 @@ def _checked_in_order(case: Case) -> bool:
         and case.unchanged
         and java is not None
         and ours is not None
-        and java.code == _first_refusal(case, java_order(members), case.before.alive)
+        and java.code == _first_refusal(case, java_order(case.step.members()), case.before.alive)
         and ours.code == _first_refusal(case, sorted(members), alive)
         and _named_member(java) != _named_member(ours)
         and java.fields == ours.fields

@@ -195,10 +195,12 @@ class OurSide:
             await asyncio.sleep(0)
 
     def will_elect(self, wire_name: str) -> bool:
-        """Whether the plane is about to elect for a group without a master, as its next look at it would find."""
+        """Whether the plane has elected by now, or is about to, as its next look at the group would find."""
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
-        if group is None or group.record is None or group.record.granted_master_id is not None:
+        if group is None or group.record is None:
             return False
+        if group.record.granted_master_id is not None:
+            return True
         return self.plane._watch.is_warm(group, group.record) and Failover._someone_can_lead(group, group.record)
 
     def record(self, wire_name: str) -> BrokerGroupRecord | None:

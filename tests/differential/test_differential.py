@@ -6,6 +6,7 @@ And the test of the test: our controller with one check changed is caught, and w
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ import controller_core.step as core
 from controller_core.codes import ControllerCode
 from tests.differential.campaign import Campaign
 from tests.differential.comparison import Comparison
+from tests.differential.deviation_list import BY_THE_COMPARISON, DEVIATIONS
 from tests.differential.documents import TARGET, render
 from tests.differential.language import Step
 from tests.differential.recorded import recorded_steps
+from tests.differential.shapes import SHAPES
 from tests.differential.sides import java_side, our_side
 from tests.differential.traces_of_sequences import draw
 from tests.real.parts import install
@@ -188,3 +191,17 @@ async def test_a_changed_controller_is_caught(mutant: str, tmp_path: Path, monke
 
 def test_the_page_says_what_the_list_says() -> None:
     assert TARGET.read_text(encoding="utf-8") == render(), "run: python -m tests.differential.documents"
+
+
+def test_every_entry_is_in_the_table_of_its_request_and_every_test_it_names_is_there() -> None:
+    table = (REPOSITORY / "docs" / "controller.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z]+(?:-[a-z']+)+)`", table))
+    entries = (*DEVIATIONS, *BY_THE_COMPARISON)
+    known = {entry.name for entry in entries} | {shape.name for shape in SHAPES}
+    assert named <= known, f"docs/controller.md names {sorted(named - known)}"
+    assert known - named <= NOT_ABOUT_ONE_REQUEST
+    for entry in entries:
+        assert (REPOSITORY / entry.test).exists(), f"{entry.name}: {entry.test} does not exist"
+
+
+NOT_ABOUT_ONE_REQUEST = {"a-master-that-asks-is-alive", "an-election-waits-for-the-caller's-heartbeat"}
