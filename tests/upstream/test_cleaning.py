@@ -104,3 +104,19 @@ async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(g
     await group.until(lambda state: (state.master, state.alive) == (None, set()), "the master is lost")
     assert (await clean(group)).code == OK
     assert not (await group.state()).known
+
+
+async def test_source_a_wrong_cluster_name_does_not_clean_the_living(group: WireGroup) -> None:
+    """Source (§5.6): who is alive is asked for by cluster, name and id, but forgotten by name and id.
+
+    So with another cluster's name the check finds nobody alive, and a living member is cleaned without isCleanLivingBroker.
+    """
+    await group.in_sync(2)
+    fields = {"clusterName": "another", "brokerControllerIdsToClean": "2", "isCleanLivingBroker": "false"}
+    answer = await group.ask(RequestCode.CLEAN_BROKER_DATA, **fields)
+    after = await group.state()
+    if group.controller.is_java:
+        assert (answer.code, after.members) == (OK, {1})
+        return
+    assert answer.code == REFUSED
+    assert (after.members, after.alive) == ({1, 2}, {1, 2})

@@ -173,6 +173,19 @@ async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard
     await group.until(lambda state: state.master == two.broker_id, "it is master")
 
 
+async def test_issue_5631_a_dead_master_is_not_named_to_who_registers(group: WireGroup) -> None:
+    """#5631: the answer to 1003 named the recorded master without a look whether it lives. Fixed, right here."""
+    one = await group.unheard_broker()
+    assert (await one.elect()).code == 0
+    await one.die()
+    await group.until(lambda state: one.broker_id not in state.alive, "the master is gone")
+    two = await group.starting_broker()
+    await two.take_id()
+    answer = await two.register()
+    assert answer.code == 0
+    assert not {"masterBrokerId", "masterAddress"} & set(answer.ext_fields or {})
+
+
 async def test_issue_7017_a_silent_master_is_fenced_before_another_is_elected(
     controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
 ) -> None:
