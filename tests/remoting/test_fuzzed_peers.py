@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import resource
+import ssl
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -129,3 +130,53 @@ async def test_fuzzed_frames_harm_nobody(
     await server.stop(grace_seconds=1)
     assert not server.connections
     assert rss_bytes() - before < GROWTH_BYTES
+
+
+async def half_way(port: int, dice: random.Random, files: TlsFiles) -> None:
+    """A handshake and some frames, in which at some point a byte is wrong, missing, or the end comes."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    talker = client_context(files).wrap_bio(incoming, outgoing)
+    reader, writer = await asyncio.open_connection(HOST, port)
+    wrong_at = dice.randrange(1, 12)
+    try:
+        for step in range(1, 14):
+            try:
+                if step < 4:
+                    talker.do_handshake()
+                talker.write(encode(request(1, body=dice.randbytes(20))))
+            except ssl.SSLWantReadError:
+                pass
+            data = bytearray(outgoing.read())
+            if step == wrong_at and data:
+                kind = dice.randrange(3)
+                if kind == 0:
+                    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+                elif kind == 1:
+                    del data[dice.randrange(len(data)) :]
+                else:
+                    break
+            writer.write(data)
+            async with asyncio.timeout(0.05):
+                incoming.write(await reader.read(65536))
+    except (OSError, TimeoutError):  # the server has closed, or waits for what was cut off
+        pass
+    finally:
+        writer.transport.abort()
+
+
+async def test_broken_tls_records_harm_nobody(tmp_path: Path, reported: list[dict[str, Any]]) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    files = make_authority(tmp_path).issue("server")
+    server = RemotingServer(Echo(), tls=TlsServerSettings(mode=TlsMode.ENFORCING, files=files))
+    await server.start(HOST, 0)
+    dice = random.Random(4)
+    for _ in range(40):
+        await asyncio.gather(*(half_way(server.port, dice, TlsFiles(ca=files.ca)) for _ in range(10)))
+    client = RemotingClient(tls=ClientTls(TlsFiles(ca=files.ca)))
+    answer = await client.invoke(f"{HOST}:{server.port}", request(1, body=b"still here"), timeout_seconds=10)
+    assert answer.body == b"still here"
+    await client.close()
+    await server.stop(grace_seconds=1)
+    assert not server.connections
+    assert server._tls is not None
+    assert server._tls.handshakes == 0
