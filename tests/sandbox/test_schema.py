@@ -204,6 +204,23 @@ def test_optional_old_self_is_judged_at_creation_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("FieldValueForbidden", "spec.a: Forbidden: choose another"),
+        ("FieldValueRequired", "spec.a: Required value: choose another"),
+        ("FieldValueDuplicate", "spec.a: Duplicate value"),
+    ],
+)
+def test_a_reason_decides_what_is_told(reason: str, expected: str) -> None:
+    """As kube-apiserver 1.35 does, which drops the message of a duplicate."""
+    rule = {"rule": "self.a > 1", "message": "choose another", "reason": reason, "fieldPath": ".a"}
+    node = SchemaNode({"type": "object", "x-kubernetes-validations": [rule]})
+    errors: list[Any] = []
+    node.judge({"a": 1}, None, "spec", errors)
+    assert [str(error) for error in errors] == [expected]
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"rule": "self.mode ==="}, "compilation failed"),

@@ -145,6 +145,8 @@ class Rule:
             return None
         message = self._told(context)
         detail = _shown_value(value) + message if self.kind == "Invalid value" else message
+        if self.kind == "Duplicate value":
+            detail = _shown_value(value).removesuffix(": ")  # kube-apiserver drops the message here
         return FieldError(path + self.field_path, self.kind, detail)
 
     def old_self(self, old: Any, *, has_old: bool) -> Any:
