@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
 from brokergroup_operator.migrate.java_state import record_of
 from brokergroup_operator.migrate.plan import Standing
+from brokergroup_operator.migrate.read import read_state
 from brokergroup_operator.migrate.records import write_record
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from brokergroup_operator.records.stores import OwnKubernetesRecordStore, namespace_of, open_record_store
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.headers import ApplyBrokerIdRequestHeader
+from tests.migrate.conftest import eventually
 from tests.migrate.test_plan import STATE
 from tests.our_kinds import server_with_our_kinds
+from tests.real.parts.process import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +66,43 @@ async def test_stores_by_name(tmp_path: Path) -> None:
 def test_another_store_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="kubernetes:<namespace>"):
         open_record_store(text)
+
+
+async def test_a_standalone_controller_serves_a_record_in_kubernetes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers that are not pods: the controller plane alone, and the record where the operator would keep it."""
+    async with server_with_our_kinds() as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        server.write_kubeconfig(kubeconfig)
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        store = open_record_store("kubernetes:default")
+        await write_record(store, GroupKey("default", "bn"), RECORD, replace_older=False)
+        port, stop, client = free_port("127.0.0.1"), asyncio.Event(), RemotingClient()
+        settings = StandaloneSettings(
+            plane=PlaneSettings(listen_host="127.0.0.1", listen_port=port), store="kubernetes:default"
+        )
+        running = asyncio.create_task(run_standalone(settings, stop))
+        calls, address = JavaCalls(client), f"127.0.0.1:{port}"
+
+        async def served() -> bool:
+            with contextlib.suppress(MigrationCallError):
+                state = await read_state(calls, address, "bn")
+                return state is not None and (state.master_broker_id, state.master_epoch) == (1, RECORD.master_epoch)
+            return False
+
+        try:
+            await eventually(served, what="the record served")
+            header = ApplyBrokerIdRequestHeader(
+                cluster_name="cl", broker_name="bn", applied_broker_id=4, register_check_code="127.0.0.1:4;1"
+            )
+            command = request(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext_fields=header.encode())
+            await calls.must(address, command)
+            found = await store.read(GroupKey("default", "bn"))
+            assert found is not None
+            assert found.record.next_broker_id == 5
+        finally:
+            stop.set()
+            await running
+            await client.close()
+            await store.close()
