@@ -1,0 +1,105 @@
+"""The alerts, each on series that should raise it and on series that should not: judged by promtool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.real.parts import helm, prometheus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.real("prometheus")
+
+RULES = helm.CHART / "files" / "alerts.yaml"
+GROUP = 'namespace="shop",cluster="c",broker_group="orders"'
+PODS = ("operator-0", "operator-1")
+MINUTES = 70
+# Alert -> a series (without its labels beyond the group's), its values while all is well, and those that raise it, as promtool
+# writes them: start+step x times.
+CASES: dict[str, tuple[str, str, str]] = {
+    "BrokerGroupNoMaster": ("brokergroup_group_writable", "1+0x70", "0+0x70"),
+    "BrokerGroupSyncStateSetShrunk": ("brokergroup_sync_state_set_size", "3+0x70", "1+0x70"),
+    "BrokerGroupSeatsLost": ("brokergroup_lost_seats", "0+0x70", "2+0x70"),
+    "BrokerGroupEpochJump": ("brokergroup_epoch_jump_waiting", "0+0x70", "1+0x70"),
+    "BrokerGroupUnfenced": ("brokergroup_unfenced", "0+0x70", "1+0x70"),
+    "BrokerGroupUncleanElection": ("brokergroup_unclean_elections_total", "5+0x70", "5+0x30 6+0x39"),
+    "BrokerGroupSeatLost": ("brokergroup_seats_lost_total", "2+0x70", "0+0x30 1+0x39"),
+    "BrokerGroupRecordBehind": ("brokergroup_epoch_floor_raised_total", "1+0x70", "0+0x30 1+0x39"),
+}
+
+
+def series(name: str, values: str) -> list[dict[str, str]]:
+    """As each operator pod reports it."""
+    return [{"series": f'{name}{{{GROUP},pod="{pod}"}}', "values": values} for pod in PODS]
+
+
+def judge(folder: Path, inputs: list[dict[str, str]], alert: str, labels: list[dict[str, str]]) -> None:
+    document: dict[str, Any] = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": inputs,
+                "promql_expr_test": [],
+                "alert_rule_test": [
+                    {
+                        "eval_time": f"{MINUTES - 1}m",
+                        "alertname": alert,
+                        "exp_alerts": [{"exp_labels": one} for one in labels],
+                    }
+                ],
+            }
+        ],
+    }
+    path = folder / "alert.yaml"
+    path.write_text(yaml.safe_dump(without_annotations(document)), encoding="utf-8")
+    done = prometheus.promtool("test", "rules", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def without_annotations(document: dict[str, Any]) -> dict[str, Any]:
+    """promtool compares annotations too: they are taken from the rules themselves, with the labels filled in."""
+    rules = {rule["alert"]: rule for rule in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]}
+    for test in document["tests"][0]["alert_rule_test"]:
+        for expected in test["exp_alerts"]:
+            rule, labels = rules[test["alertname"]], expected["exp_labels"]
+            filled = {name: fill(text, labels) for name, text in rule["annotations"].items()}
+            expected["exp_annotations"] = filled
+            expected["exp_labels"] = labels | rule["labels"]
+    return document
+
+
+def fill(text: str, labels: dict[str, str]) -> str:
+    for name, value in labels.items():
+        text = text.replace(f"{{{{ $labels.{name} }}}}", value)
+    return text
+
+
+@pytest.mark.parametrize("alert", CASES)
+def test_an_alert_is_raised_once_for_the_group_and_not_without_reason(tmp_path: Path, alert: str) -> None:
+    name, well, ill = CASES[alert]
+    judge(tmp_path, series(name, well), alert, [])
+    judge(tmp_path, series(name, ill), alert, [{"namespace": "shop", "cluster": "c", "broker_group": "orders"}])
+
+
+def test_refusals_that_go_on_are_told_by_request(tmp_path: Path) -> None:
+    name = 'brokergroup_requests_total{request="BROKER_HEARTBEAT",code="%s",pod="operator-0"}'
+    refused = {"series": name % "NO_PERMISSION", "values": "0+60x70"}
+    served = {"series": name % "SUCCESS", "values": "0+600x70"}
+    judge(tmp_path, [served], "BrokerGroupRequestsRefused", [])
+    judge(tmp_path, [served, refused], "BrokerGroupRequestsRefused", [{"request": "BROKER_HEARTBEAT"}])
+
+
+def test_the_operator_is_missed_only_while_no_pod_answers(tmp_path: Path) -> None:
+    judge(
+        tmp_path,
+        [{"series": 'brokergroup_build_info{version="0.1.0"}', "values": "1+0x70"}],
+        "BrokerGroupOperatorDown",
+        [],
+    )
+    judge(tmp_path, [], "BrokerGroupOperatorDown", [{}])
