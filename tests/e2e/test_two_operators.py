@@ -66,7 +66,7 @@ async def test_either_goes_on_alone(shared: WholeGroup) -> None:
 
 
 async def test_an_operator_that_nobody_knows_kills_nobody(shared: WholeGroup) -> None:
-    """Its address is in no broker's configuration, so it hears nobody, for ever: the master is asked, answers, and lives."""
+    """Its address is in no broker's configuration, so it hears nobody, for ever: the others hear the master, and it lives."""
     await shared.until_settled()
     epoch, master = shared.seen.master_epoch, shared.seen.master_id
     house = shared.house
@@ -74,7 +74,7 @@ async def test_an_operator_that_nobody_knows_kills_nobody(shared: WholeGroup) ->
     log = house.folder / "logs" / "operator-c.log"
     async with shared.under_load():
         await shared.until(
-            lambda: log.read_text().count("master never heard, but it answers") >= 3, "the third operator to doubt"
+            lambda: "master silent here, but other planes hear it" in log.read_text(), "the third operator to doubt"
         )
         await shared.until_acknowledged()
     await shared.verify()
