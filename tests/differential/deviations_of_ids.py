@@ -210,11 +210,14 @@ def _empty_between(case: Case) -> bool:
 
 def _clean_in_another_cluster(case: Case) -> bool:
     """Java looks for heartbeats under the cluster that the request names: under another one nobody is alive."""
+    beaten, connected = case.memory.beat_cluster, case.memory.our_connection
+    heard_elsewhere = {one for one in named_ids(case) if one in connected and beaten.get(one) != case.step.cluster}
     return (
         case.step.verb == "1011"
-        and case.codes == (0, 2009)
-        and case.step.cluster != case.memory.cluster
-        and bool(named_ids(case) & case.before.alive)
+        and case.codes in ((0, 2009), (2009, 2009))
+        and case.ours.answer is not None
+        and "is still alive" in (case.ours.answer.remark or "")
+        and bool(heard_elsewhere)
         and case.ours.state == case.before
     )
 

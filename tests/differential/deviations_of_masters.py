@@ -257,8 +257,21 @@ def _crash_loop(case: Case) -> bool:
 
 def _successor_has_not_told(case: Case) -> bool:
     """The master died; who could follow has registered anew, and its present process has not told what it holds."""
+    masters = _elected(case)
+    if masters is not None:
+        told = frozenset(one for one in _candidates(case) if case.memory.may_lead(one))
+        return masters[0] not in told and masters[1] in _policy(told, case.memory.our_reports)
     lost = replace(case.before, master=None, master_address=None, epoch=case.before.epoch + 1)
     heir, broker_id = case.java.state.master, case.step.number("id")
+    if case.step.verb == "1002" and case.codes == (0, 2012):
+        return (
+            not is_first(case)
+            and case.before.master is None
+            and heir is not None
+            and _as_elected(case.before, case.java.state, heir)
+            and case.ours.state == case.before
+            and not any(case.memory.may_lead(one) for one in _candidates(case) & case.before.alive)
+        )
     return (
         case.step.verb == "close"
         and broker_id is not None
@@ -590,9 +603,9 @@ MASTERS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "a-successor-has-told",
-        "close",
-        "elects a member of the set that is alive, whatever its present process holds",
-        "nobody until the present process of one has told what it holds: then it is elected unasked",
+        "close, 1002",
+        "elects the best member of the set by what any earlier process of it told",
+        "the best of those whose present process has told what it holds; nobody until one has, then it is elected unasked",
         "rule 2: a replica that has just registered may have come back with less",
         "tests/core/test_every_way.py",
         _successor_has_not_told,
