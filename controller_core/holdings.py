@@ -12,8 +12,9 @@ a report that may be older than such a truncation, and never says more than what
   master knew to be everywhere.
 * The epoch counts only if the process was seen to get bytes of it. A replica that truncates to the very beginning of an
   epoch drops that epoch from its file until the next frame.
-* A member that joins with an older report gets the least of its own report and of the master's mark, which it has
-  reached: it acknowledged the master's beginning of the epoch.
+* A member that joins has reached the master's mark, or it could not have acknowledged the beginning of the master's epoch.
+  If its last report is older than that, it gets the least of the two: never more than it told itself, or it would seem to
+  have lost something until it beats again.
 * An election lowers the marks of all who keep a seat to the least of them. All their logs agree up to there: by
   induction, as every mark raised since the last election is a part of one master's log.
 
@@ -119,7 +120,7 @@ def raised_mark(record: BrokerGroupRecord, replica: Replica, holding: Holding) -
     """Return the mark that a report justifies; the present one if it justifies no more."""
     told = Mark(replica.broker_id, holding.sure_epoch, holding.sure_offset)
     if holding.epoch == record.master_epoch and (holding.sure_epoch, holding.sure_offset) == (-1, -1):
-        told = Mark(replica.broker_id, holding.epoch, _confirmed(holding.max_offset, holding.confirm_offset))
+        told = Mark(replica.broker_id, -1, _confirmed(holding.max_offset, holding.confirm_offset))
     if told.offset <= 0:
         return mark_of(replica)
     return highest(mark_of(replica), told)
@@ -137,7 +138,7 @@ def joining_mark(record: BrokerGroupRecord, replica: LiveReplica) -> Mark:
     if replica.epoch >= record.master_epoch:
         return told
     master = record.claimed_replica(record.master_broker_id)
-    return lowest(replica.broker_id, [told, mark_of(master)]) if master is not None else lowest(replica.broker_id, [])
+    return lowest(replica.broker_id, [told, mark_of(master)] if master is not None else [])
 
 
 def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: frozenset[int]) -> tuple[Mark, ...]:

@@ -226,12 +226,18 @@ class HeartbeatTable:
                 self._entries[entry.identity] = replace(entry, told_as_member=False)
 
     def holding(self, identity: BrokerIdentity) -> Holding | None:
-        """Return what a replica reports, against what it told before as a member; None if it has reported nothing."""
+        """Return what a replica reports, against what it told before as a member.
+
+        None if it has reported nothing, or, being a member, nothing since it joined: that may be older than its membership.
+        """
         entry = self._entries.get(identity)
         if entry is None or not entry.replica.has_reported:
             return None
+        if identity in self._held and not entry.told_as_member:
+            return None
         known = self._held.get(identity, Mark(identity.broker_id, -1, -1))
-        counts = entry.told_as_member and identity in self._held
+        epoch, _ = self._seats.get(identity.group, (None, None))
+        counts = (entry.told_as_member and identity in self._held) or entry.replica.epoch == epoch
         sure = told_mark(entry.replica) if counts else Mark(identity.broker_id, -1, -1)
         return Holding(
             broker_id=identity.broker_id,

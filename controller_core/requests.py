@@ -115,9 +115,10 @@ class ReserveBrokerId:
 class Holding:
     """What the present process of a replica reports, and what this controller process itself heard before.
 
-    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process of the replica had at
-    least while it was in the set. `sure_*` is what the present process has told since it is in the set, -1 for nothing.
-    `HeartbeatTable.holding` fills all of them.
+        `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process of the replica had at
+        least while it was in the set. `sure_*` is what the present process proved to hold, by reports that can not be older than
+    its last truncation; -1 for nothing.
+        `HeartbeatTable.holding` fills all of them.
     """
 
     broker_id: int

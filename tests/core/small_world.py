@@ -489,8 +489,6 @@ def _check_alteration(
         told = heard[mark.broker_id]
         assert mark.epoch <= told.epoch, "a mark is never above what was reported"
         assert mark.offset <= told.max_offset
-    if settings.shrink_floor and before.sync_state_set - event.sync_state_set:
-        assert len(event.sync_state_set) >= settings.min_in_sync_replicas, "nobody is dropped below the floor (rule 1)"
 
 
 def _check_answer(before: BrokerGroupRecord | None, after: BrokerGroupRecord | None, decision: Decision) -> None:

@@ -1,0 +1,538 @@
+"""A broker group with its data: logs, links, acknowledgements, disks that are lost, a record that is restored.
+
+Where `small_world.py` asks whether each decision is right by itself, this asks what all of it is for: is every acknowledged
+message in the log of everyone who acts as master (I4), and is no replica barred that lost nothing? The controller is the real
+`step` with its real record; the brokers are a model of what Java's brokers do (`reliability-security.md` §2.3, rebuilt):
+
+* A master takes a message while its set, or the one it has asked for, has `min` members, and acknowledges it when all of both
+  have it (`AutoSwitchHAService.inSyncReplicasNums`, `getSyncStateSet`). It acknowledges as soon as it may: that is the worst.
+* A 1001 is asked, and arrives later, or never, or its answer is lost; then the question stands, and is asked again when the
+  slave has caught up once more. It is no slower than its master's next heartbeat (they share a connection, and each group's
+  requests are decided in turn), and does not outlive the processes it names (Java waits 3 s for the answer).
+* A slave that links to its master truncates to what both have in common, and loses epochs that begin there; the next frame
+  brings the master's epoch. It learns of a new master at any time later, or never.
+* A process dies and comes back with its disk, without it, or with a part of it. What it told last before it died is what it
+  had: heartbeats are as exact as that (`holdings.py`); between two of them a disk could lose what nobody knew it had.
+* The controller may take anybody for dead at any time. It hears each replica when it hears it.
+
+Not in the model: hole A of Java 5.5.0 (a master that lost all its links acknowledges alone), power loss, a second disk.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import NamedTuple
+
+from controller_core.events import SeatsLost
+from controller_core.holdings import News, report_is_news, told_mark
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.requests import (
+    AlterSyncStateSet,
+    ElectMaster,
+    Holding,
+    RegisterBroker,
+    ReportHoldings,
+)
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+
+IDS = (1, 2, 3)
+JUMP = 1000
+"""How far an epoch may jump here; the settings of a run say so too."""
+NOBODY = frozenset[int]()
+Log = tuple[tuple[int, int], ...]
+"""(epoch, message) of each message, in order."""
+
+
+class Broker(NamedTuple):
+    """One replica: its process, and its disk (`log`, `file_epoch`)."""
+
+    log: Log
+    file_epoch: int
+    up: bool = True
+    master: bool = False
+    epoch: int = 0
+    members: frozenset[int] = NOBODY
+    asked: frozenset[int] = NOBODY
+    set_epoch: int = 0
+    linked: bool = False
+    spoilt: bool = False
+    asking: bool = False
+
+
+class Told(NamedTuple):
+    """A line of the controller's heartbeat table."""
+
+    replica: LiveReplica
+    as_member: bool
+
+
+class Left(NamedTuple):
+    """What may still happen, so that the world stays small."""
+
+    messages: int = 1
+    crashes: int = 1
+    spoilings: int = 1
+    suspicions: int = 0
+    lost_answers: int = 0
+    restores: int = 0
+
+
+class World(NamedTuple):
+    """One state of everything."""
+
+    record: BrokerGroupRecord
+    brokers: tuple[Broker, ...]
+    told: tuple[Told | None, ...]
+    acknowledged: frozenset[int]
+    left: Left
+    backup: BrokerGroupRecord | None = None
+
+    def broker(self, broker_id: int) -> Broker:
+        return self.brokers[broker_id - 1]
+
+    def with_broker(self, broker_id: int, broker: Broker) -> "World":
+        brokers = list(self.brokers)
+        brokers[broker_id - 1] = broker
+        return self._replace(brokers=tuple(brokers))
+
+    def with_told(self, broker_id: int, told: Told | None) -> "World":
+        lines = list(self.told)
+        lines[broker_id - 1] = told
+        return self._replace(told=tuple(lines))
+
+    @property
+    def live(self) -> dict[int, LiveReplica]:
+        return {line.replica.broker_id: line.replica for line in self.told if line is not None}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which of our rules the controller keeps in this run, and within which bounds."""
+
+    settings: ControllerSettings
+    seat_loss: bool = True
+    epoch_floor: bool = True
+    last_epoch: int = 3
+    last_set_epoch: int = 7
+
+
+class MessageLostError(AssertionError):
+    """Somebody acts as master without an acknowledged message."""
+
+
+class BarredError(AssertionError):
+    """A replica that lost nothing lost its seat."""
+
+
+def start(rules: Rules, left: Left) -> World:
+    """All in sync under master 1, one message acknowledged and reported."""
+    replicas = {one: Replica(one, f"{one}:1;{one}", f"{one}:1", registered=True) for one in IDS}
+    record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 1, frozenset(IDS), 2)
+    slave = Broker(log=((1, 0),), file_epoch=1, epoch=1, linked=True)
+    master = slave._replace(master=True, linked=False, members=frozenset(IDS), set_epoch=2)
+    world = World(record, (master, slave, slave), (None, None, None), frozenset({0}), left)
+    for one in IDS:
+        world = beat(world.with_told(one, Told(LiveReplica(one), as_member=True)), one, rules)
+    return world
+
+
+def ways(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
+    """Everything that can happen next."""
+    for one in IDS:
+        yield from _of_broker(world, one, rules)
+    elected = elect(world, rules)
+    if elected is not None:
+        yield "elect", elected
+    if world.left.restores and world.backup is None:
+        yield "backup", world._replace(backup=world.record)
+    if world.backup is not None and world.left.restores and _somebody_will_tell(world, world.backup):
+        # The operator starts anew on the restored record and has heard nobody.
+        left = world.left._replace(restores=0, suspicions=0)
+        yield "restore", world._replace(record=world.backup, told=(None, None, None), left=left)
+
+
+def _of_broker(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
+    broker, left = world.broker(one), world.left
+    if not broker.up:
+        yield f"restart {one}", restart(world, one, broker.log, rules)
+        if left.spoilings:
+            fewer = world._replace(left=left._replace(spoilings=left.spoilings - 1))
+            for kept in range(len(broker.log)):
+                yield f"restart {one} with {kept}", restart(fewer, one, broker.log[:kept], rules, spoilt=True)
+        return
+    yield f"beat {one}", beat(world, one, rules)
+    yield f"poll {one}", poll(world, one)
+    if left.crashes and not _alone_knows_more(world, broker):
+        yield f"crash {one}", crash(beat(world, one, rules), one)
+    if left.suspicions and world.told[one - 1] is not None:
+        fewer = left._replace(suspicions=left.suspicions - 1)
+        yield f"suspect {one}", _stale(world._replace(left=fewer).with_told(one, None))
+    if broker.master:
+        yield from _of_master(world, one, rules)
+    elif broker.epoch:
+        yield from _of_slave(world, one)
+
+
+def _somebody_will_tell(world: World, backup: BrokerGroupRecord) -> bool:
+    """Whether a broker that is up tells of a newer epoch than the backup's: else nobody can (F28's residual)."""
+    newer = any(max(broker.epoch, broker.file_epoch) > backup.master_epoch for broker in world.brokers)
+    tells = any(broker.up and broker.file_epoch > backup.master_epoch for broker in world.brokers)
+    return backup.master_epoch < world.record.master_epoch and (tells or not newer)
+
+
+def _alone_knows_more(world: World, broker: Broker) -> bool:
+    """After a restore the brokers that know newer epochs stay up: if all of them are gone, nobody can tell (F28's residual)."""
+    return world.backup is not None and _is_restored(world) and broker.file_epoch > world.backup.master_epoch
+
+
+def _is_restored(world: World) -> bool:
+    return world.backup is not None and not world.left.restores
+
+
+def _has_not_heard_all(world: World) -> bool:
+    """A fresh operator hears everybody who is up before it elects, or tells anybody to be master (I17)."""
+    return _is_restored(world) and any(
+        broker.up and (line is None or not line.replica.has_reported)
+        for broker, line in zip(world.brokers, world.told, strict=True)
+    )
+
+
+def _of_master(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
+    broker, left = world.broker(one), world.left
+    if left.messages and max(len(broker.members), len(broker.asked)) >= rules.settings.min_in_sync_replicas:
+        message = 100 - left.messages
+        written = broker._replace(log=(*broker.log, (broker.epoch, message)), file_epoch=broker.epoch)
+        yield (
+            f"write {one}",
+            _acknowledge(world._replace(left=left._replace(messages=left.messages - 1)).with_broker(one, written)),
+        )
+    if broker.asked:
+        if broker.asking:
+            yield from _arrivals(world, one, rules)
+        elif all(_caught_up(world, other, one) for other in broker.asked - broker.members):
+            yield f"{one} asks again", world.with_broker(one, broker._replace(asking=True))
+        return
+    for other in IDS:
+        if other not in broker.members and _caught_up(world, other, one):
+            asked = broker._replace(asked=broker.members | {other}, asking=True)
+            yield f"{one} asks for {other}", world.with_broker(one, asked)
+        if other in broker.members - {one} and not _follows(world, other, one):
+            asked = broker._replace(asked=broker.members - {other}, asking=True)
+            yield f"{one} drops {other}", world.with_broker(one, asked)
+
+
+def _arrivals(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
+    """The 1001 arrives at the controller; its answer arrives or not. A refusal leaves the master asking, or giving up."""
+    broker = world.broker(one)
+    request = AlterSyncStateSet(
+        broker_name="bn",
+        master_broker_id=one,
+        master_epoch=broker.epoch,
+        sync_state_set=broker.asked,
+        sync_state_set_epoch=broker.set_epoch,
+    )
+    decision = step(world.record, request, world.live, rules.settings)
+    if not decision.changed:
+        return
+    assert decision.record is not None
+    committed = _recorded(world, decision.record)
+    told = broker._replace(
+        members=decision.record.sync_state_set,
+        asked=NOBODY,
+        asking=False,
+        set_epoch=decision.record.sync_state_set_epoch,
+    )
+    yield f"1001 of {one}", _acknowledge(committed.with_broker(one, told))
+    if world.left.lost_answers:
+        fewer = world.left._replace(lost_answers=world.left.lost_answers - 1)
+        yield (
+            f"1001 of {one}, answer lost",
+            committed._replace(left=fewer).with_broker(one, broker._replace(asking=False)),
+        )
+
+
+def _of_slave(world: World, one: int) -> Iterator[tuple[str, World]]:
+    slave = world.broker(one)
+    for other in IDS:
+        master = world.broker(other)
+        if other == one or not (master.up and master.master and master.epoch == slave.epoch):
+            continue
+        if not slave.linked:
+            kept = _common(slave.log, master.log)
+            cut = slave._replace(log=kept, file_epoch=kept[-1][0] if kept else -1, linked=True)
+            yield f"{one} links to {other}", _acknowledge(world.with_broker(one, cut))
+        elif len(slave.log) < len(master.log):
+            grown = master.log[: len(slave.log) + 1]
+            yield (
+                f"{one} gets",
+                _acknowledge(world.with_broker(one, slave._replace(log=grown, file_epoch=grown[-1][0]))),
+            )
+        elif slave.file_epoch != slave.epoch:
+            yield f"{one} gets a frame", world.with_broker(one, slave._replace(file_epoch=slave.epoch))
+
+
+def _follows(world: World, slave: int, master: int) -> bool:
+    one, other = world.broker(slave), world.broker(master)
+    return slave != master and one.up and not one.master and one.linked and one.epoch == other.epoch
+
+
+def _caught_up(world: World, slave: int, master: int) -> bool:
+    return _follows(world, slave, master) and len(world.broker(slave).log) >= len(world.broker(master).log)
+
+
+def _common(one: Log, other: Log) -> Log:
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return one[:length]
+
+
+def _acknowledge(world: World) -> World:
+    """Every master acknowledges what all it counts have."""
+    found = set(world.acknowledged)
+    for one in IDS:
+        broker = world.broker(one)
+        if not (broker.up and broker.master):
+            continue
+        waited_for = (broker.members | broker.asked) - {one}
+        if not all(_follows(world, other, one) for other in waited_for):
+            continue
+        end = min([len(broker.log), *(len(world.broker(other).log) for other in waited_for)])
+        # What an earlier master took is acknowledged by nobody now, though it stays in the log.
+        found.update(message for epoch, message in broker.log[:end] if epoch == broker.epoch)
+    return world._replace(acknowledged=frozenset(found)) if found != world.acknowledged else world
+
+
+def beat(world: World, one: int, rules: Rules) -> World:
+    """A heartbeat: into the table, and what is news of it into the record at once."""
+    broker, line = world.broker(one), world.told[one - 1]
+    if broker.asking:
+        world = world.with_broker(one, broker._replace(asking=False))
+    before = line.replica if line is not None else LiveReplica(one)
+    reported, length = broker.file_epoch, len(broker.log)
+    first = min(before.epoch_first_offset, length) if before.epoch == reported and before.has_reported else length
+    replica = LiveReplica(one, epoch=reported, max_offset=length, epoch_first_offset=first)
+    world = world.with_told(one, Told(replica, as_member=True))
+    return _report(world, one, rules) if rules.seat_loss or rules.epoch_floor else world
+
+
+def _report(world: World, one: int, rules: Rules) -> World:
+    line = world.told[one - 1]
+    assert line is not None
+    counts = (line.as_member and one in world.record.sync_state_set) or line.replica.epoch == world.record.master_epoch
+    sure = told_mark(line.replica) if counts else None
+    holding = Holding(
+        broker_id=one,
+        epoch=line.replica.epoch,
+        max_offset=line.replica.max_offset,
+        sure_epoch=sure.epoch if sure is not None else -1,
+        sure_offset=sure.offset if sure is not None else -1,
+    )
+    news = report_is_news(world.record, holding, rules.settings)
+    wanted = rules.epoch_floor if news is News.FLOOR else rules.seat_loss
+    if news is News.NOTHING or not wanted:
+        return world
+    decision = step(world.record, ReportHoldings(broker_name="bn", holdings=(holding,)), world.live, rules.settings)
+    assert decision.record is not None
+    for event in decision.events:
+        # After a restore the marks are as old as the record: false ones are forgotten with it when its age shows.
+        if isinstance(event, SeatsLost) and not world.broker(one).spoilt and not _is_restored(world):
+            raise BarredError(f"{one} lost its seat: {decision.why}")
+    return _recorded(world, decision.record)
+
+
+def poll(world: World, one: int) -> World:
+    """1004: learn who is master, and under which set; act as such."""
+    broker, record = world.broker(one), world.record
+    if _has_not_heard_all(world):
+        return world
+    if record.granted_master_id is not None and record.master_epoch > broker.epoch:
+        if record.granted_master_id != one:
+            slave = broker._replace(
+                master=False,
+                epoch=record.master_epoch,
+                linked=False,
+                members=NOBODY,
+                asked=NOBODY,
+                asking=False,
+                set_epoch=0,
+            )
+            return world.with_broker(one, slave)
+        if record.master_epoch < broker.file_epoch:
+            return world  # Java refuses in its HA service
+        missing = world.acknowledged - {message for _, message in broker.log}
+        if missing:
+            raise MessageLostError(f"{one} acts as master of epoch {record.master_epoch} without {sorted(missing)}")
+        master = broker._replace(
+            master=True,
+            epoch=record.master_epoch,
+            file_epoch=record.master_epoch,
+            linked=False,
+            members=record.sync_state_set,
+            asked=NOBODY,
+            asking=False,
+            set_epoch=record.sync_state_set_epoch,
+        )
+        return _acknowledge(world.with_broker(one, master))
+    newer_set = record.sync_state_set_epoch > broker.set_epoch
+    if broker.master and record.granted_master_id == one and record.master_epoch == broker.epoch and newer_set:
+        told = broker._replace(
+            members=record.sync_state_set, asked=NOBODY, asking=False, set_epoch=record.sync_state_set_epoch
+        )
+        return _acknowledge(world.with_broker(one, told))
+    return world
+
+
+def crash(world: World, one: int) -> World:
+    """The process is gone, and everybody's link to it."""
+    left = world.left._replace(crashes=world.left.crashes - 1)
+    epoch, was_master = world.broker(one).epoch, world.broker(one).master
+    world = world._replace(left=left).with_broker(
+        one,
+        world.broker(one)._replace(
+            up=False, master=False, epoch=0, linked=False, members=NOBODY, asked=NOBODY, asking=False, set_epoch=0
+        ),
+    )
+    for other in IDS:
+        if one in world.broker(other).asked:
+            world = world.with_broker(other, world.broker(other)._replace(asking=False))
+        if was_master and not world.broker(other).master and world.broker(other).epoch == epoch:
+            world = world.with_broker(other, world.broker(other)._replace(linked=False))
+    return _stale(world.with_told(one, None))
+
+
+def restart(world: World, one: int, log: Log, rules: Rules, *, spoilt: bool = False) -> World:
+    """A new process: 1003, with the disk as it is now. Its first heartbeat comes later."""
+    broker = world.broker(one)
+    file_epoch = (log[-1][0] if log else -1) if spoilt else broker.file_epoch
+    world = world.with_broker(
+        one, broker._replace(up=True, log=log, file_epoch=file_epoch, spoilt=broker.spoilt or spoilt)
+    )
+    request = RegisterBroker(cluster_name="cl", broker_name="bn", broker_id=one, broker_address=f"{one}:1")
+    decision = step(world.record, request, world.live, rules.settings)
+    assert decision.record is not None
+    world = _recorded(world, decision.record)
+    return _stale(world).with_told(one, Told(LiveReplica(one), as_member=one in decision.record.sync_state_set))
+
+
+def elect(world: World, rules: Rules) -> World | None:
+    """The controller elects, where the master is not alive or nobody is."""
+    record, live = world.record, world.live
+    if record.granted_master_id in live or record.master_epoch >= rules.last_epoch:
+        return None
+    if _has_not_heard_all(world):
+        return None
+    if not rules.epoch_floor:
+        live = {key: replace(one, epoch=min(one.epoch, record.master_epoch)) for key, one in live.items()}
+    incumbents = [(world.broker(one).epoch, one) for one in live if world.broker(one).up and world.broker(one).master]
+    incumbent = max(incumbents)[1] if incumbents else None
+    decision = step(record, ElectMaster(broker_name="bn", incumbent=incumbent), live, rules.settings)
+    if not decision.changed or decision.record is None:
+        return None
+    return _recorded(world, decision.record)
+
+
+def _recorded(world: World, record: BrokerGroupRecord) -> World:
+    """Commit. Who joined the set tells as a member from its next heartbeat on; after an election nobody does yet."""
+    if record.master_epoch != world.record.master_epoch and record.master_broker_id is not None:
+        joined = frozenset(IDS)
+    else:
+        joined = record.sync_state_set - world.record.sync_state_set
+    told = tuple(
+        line._replace(as_member=False) if line is not None and line.replica.broker_id in joined else line
+        for line in world.told
+    )
+    return world._replace(record=record, told=told)
+
+
+def _stale(world: World) -> World:
+    """Somebody was lost: what the others told before is not fresh."""
+    lines = (
+        line._replace(replica=replace(line.replica, fresh=False)) if line is not None else None for line in world.told
+    )
+    return world._replace(told=tuple(lines))
+
+
+@dataclass
+class Explored:
+    """What an exploration found."""
+
+    states: int
+    exhausted: bool
+    found: str | None
+    way: tuple[str, ...]
+    reached: frozenset[str]
+
+
+def explore(
+    first: World, rules: Rules, *, at_most: int, goals: dict[str, Callable[[World], bool]] | None = None
+) -> Explored:
+    """Take every way, breadth first, until something is lost, everything was seen, or so many states were."""
+    came_from: dict[World, tuple[World | None, str]] = {first: (None, "")}
+    frontier = [first]
+    reached: set[str] = set()
+    while frontier:
+        following: list[World] = []
+        for world in frontier:
+            for name, test in (goals or {}).items():
+                if name not in reached and test(world):
+                    reached.add(name)
+            try:
+                for label, after in ways(world, rules):
+                    if after not in came_from and _within(after, rules):
+                        came_from[after] = (world, label)
+                        following.append(after)
+            except (MessageLostError, BarredError) as error:
+                return Explored(
+                    len(came_from),
+                    exhausted=False,
+                    found=str(error),
+                    way=_way(came_from, world),
+                    reached=frozenset(reached),
+                )
+        if len(came_from) > at_most:
+            return Explored(len(came_from), exhausted=False, found=None, way=(), reached=frozenset(reached))
+        frontier = following
+    return Explored(len(came_from), exhausted=True, found=None, way=(), reached=frozenset(reached))
+
+
+def _within(world: World, rules: Rules) -> bool:
+    raised = JUMP if world.record.sync_state_set_epoch >= JUMP else 0
+    return world.record.sync_state_set_epoch - raised <= rules.last_set_epoch
+
+
+def walk(
+    first: World, rules: Rules, chance: Random, *, steps: int, goals: dict[str, Callable[[World], bool]]
+) -> set[str]:
+    """Take one way at random, as far as it goes; return which goals it reached. Raises what it finds, with the way."""
+    world, way, reached = first, [], set[str]()
+    for _ in range(steps):
+        try:
+            open_ways = [(label, after) for label, after in ways(world, rules) if after != world]
+        except (MessageLostError, BarredError) as error:
+            raise type(error)(f"{error}, after {'; '.join(way)}") from None
+        if not open_ways:
+            break
+        label, world = chance.choice(open_ways)
+        way.append(label)
+        reached.update(name for name, test in goals.items() if test(world))
+    return reached
+
+
+def follow(first: World, rules: Rules, way: str) -> World:
+    """Take a way that was found before, step by step; raises what it finds. A step that is not open any more is left out."""
+    world = first
+    for label in way.split("; "):
+        world = dict(ways(world, rules)).get(label, world)
+    list(ways(world, rules))
+    return world
+
+
+def _way(came_from: dict[World, tuple[World | None, str]], world: World) -> tuple[str, ...]:
+    labels: list[str] = []
+    at: World | None = world
+    while at is not None:
+        at, label = came_from[at]
+        labels.append(label)
+    return tuple(reversed([label for label in labels if label]))

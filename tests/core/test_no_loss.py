@@ -1,0 +1,171 @@
+"""No acknowledged message is lost, whatever happens; and each rule is needed, for without it one is (reliability-security.md §2.3).
+
+The findings of the reference's throw-away explorer, over the real `step`: V1, V5, V6, V7, V10b, V11, and two of our own (a
+replica elected as eligible without asking who was asked for, and a rule 2 that spares the master). A run that must lose must
+lose, and one that must not is only worth something if it reached the states in which it could have: each names them.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from controller_core import election
+from controller_core.electorate import Choice, Electorate
+from controller_core.settings import ControllerSettings
+from tests.core import data_world
+from tests.core.data_world import (
+    JUMP,
+    Explored,
+    Left,
+    MessageLostError,
+    Rules,
+    World,
+    explore,
+    follow,
+    start,
+    walk,
+)
+
+AVAILABLE = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP)
+STRICT = ControllerSettings(min_in_sync_replicas=2, shrink_floor=True, held_bucket_bytes=1, max_epoch_jump=JUMP)
+UNCLEAN = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP, unclean_election_allowed=True)
+FAR = {"last_epoch": 7, "last_set_epoch": 20}
+LONG_LIFE = Left(messages=3, crashes=3, spoilings=1, suspicions=1, lost_answers=1)
+WALKS = 400
+STEPS = 70
+
+
+def _master(world: World) -> int | None:
+    return world.record.granted_master_id
+
+
+GOALS: dict[str, Callable[[World], bool]] = {
+    "a second failover": lambda world: world.record.master_epoch >= 3 and _master(world) is not None,
+    "acknowledged after a failover": lambda world: any(
+        broker.master and broker.epoch > 1 and broker.log and broker.log[-1][1] in world.acknowledged
+        for broker in world.brokers
+    ),
+    "somebody eligible": lambda world: bool(world.record.eligible),
+    "a wiped replica without its seat, and a master": lambda world: (
+        _master(world) is not None
+        and any(broker.spoilt and one not in world.record.seats for one, broker in enumerate(world.brokers, start=1))
+    ),
+    "all seats lost": lambda world: bool(world.record.lost_seats),
+    "asked for, and not answered": lambda world: any(broker.asked and not broker.asking for broker in world.brokers),
+    "restored": lambda world: world.backup is not None and not world.left.restores,
+    "a master above the floor": lambda world: _master(world) is not None and world.record.sync_state_set_epoch >= JUMP,
+}
+ALWAYS = {"a second failover", "acknowledged after a failover", "asked for, and not answered"}
+
+
+def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
+    chance, counts = random.Random(seed), Counter[str]()
+    for _ in range(WALKS):
+        counts.update(walk(start(rules, left), rules, chance, steps=STEPS, goals=GOALS))
+    print(f"{WALKS} ways of {STEPS} steps: {dict(sorted(counts.items()))}")
+    assert {name for name in reached if not counts[name]} == set(), "never put to the test"
+
+
+@pytest.mark.parametrize(
+    ("settings", "left", "reached"),
+    [
+        pytest.param(
+            STRICT, LONG_LIFE, {"somebody eligible", "a wiped replica without its seat, and a master"}, id="V11"
+        ),
+        pytest.param(AVAILABLE, LONG_LIFE, {"all seats lost"}, id="V10b"),
+        pytest.param(AVAILABLE, LONG_LIFE._replace(spoilings=0, crashes=5), set(), id="V1"),
+        pytest.param(
+            STRICT,
+            LONG_LIFE._replace(spoilings=0, restores=1),
+            {"restored", "a master above the floor"},
+            id="V5-strict",
+        ),
+        pytest.param(
+            AVAILABLE, LONG_LIFE._replace(spoilings=0, restores=1), {"restored", "a master above the floor"}, id="V5"
+        ),
+    ],
+)
+def test_long_lives_lose_nothing(settings: ControllerSettings, left: Left, reached: set[str]) -> None:
+    """Crashes, a lost or half lost disk, false suspicions, lost answers, restores: seeded ways far into a group's life."""
+    _walk(Rules(settings, **FAR), left, seed=20261121, reached=ALWAYS | reached)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        pytest.param(AVAILABLE, Left(messages=1, crashes=1, spoilings=1), id="V10b"),
+        pytest.param(STRICT, Left(messages=1, crashes=1, spoilings=1), id="V11"),
+    ],
+)
+def test_every_short_life_loses_nothing(settings: ControllerSettings, left: Left) -> None:
+    """One election, one message, one disk: every way there is (or as many as fit into the time)."""
+    rules = Rules(settings, last_epoch=2, last_set_epoch=3)
+    found = explore(start(rules, left), rules, at_most=15_000)
+    print(f"{found.states} states explored, {'all there are' if found.exhausted else 'not all'}")
+    assert found.found is None, found
+    assert found.states > 15_000 or found.exhausted
+
+
+def _loses(rules: Rules, left: Left, *, walks: int = 4_000) -> str:
+    """Return how a message is lost: the shortest way if it is short, else the first found at random."""
+    found: Explored = explore(start(rules, left), rules, at_most=9_000)
+    if found.found is not None:
+        print(f"{found.states} states: {'; '.join(found.way)}: {found.found}")
+        return found.found
+    chance = random.Random(5)
+    with pytest.raises(MessageLostError) as lost:
+        _walk_on(rules, left, chance, walks=walks)
+    print(lost.value)
+    return str(lost.value)
+
+
+def _walk_on(rules: Rules, left: Left, chance: random.Random, *, walks: int) -> None:
+    for _ in range(walks):
+        walk(start(rules, left), rules, chance, steps=STEPS, goals={})
+
+
+def test_without_rule_2_a_wiped_replica_is_elected() -> None:
+    """V6."""
+    assert "without" in _loses(Rules(AVAILABLE, seat_loss=False), Left())
+
+
+def test_without_rule_2_under_the_floor_too() -> None:
+    assert "without" in _loses(Rules(STRICT, seat_loss=False, **FAR), LONG_LIFE)
+
+
+def test_without_rule_3_a_restored_record_elects_stale_data() -> None:
+    """V5."""
+    assert "without" in _loses(Rules(STRICT, epoch_floor=False, **FAR), LONG_LIFE._replace(spoilings=0, restores=1))
+
+
+def test_an_unclean_election_loses() -> None:
+    """V7: why it needs to be allowed, and is counted."""
+    assert "without" in _loses(Rules(UNCLEAN, **FAR), LONG_LIFE)
+
+
+def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java master counts members that the record has not heard of: any eligible replica at once is not enough."""
+
+    def anybody(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
+        best = electorate.most_data(electorate.electable(eligible))
+        return Choice(broker_id=best.broker_id if best is not None else None, why="eligible")
+
+    monkeypatch.setattr(election, "_choose_eligible", anybody)
+    assert "without" in _loses(Rules(STRICT, **FAR), LONG_LIFE._replace(spoilings=0), walks=8_000)
+
+
+STALE = (
+    "suspect 1; elect; suspect 2; write 1; poll 1; poll 2; crash 1; poll 3; 3 links to 2; restart 1; beat 1; elect; crash 1; "
+    "2 asks for 3; 3 gets a frame; restart 1; write 2; beat 1; 3 gets; beat 3; elect"
+)
+
+
+def test_the_eligible_are_judged_by_what_they_told_after_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report from before the last loss may lack what the lost master acknowledged in between (found at random, kept)."""
+    rules, left = Rules(STRICT, **FAR), LONG_LIFE._replace(spoilings=0, suspicions=2)
+    follow(start(rules, left), rules, STALE)
+    monkeypatch.setattr(data_world, "_stale", lambda world: world)
+    with pytest.raises(MessageLostError, match=r"epoch 4 without \[98\]"):
+        follow(start(rules, left), rules, STALE)
