@@ -218,6 +218,7 @@ class FakeNameServer:
 
     def __init__(self, brokers: list[FakeBroker]) -> None:
         self._brokers = brokers
+        self.more: tuple[str, ...] = ()
         self._server = RemotingServer(self)
 
     @property
@@ -241,5 +242,7 @@ class FakeNameServer:
             return not_supported(asked)
         addresses = {0 if one.is_master else one.broker_id: one.address for one in self._brokers}
         data = BrokerData(cluster=CLUSTER, broker_name=NAME, broker_addrs=addresses)
-        body = ClusterInfoBody(broker_addr_table={NAME: data}, cluster_addr_table={CLUSTER: frozenset({NAME})})
+        body = ClusterInfoBody(
+            broker_addr_table={NAME: data}, cluster_addr_table={CLUSTER: frozenset({NAME, *self.more})}
+        )
         return asked.answer(0, body=body.encode())

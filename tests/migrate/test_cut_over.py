@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.migrate.cut_over import SET_EPOCH_MARGIN, CutOver, CutOverError, CutOverSettings
+from brokergroup_operator.migrate.read import read_controller
 from tests.migrate.conftest import EPOCH, SET_EPOCH, eventually
 from tests.migrate.fake_brokers import NAME
-from tests.migrate.fake_java import FakeJavaController
+from tests.migrate.fake_java import FakeJavaController, Tables
 
 if TYPE_CHECKING:
     from tests.migrate.conftest import House
@@ -210,3 +211,22 @@ async def test_another_master_while_lists_change_gives_everything_back(house: Ho
     with pytest.raises(CutOverError, match=r"acts as master.*Ours has granted nothing"):
         await running
     assert {one.listed for one in house.brokers} == {address}
+
+
+async def test_other_groups_of_the_same_controller_are_not_left_behind_by_accident(house: House) -> None:
+    house.java.sets["other"] = Tables("cl", replicas={1: "127.0.0.1:1"}, codes={1: "x"})
+    house.name_server.more = ("other",)
+    reading = await read_controller(
+        house.calls,
+        controller=house.java.address,
+        name_servers=[house.name_server.address],
+        broker_names=[NAME],
+        settle_seconds=0.05,
+    )
+    assert reading.others == ("other",)
+    begun = CutOver(
+        calls=house.calls, reading=reading, quiet=house.quiet, settings=settings(house), report=house.report
+    )
+    with pytest.raises(CutOverError, match="decides for other too"):
+        await begun.run()
+    assert house.steps == []

@@ -117,7 +117,9 @@ class Lab:
             minInSyncReplicas=2,
             checkSyncStateSetPeriod=1000,
             syncBrokerMetadataPeriod=2000,
-            waitTimeMillsInSendQueue=20000,  # a busy machine must not look like a failed move
+            # A busy machine must look neither like a failed move nor like a dead broker.
+            waitTimeMillsInSendQueue=20000,
+            controllerHeartBeatTimeoutMills=30000,
             osPageCacheBusyTimeOutMills=20000,
         )
         self.started.append(self.brokers[name])
@@ -228,8 +230,22 @@ class Move:
         }
 
 
-async def to_ours(move: Move, before: JavaState) -> tuple[Command, JavaState]:
+async def nothing_is_in_the_way(move: Move) -> JavaState:
+    """`migrate plan` finds no doubt that blocks; returns the state it found."""
+
+    async def clear() -> JavaState | None:
+        plan = move.lab.brokergroup("migrate", "plan", "--controller", move.first.address, *move.groups, "-o", "json")
+        code = await asyncio.to_thread(plan.process.wait, 60.0)
+        return await move.lab.settled(move.first.address, REPLICAS) if code == 0 else None
+
+    found = await eventually(clear, what="a plan without a doubt", within_seconds=DEADLINE_SECONDS)
+    assert isinstance(found, JavaState)
+    return found
+
+
+async def to_ours(move: Move) -> tuple[Command, JavaState]:
     """The cut: Java is stopped when the command says so, and nothing else is done."""
+    before = await nothing_is_in_the_way(move)
     lab, failures = move.lab, move.producer.ledger.failures
     cut = lab.brokergroup(
         *("migrate", "cut-over", "--controller", move.first.address, *move.groups, *move.home),
@@ -317,7 +333,7 @@ async def test_a_group_moves_to_ours_and_back_while_messages_are_sent(
     await asyncio.to_thread(first.wait_until_listening)
     for name in ("one", "two", "three"):
         lab.start_broker(name, first.address)
-    before = await eventually(
+    await eventually(
         lambda: lab.settled(first.address, REPLICAS), what="three in sync under Java", within_seconds=DEADLINE_SECONDS
     )
     producer = Sender(
@@ -331,7 +347,7 @@ async def test_a_group_moves_to_ours_and_back_while_messages_are_sent(
         lambda: len(producer.ledger.acknowledgements) > 200, what="messages sent", within_seconds=DEADLINE_SECONDS
     )
 
-    cut, under_ours = await to_ours(move, before)
+    cut, under_ours = await to_ours(move)
     whole = await fail_over_under_ours(move, under_ours)
     second, under_java = await back_to_java(move, cut, whole)
     last = await fail_over_under_java(move, second, under_java)

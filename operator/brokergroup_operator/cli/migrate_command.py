@@ -70,7 +70,12 @@ def plan(
     source = _source(controller, name_servers, broker_names, credentials_file)
     reading, plans = _run(run.plan(source))
     if output == "json":
-        document = {"leader": reading.leader, "peers": list(reading.peers), "unknown": list(reading.unknown)}
+        document = {
+            "leader": reading.leader,
+            "peers": list(reading.peers),
+            "unknown": list(reading.unknown),
+            "others": list(reading.others),
+        }
         typer.echo(json.dumps({**document, "groups": [one.as_json() for one in plans]}))
     else:
         typer.echo(f"leader {reading.leader}, members {', '.join(reading.peers)}")
@@ -78,6 +83,8 @@ def plan(
             typer.echo(one.as_text())
         for name in reading.unknown:
             typer.echo(f"{name}: not known to this controller")
+        for name in reading.others:
+            typer.echo(f"{name}: this controller's too, not asked for")
     if not plans or any(one.blocked for one in plans):
         raise typer.Exit(REFUSED)
 
@@ -150,6 +157,10 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     stop_deadline_seconds: Annotated[
         float, typer.Option("--stop-deadline-seconds", help="How long to wait for the Java controllers to be stopped")
     ] = 600.0,
+    leave_others: Annotated[
+        bool,
+        typer.Option("--leave-others", help="Other groups of this Java controller may be left without a controller"),
+    ] = False,
     gone: Gone = None,
     kubeconfig: Kubeconfig = None,
     yes: Yes = False,
@@ -174,6 +185,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
         own_address=home.address,
         controller_list=controller_list or home.address,
         java_stays_stopped=java_stays_stopped,
+        leave_others=leave_others,
         gone=frozenset(gone or ()),
         stop_deadline_seconds=stop_deadline_seconds,
     )

@@ -72,6 +72,8 @@ class CutOverSettings:
     own_address: str
     controller_list: str
     java_stays_stopped: bool = False
+    # Whether other groups of the same Java controller may be left without a controller.
+    leave_others: bool = False
     # Addresses that cannot refuse a connection any more, since their host is gone: no answer is enough there.
     gone: frozenset[str] = frozenset()
     stop_deadline_seconds: float = 600.0
@@ -131,6 +133,11 @@ class CutOver:
                 "the controller knows none of the groups: name a NameServer, or the groups (--broker-name)"
             )
         blocking = blocking_doubts(plan_group(group) for group in self._groups.values())
+        if self._reading.others and not self._settings.leave_others:
+            blocking.append(
+                f"the controller decides for {', '.join(self._reading.others)} too, which would be left without one: "
+                "take all its groups along (no --broker-name), or say --leave-others"
+            )
         for group in self._groups.values():
             blocking += cannot_take(group.brokers, self._settings.controller_list)
         if blocking:

@@ -79,6 +79,8 @@ class Reading:
     groups: tuple[JavaGroup, ...]
     # Names that were asked for or are at the NameServer, and that the controller does not know.
     unknown: tuple[str, ...] = ()
+    # Groups at the NameServers that the controller decides for too, and that were not asked for.
+    others: tuple[str, ...] = ()
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -42,12 +42,14 @@ async def read_controller(
         await _group(calls, metadata.leader, state, clusters.get(name, frozenset())) for name, state in first.items()
     ]
     last = await read_states(calls, metadata.leader, wanted)
+    others = await read_states(calls, metadata.leader, set(clusters) - set(wanted))
     return Reading(
         controller=controller,
         leader=metadata.leader,
         peers=metadata.peers or (metadata.leader,),
         groups=tuple(_settled(group, last.get(group.state.broker_name)) for group in groups),
         unknown=tuple(name for name in wanted if name not in last),
+        others=tuple(sorted(others)),
     )
 
 
