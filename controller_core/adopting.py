@@ -63,6 +63,8 @@ def adoption_of(  # noqa: PLR0911 - each return is one reason
         return None, "only a pod of the group is adopted"
     if not request.broker_address:
         return None, "a replica without an address can not be told anything"
+    if broker_id < 1:
+        return None, f"{broker_id} is no broker id, expected 1 or more"
     next_broker_id = record.next_broker_id if record is not None else 1
     reserved = record.replicas.get(broker_id) if record is not None else None
     if reserved is not None and (not requester or reserved.reserved_for != requester):

@@ -10,9 +10,11 @@ drawing up to an empty line:
     0 clusterName=cl brokerName=bn nextBrokerId=1
     why: 1 is next
 
-Requests are named by their code (`reserve` is ours). After a request the drawing is: code and answer, the remark, the reason, and
-the record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `settings
-key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java is), `new` (forget everything).
+Requests are named by their code (`reserve`, `report`, `ahead` and `adopt` are ours; `report` says what the heartbeats of the
+given ids told, or of all). After a request the drawing is: code and answer, the remark, the reason, and the record if it
+changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale` (what was told is
+older than a loss), `settings key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java is), `new`
+(forget everything).
 
 Where a block says what Java answered, the answer must be the same, or the block's comment must say `deviates, rule <n>` (or
 `deviates, §<section>` for a Java bug the protocol reference lists); a named deviation that is none fails as well.
@@ -29,8 +31,10 @@ from pathlib import Path
 
 from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
 from controller_core.events import apply_events
+from controller_core.holdings import told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
+    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -38,11 +42,14 @@ from controller_core.requests import (
     GetNextBrokerId,
     GetReplicaInfo,
     GetSyncStateData,
+    Holding,
     RegisterBroker,
+    ReportAhead,
+    ReportHoldings,
     Request,
     ReserveBrokerId,
 )
-from controller_core.settings import ControllerSettings
+from controller_core.settings import Adoption, ControllerSettings
 from controller_core.step import step
 
 DEVIATION = re.compile(r"deviates, (rule \d|§\d)")
@@ -93,6 +100,11 @@ class TraceRunner:
                 return self._change_settings(arguments)
             case "heartbeat":
                 return self._heartbeat(arguments)
+            case "stale":
+                self.live = {key: dataclasses.replace(one, fresh=False) for key, one in self.live.items()}
+                return self._draw_live()
+            case "report":
+                return self._report(arguments)
             case "silent":
                 del self.live[int(arguments["id"])]
                 return self._draw_live()
@@ -111,12 +123,31 @@ class TraceRunner:
             lines.append(self._draw_record())
         return "\n".join(lines)
 
+    def _report(self, arguments: dict[str, str]) -> str:
+        wanted = _read_ids(arguments.get("ids", "")) or self.live.keys()
+        told = [self.live[broker_id] for broker_id in sorted(wanted)]
+        marks = [told_mark(one) for one in told]
+        holdings = tuple(
+            Holding(
+                broker_id=one.broker_id,
+                epoch=one.epoch,
+                max_offset=one.max_offset,
+                known_epoch=int(arguments.get("knownEpoch", "-1")),
+                known_offset=int(arguments.get("knownOffset", "-1")),
+                sure_epoch=mark.epoch,
+                sure_offset=mark.offset,
+            )
+            for one, mark in zip(told, marks, strict=True)
+        )
+        return self._step(ReportHoldings(broker_name="bn", holdings=holdings))
+
     def _heartbeat(self, arguments: dict[str, str]) -> str:
         broker_id = int(arguments["id"])
         self.live[broker_id] = LiveReplica(
             broker_id=broker_id,
             epoch=int(arguments.get("epoch", "-1")),
             max_offset=int(arguments.get("maxOffset", "-1")),
+            confirm_offset=int(arguments.get("confirmOffset", "-1")),
             election_priority=int(arguments.get("priority", DEFAULT_ELECTION_PRIORITY)),
         )
         return self._draw_live()
@@ -126,6 +157,13 @@ class TraceRunner:
             "unclean_election_allowed": lambda text: text == "true",
             "shrink_floor": lambda text: text == "true",
             "min_in_sync_replicas": int,
+            "expected_replicas": int,
+            "accepted_epoch": int,
+            "max_epoch_jump": int,
+            "adoption": lambda text: Adoption[text],
+            "election_policy": str,
+            "preferred_zones": lambda text: tuple(part for part in text.split(",") if part),
+            "zones": lambda text: {int(k): zone for k, zone in (p.split(":") for p in text.split(",") if p)},
             "never_elect": _read_ids,
             "election_priorities": lambda text: {
                 int(k): int(v) for k, v in (p.split(":") for p in text.split(",") if p)
@@ -151,7 +189,7 @@ def _read_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911 - a table of requests
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, C901 - a table of requests
     """Read a request; a field that is not given is what Java has when the wire leaves it out."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")
@@ -174,6 +212,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_name=name,
                 broker_id=_read_int(given("id")),
                 broker_address=given("address"),
+                requester=given("requester"),
             )
         case "1002":
             return ElectMaster(
@@ -182,6 +221,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_id=_read_int(given("id")),
                 designate_elect=given("designate") == "true",
                 passed_over=_read_ids(given("passedOver", "")),
+                incumbent=_read_int(given("incumbent")),
             )
         case "1001":
             return AlterSyncStateSet(
@@ -201,6 +241,21 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_name=name,
                 broker_controller_ids_to_clean=given("ids"),
                 is_clean_living_broker=given("living") == "true",
+            )
+        case "ahead":
+            return ReportAhead(
+                broker_name=name,
+                broker_id=int(given("id", "0")),
+                master_epoch=int(given("epoch", "0")),
+                sync_state_set_epoch=int(given("setEpoch", "0")),
+            )
+        case "adopt":
+            return AdoptBroker(
+                cluster_name=cluster,
+                broker_name=name,
+                broker_id=int(given("id", "0")),
+                broker_address=given("address", ""),
+                requester=given("requester"),
             )
         case "reserve":
             return ReserveBrokerId(
