@@ -135,7 +135,12 @@ async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alon
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(3))
     store = MemoryRecordStore()
     planes = [
-        await start_ours(store=store, listen_port=int(address.rpartition(":")[2]), peer_addresses=addresses)
+        await start_ours(
+            store=store,
+            listen_port=int(address.rpartition(":")[2]),
+            peer_addresses=addresses,
+            other_planes_deadline_seconds=2.0,
+        )
         for address in addresses
     ]
     async with WireGroup(planes[0]) as group:
@@ -143,16 +148,17 @@ async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alon
         two.beats_at, one.beats_at = addresses, addresses[1:]
         two.keep_beating()
         one.answers = False
-        one.timeout_ms = 500
         one.keep_beating()
         for plane in planes[1:]:
             async with WireGroup(plane, name=group.name) as same:
                 await same.until(lambda state: state.alive == {1, 2}, "both are heard there")
+        one.stop_beating()
+        one.timeout_ms = 500
         for _ in range(2):
             await one.heartbeat(at=addresses[:1])
         await group.until(lambda state: state.alive == {2}, "and the master is not heard here")
         await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=2.0)
-        one.stop_beating()
+        await one.die()
         await group.until(lambda state: state.master == two.broker_id, "once nobody hears it, it is replaced")
 
 
