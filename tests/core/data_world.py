@@ -18,9 +18,8 @@ message in the log of everyone who acts as master (I4), and is no replica barred
 Not in the model: hole A of Java 5.5.0 (a master that lost all its links acknowledges alone), power loss, a second disk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from random import Random
 from typing import NamedTuple
 
 from controller_core.events import SeatsLost
@@ -452,87 +451,3 @@ def _stale(world: World) -> World:
         line._replace(replica=replace(line.replica, fresh=False)) if line is not None else None for line in world.told
     )
     return world._replace(told=tuple(lines))
-
-
-@dataclass
-class Explored:
-    """What an exploration found."""
-
-    states: int
-    exhausted: bool
-    found: str | None
-    way: tuple[str, ...]
-    reached: frozenset[str]
-
-
-def explore(
-    first: World, rules: Rules, *, at_most: int, goals: dict[str, Callable[[World], bool]] | None = None
-) -> Explored:
-    """Take every way, breadth first, until something is lost, everything was seen, or so many states were."""
-    came_from: dict[World, tuple[World | None, str]] = {first: (None, "")}
-    frontier = [first]
-    reached: set[str] = set()
-    while frontier:
-        following: list[World] = []
-        for world in frontier:
-            for name, test in (goals or {}).items():
-                if name not in reached and test(world):
-                    reached.add(name)
-            try:
-                for label, after in ways(world, rules):
-                    if after not in came_from and _within(after, rules):
-                        came_from[after] = (world, label)
-                        following.append(after)
-            except (MessageLostError, BarredError) as error:
-                return Explored(
-                    len(came_from),
-                    exhausted=False,
-                    found=str(error),
-                    way=_way(came_from, world),
-                    reached=frozenset(reached),
-                )
-        if len(came_from) > at_most:
-            return Explored(len(came_from), exhausted=False, found=None, way=(), reached=frozenset(reached))
-        frontier = following
-    return Explored(len(came_from), exhausted=True, found=None, way=(), reached=frozenset(reached))
-
-
-def _within(world: World, rules: Rules) -> bool:
-    raised = JUMP if world.record.sync_state_set_epoch >= JUMP else 0
-    return world.record.sync_state_set_epoch - raised <= rules.last_set_epoch
-
-
-def walk(
-    first: World, rules: Rules, chance: Random, *, steps: int, goals: dict[str, Callable[[World], bool]]
-) -> set[str]:
-    """Take one way at random, as far as it goes; return which goals it reached. Raises what it finds, with the way."""
-    world, way, reached = first, [], set[str]()
-    for _ in range(steps):
-        try:
-            open_ways = [(label, after) for label, after in ways(world, rules) if after != world]
-        except (MessageLostError, BarredError) as error:
-            raise type(error)(f"{error}, after {'; '.join(way)}") from None
-        if not open_ways:
-            break
-        label, world = chance.choice(open_ways)
-        way.append(label)
-        reached.update(name for name, test in goals.items() if test(world))
-    return reached
-
-
-def follow(first: World, rules: Rules, way: str) -> World:
-    """Take a way that was found before, step by step; raises what it finds. A step that is not open any more is left out."""
-    world = first
-    for label in way.split("; "):
-        world = dict(ways(world, rules)).get(label, world)
-    list(ways(world, rules))
-    return world
-
-
-def _way(came_from: dict[World, tuple[World | None, str]], world: World) -> tuple[str, ...]:
-    labels: list[str] = []
-    at: World | None = world
-    while at is not None:
-        at, label = came_from[at]
-        labels.append(label)
-    return tuple(reversed([label for label in labels if label]))

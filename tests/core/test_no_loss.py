@@ -15,18 +15,8 @@ from controller_core import election
 from controller_core.electorate import Choice, Electorate
 from controller_core.settings import ControllerSettings
 from tests.core import data_world
-from tests.core.data_world import (
-    JUMP,
-    Explored,
-    Left,
-    MessageLostError,
-    Rules,
-    World,
-    explore,
-    follow,
-    start,
-    walk,
-)
+from tests.core.data_world import JUMP, Left, MessageLostError, Rules, World, start
+from tests.core.exploring import Explored, explore, follow, walk
 
 AVAILABLE = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP)
 STRICT = ControllerSettings(min_in_sync_replicas=2, shrink_floor=True, held_bucket_bytes=1, max_epoch_jump=JUMP)
