@@ -54,7 +54,7 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
     access = ClusterAccess(kubeconfig=settings.kubeconfig)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(access.own_client())
-        metrics = Metrics()
+        metrics = Metrics(controller_address=settings.advertise)
         fencer = KubernetesFencer(api)
         stack.push_async_callback(fencer.close)
         plane = ControllerPlane(

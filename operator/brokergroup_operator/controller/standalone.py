@@ -53,7 +53,9 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
     async with contextlib.AsyncExitStack() as stack:
         store = open_store(settings.store)
         stack.push_async_callback(store.close)
-        metrics = Metrics()
+        plane_settings = settings.plane
+        listens_at = f"{plane_settings.listen_host}:{plane_settings.listen_port}"
+        metrics = Metrics(controller_address=plane_settings.advertise_address or listens_at)
         observers: list[Observer] = [metrics.observer]
         if settings.incident_log is not None:
             incidents = IncidentLog(settings.incident_log)
