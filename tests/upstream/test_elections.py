@@ -132,3 +132,29 @@ async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGr
         return
     one.keep_beating()
     await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1))
+
+
+async def test_source_a_member_that_lost_its_log_is_not_elected(group: WireGroup) -> None:
+    """Source (§5.3): who is in the SyncStateSet may lead, whatever it has left: a member on an empty disk wins if it is alone.
+
+    Ours remembers what a member must hold, and takes the seat of one that comes back with less (safety rule 2).
+    """
+    one, two = await group.in_sync(2)
+    for broker in (one, two):
+        broker.max_offset = 200 * 2**20
+        await broker.heartbeat()
+    await two.come_back()
+    await group.until(lambda state: two.broker_id not in state.alive, "the slave is gone")
+    two.epoch, two.max_offset = 0, 0
+    await two.register()
+    two.keep_beating()
+    await one.die()
+    if group.controller.is_java:
+        await group.until(lambda state: state.master == two.broker_id, "the empty one is master")
+        return
+    lost = await group.stays(lambda state: state.master in (None, one.broker_id))
+    assert two.broker_id not in lost.members
+    await one.come_back()
+    await one.register()
+    one.keep_beating()
+    await group.until(lambda state: state.master == one.broker_id, "the one with the data is master again")
