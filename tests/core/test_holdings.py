@@ -1,0 +1,205 @@
+"""What a replica holds, from heartbeats to marks: the heartbeat table's memory, and when a report is news."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller_core.holdings import News, report_is_news
+from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
+from controller_core.requests import Holding, ReportHoldings
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+
+SETTINGS = ControllerSettings(held_bucket_bytes=1000)
+ONE, TWO = BrokerIdentity("g", 1), BrokerIdentity("g", 2)
+
+
+def _record(**changes: object) -> BrokerGroupRecord:
+    replicas = {one: Replica(one, f"{one}:1;1", f"{one}:1", registered=True) for one in (1, 2, 3)}
+    record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 5, frozenset({1, 2}), 9)
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def _marked(record: BrokerGroupRecord, broker_id: int, epoch: int, offset: int) -> BrokerGroupRecord:
+    replicas = dict(record.replicas)
+    replicas[broker_id] = replace(replicas[broker_id], held_epoch=epoch, held_offset=offset)
+    return replace(record, replicas=replicas)
+
+
+def _table(record: BrokerGroupRecord) -> HeartbeatTable:
+    table = HeartbeatTable()
+    table.note_seats("g", record)
+    return table
+
+
+def _beat(table: HeartbeatTable, epoch: int, offset: int, *, identity: BrokerIdentity = TWO, confirm: int = -1) -> None:
+    beat = Heartbeat(identity=identity, epoch=epoch, max_offset=offset, confirm_offset=confirm)
+    table.heartbeat(1.0, beat, connection_id=identity.broker_id)
+
+
+def _news(table: HeartbeatTable, record: BrokerGroupRecord, identity: BrokerIdentity = TWO) -> News:
+    holding = table.holding(identity)
+    assert holding is not None
+    return report_is_news(record, holding, SETTINGS)
+
+
+def test_a_new_process_must_have_what_the_old_one_told() -> None:
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 500)
+    _beat(table, 5, 800)
+    table.registered(2.0, TWO, 7)
+    assert table.holding(TWO) is None, "it has told nothing yet"
+    _beat(table, 5, 800)
+    assert _news(table, record) is not News.LOSS
+    table.registered(3.0, TWO, 8)
+    _beat(table, 5, 799)
+    assert _news(table, record) is News.LOSS
+
+
+def test_what_was_told_as_a_member_survives_a_silence_and_a_second_restart() -> None:
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 800)
+    table.forget(TWO)
+    table.registered(3.0, TWO, 8)
+    table.registered(4.0, TWO, 9)
+    _beat(table, -1, 0)
+    assert _news(table, record) is News.LOSS
+
+
+def test_what_was_told_before_it_joined_or_before_an_election_is_forgotten() -> None:
+    """A slave truncates what nobody acknowledged when it follows a new master: that is no loss."""
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 900)
+    elected = replace(record, master_epoch=6, sync_state_set=frozenset({1}))
+    table.note_seats("g", elected)
+    _beat(table, 4, 700)
+    table.note_seats("g", replace(elected, sync_state_set=frozenset({1, 2})))
+    assert table.holding(TWO) is None, "its last report may be older than its membership"
+    _beat(table, 6, 650)
+    assert _news(table, replace(elected, sync_state_set=frozenset({1, 2}))) is not News.LOSS
+
+
+def test_losing_the_master_makes_nobody_truncate() -> None:
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 900)
+    masterless = replace(record, master_broker_id=None, master_epoch=6)
+    table.note_seats("g", masterless)
+    table.registered(2.0, TWO, 7)
+    _beat(table, 5, 100)
+    assert _news(table, masterless) is News.LOSS
+
+
+def test_a_group_that_is_forgotten_is_forgotten_whole() -> None:
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 900)
+    table.forget_group("g")
+    table.note_seats("g", record)
+    _beat(table, 5, 100)
+    assert _news(table, record) is not News.LOSS
+
+
+def test_the_torn_end_of_a_log_is_no_loss() -> None:
+    """What was received but not confirmed may be gone after a kill; the confirmed part must be there."""
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 900, confirm=860)
+    table.registered(2.0, TWO, 7)
+    _beat(table, 5, 870)
+    assert _news(table, record) is not News.LOSS
+    table.registered(3.0, TWO, 8)
+    _beat(table, 5, 859)
+    assert _news(table, record) is News.LOSS
+
+
+def test_an_epoch_counts_only_with_bytes_in_it() -> None:
+    """A slave that truncates to the beginning of an epoch drops that epoch until the next frame."""
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 900)
+    holding = table.holding(TWO)
+    assert holding is not None
+    assert (holding.sure_epoch, holding.sure_offset) == (-1, 900)
+    _beat(table, 4, 900)
+    assert _news(table, record) is not News.LOSS
+    _beat(table, 5, 900)
+    _beat(table, 5, 950)
+    _beat(table, 4, 950)
+    assert _news(table, record) is News.LOSS
+
+
+def test_reports_are_stale_after_a_loss_until_the_next_heartbeat() -> None:
+    table = _table(_record())
+    _beat(table, 5, 900, identity=ONE)
+    _beat(table, 5, 900)
+    assert all(one.fresh for one in table.live("g", 1.0).values())
+    table.connection_closed(2.0, 1)
+    assert not table.live("g", 2.0)[2].fresh
+    _beat(table, 5, 900)
+    assert table.live("g", 2.0)[2].fresh
+    table.ask_anew("g")
+    assert not table.live("g", 2.0)[2].fresh
+
+
+@pytest.mark.parametrize(
+    ("held", "told", "expected"),
+    [
+        ((-1, -1), (0, 0), News.NOTHING),
+        ((-1, -1), (-1, 1), News.MARK),
+        ((5, 10), (5, 19), News.NOTHING),
+        ((5, 10), (5, 20), News.MARK),
+        ((5, 5000), (5, 5999), News.NOTHING),
+        ((5, 5000), (5, 6000), News.MARK),
+        ((4, 5000), (5, 5001), News.MARK),
+        ((5, 5000), (5, 4999), News.LOSS),
+        ((5, 5000), (4, 9000), News.LOSS),
+    ],
+)
+def test_when_a_mark_moves(held: tuple[int, int], told: tuple[int, int], expected: News) -> None:
+    record = _marked(_record(), 2, *held)
+    holding = Holding(broker_id=2, epoch=told[0], max_offset=told[1], sure_epoch=told[0], sure_offset=told[1])
+    assert report_is_news(record, holding, SETTINGS) is expected
+
+
+def test_only_holders_of_seats_have_news_of_their_disks() -> None:
+    record = _record()
+    for broker_id in (3, 9):
+        holding = Holding(broker_id=broker_id, epoch=5, max_offset=9999, known_offset=10**6)
+        assert report_is_news(record, holding, SETTINGS) is News.NOTHING
+    assert report_is_news(None, Holding(broker_id=1, epoch=5, max_offset=1), SETTINGS) is News.NOTHING
+    assert report_is_news(record, Holding(broker_id=1, epoch=-1, max_offset=-1), SETTINGS) is News.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("epoch", "accepted", "expected"),
+    [
+        (6, 0, News.FLOOR),
+        (5 + 10_000, 0, News.FLOOR),
+        (5 + 10_001, 0, News.JUMP),
+        (5 + 10_001, 5 + 10_001, News.FLOOR),
+        (MAX_EPOCH - 2, MAX_EPOCH, News.FLOOR),
+        (MAX_EPOCH - 1, MAX_EPOCH, News.JUMP),
+    ],
+)
+def test_how_far_an_epoch_may_jump(epoch: int, accepted: int, expected: News) -> None:
+    settings = ControllerSettings(accepted_epoch=accepted)
+    holding = Holding(broker_id=3, epoch=epoch, max_offset=1)
+    record = _record()
+    assert report_is_news(record, holding, settings) is expected
+    decision = step(record, ReportHoldings(broker_name="bn", holdings=(holding,)), {}, settings)
+    assert decision.changed == (expected is News.FLOOR)
+    if decision.record is not None and decision.changed:
+        assert epoch < decision.record.master_epoch < MAX_EPOCH
+        assert decision.record.is_first_election
+
+
+def test_an_empty_disk_regains_no_seat() -> None:
+    record = _marked(_record(), 2, -1, -1)
+    lost = replace(record, master_broker_id=None, sync_state_set=frozenset(), lost_seats=frozenset({2}))
+    assert report_is_news(lost, Holding(broker_id=2, epoch=-1, max_offset=0), SETTINGS) is News.NOTHING
+    assert report_is_news(lost, Holding(broker_id=2, epoch=1, max_offset=9), SETTINGS) is News.REGAINED
