@@ -210,8 +210,8 @@ def _empty_between(case: Case) -> bool:
 
 def _clean_in_another_cluster(case: Case) -> bool:
     """Java looks for heartbeats under the cluster that the request names: under another one nobody is alive."""
-    beaten, connected = case.memory.beat_cluster, case.memory.our_connection
-    heard_elsewhere = {one for one in named_ids(case) if one in connected and beaten.get(one) != case.step.cluster}
+    beaten, alive = case.memory.beat_cluster, case.memory.our_alive()
+    heard_elsewhere = {one for one in named_ids(case) & alive if one in beaten and beaten[one] != case.step.cluster}
     return (
         case.step.verb == "1011"
         and case.codes in ((0, 2009), (2009, 2009))
