@@ -15,7 +15,9 @@ RECORD = BrokerGroupRecord(
     broker_name="orders",
     next_broker_id=3,
     replicas={
-        1: Replica(1, "10.0.0.1:10911;100", "10.0.0.1:10911", "orders-1", registered=True),
+        1: Replica(
+            1, "10.0.0.1:10911;100", "10.0.0.1:10911", "orders-1", registered=True, held_epoch=4, held_offset=2**60
+        ),
         2: Replica(2, reserved_for="orders-2"),
     },
     master_broker_id=1,
@@ -23,6 +25,9 @@ RECORD = BrokerGroupRecord(
     sync_state_set=frozenset({1}),
     sync_state_set_epoch=9,
     master_process_lost=True,
+    eligible=frozenset({1}),
+    lost_seats=frozenset({1}),
+    unclean_elections=2,
 )
 
 
