@@ -145,14 +145,7 @@ class MessageStore:
 
     def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
         """Append a message as the master."""
-        size = record_size_bytes(
-            body_bytes=len(message.body),
-            topic_bytes=len(message.topic.encode()),
-            properties_bytes=len(message.properties),
-            sys_flag=message.sys_flag | (0x30 if ":" in message.born_host.ip + self._store_host.ip else 0),
-        )
-        if size + BLANK_HEADER_BYTES > self.log.file_size_bytes:
-            raise MessageTooLargeError(f"a record of {size} bytes, log files have {self.log.file_size_bytes}")
+        size = self.check_fits(message)
         if size + BLANK_HEADER_BYTES > self.log.space_left_in_file():
             self.log.fill_file()
         queue = self.queues.queue(message.topic, message.queue_id)
@@ -177,6 +170,18 @@ class MessageStore:
         self._indexed_offset = self.log.max_offset
         message_id = offset_message_id(self._store_host, physical_offset)
         return Stored(message_id, queue_offset, physical_offset, self.log.max_offset)
+
+    def check_fits(self, message: NewMessage) -> int:
+        """The size its record needs at most; MessageTooLargeError if no file of the log can take it."""
+        size = record_size_bytes(
+            body_bytes=len(message.body),
+            topic_bytes=len(message.topic.encode()),
+            properties_bytes=len(message.properties),
+            sys_flag=message.sys_flag | (0x30 if ":" in message.born_host.ip + self._store_host.ip else 0),
+        )
+        if size + BLANK_HEADER_BYTES > self.log.file_size_bytes:
+            raise MessageTooLargeError(f"a record of {size} bytes, log files have {self.log.file_size_bytes}")
+        return size
 
     def append_replicated(self, offset: int, data: bytes) -> None:
         """Append a master's bytes as a slave: checked record by record first, so that nothing bad is ever written."""

@@ -164,6 +164,7 @@ class OperatorRequests:
             "runtime": f"{(wall_clock_ms() - broker.started_ms) // 1000} seconds",
             "commitLogMinOffset": str(store.log.min_offset),
             "commitLogMaxOffset": str(store.max_offset),
+            "commitLogDiskRatio": f"{store.log.space().used_percent / 100:.2f}",
             "confirmOffset": str(store.confirm_offset),
             "dispatchBehindBytes": "0",
             "remainHowManyDataToFlush": f"{store.max_offset - store.log.flushed_offset} B",

@@ -118,23 +118,32 @@ class SendRequests:
         _check_kinds(messages, header.sys_flag, topic.name)
         born_host = Host(connection.peer_host, connection.peer_port)
         born_timestamp_ms = header.born_timestamp_ms or wall_clock_ms()
-        stored = [
-            self.put(
-                NewMessage(
-                    topic.name,
-                    queue_id,
-                    message.body,
-                    message.properties,
-                    born_timestamp_ms,
-                    born_host,
-                    message.flag,
-                    header.sys_flag,
-                    header.reconsume_times,
-                )
+        new_messages = [
+            NewMessage(
+                topic.name,
+                queue_id,
+                message.body,
+                message.properties,
+                born_timestamp_ms,
+                born_host,
+                message.flag,
+                header.sys_flag,
+                header.reconsume_times,
             )
             for message in messages
         ]
+        if len(new_messages) > 1:
+            self._check_all_fit(new_messages)
+        stored = [self.put(message) for message in new_messages]
         return stored, queue_id, decode_properties(messages[0].properties)
+
+    def _check_all_fit(self, batch: list[NewMessage]) -> None:
+        """A batch is stored as a whole or refused as a whole."""
+        try:
+            for message in batch:
+                self._broker.store.check_fits(message)
+        except MessageTooLargeError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
     def put(self, message: NewMessage) -> Stored:
         """Store a message, or raise RefusedError."""

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
 from rocketmq_remoting.message_record import MAX_PROPERTIES_BYTES
 from rocketmq_replica import disk
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
@@ -67,6 +68,16 @@ async def test_a_master_alone(start: Starter, controller: FakeController, client
     assert answer.code == code, answer.remark
     assert remark in (answer.remark or "")
     assert (master.process.store.max_offset > end) is (code == ResponseCode.SUCCESS)
+
+
+async def test_a_batch_is_refused_as_a_whole(start: Starter, controller: FakeController, client: Client) -> None:
+    master, _ = await group(start, controller, 1)
+    body = encode_batch([BatchedMessage(0, b"fits", b""), BatchedMessage(0, b"x" * 66_000, b"")])
+    answer = await client.ask(
+        master.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=send_fields() | {"m": "true"}, body=body
+    )
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert master.process.store.max_offset == 0
 
 
 async def test_a_slave_rejects_before_looking(start: Starter, controller: FakeController, client: Client) -> None:
