@@ -48,16 +48,16 @@ class AdoptionDesk:
         if replica is None:
             request = _adoption(group, broker_id, address, requester)
         elif moved_to(group, broker_id) is not None and broker_id != group.granted_master_id:
-            group.moved_beats[broker_id] = group.moved_beats.get(broker_id, 0) + 1
-            if group.moved_beats[broker_id] < BEATS_TO_MOVE:
+            group.members.moved_beats[broker_id] = group.members.moved_beats.get(broker_id, 0) + 1
+            if group.members.moved_beats[broker_id] < BEATS_TO_MOVE:
                 return
             request = _relocation(group, broker_id, address)
         else:
-            group.moved_beats.pop(broker_id, None)
+            group.members.moved_beats.pop(broker_id, None)
             return
         now_seconds = asyncio.get_running_loop().time()
-        if now_seconds >= group.not_proposed_until_seconds.get(broker_id, 0.0):
-            group.not_proposed_until_seconds[broker_id] = now_seconds + self._settings.adoption_pause_seconds
+        if now_seconds >= group.members.not_proposed_until_seconds.get(broker_id, 0.0):
+            group.members.not_proposed_until_seconds[broker_id] = now_seconds + self._settings.adoption_pause_seconds
             task = asyncio.create_task(self._propose(group, broker_id, request), name=f"rmq:adopt {group.key}")
             self._proposals.add(task)
             task.add_done_callback(self._proposals.discard)
@@ -82,7 +82,7 @@ class AdoptionDesk:
 
 def moved_to(group: Group, broker_id: int) -> str | None:
     """Where the member's own pod says it is, if the record says otherwise."""
-    record, told = group.record, group.whereabouts.get(broker_id)
+    record, told = group.record, group.members.whereabouts.get(broker_id)
     replica = record.claimed_replica(broker_id) if record is not None else None
     return told if replica is not None and replica.reserved_for and told != replica.address else None
 

@@ -13,11 +13,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.election_premises import (
+    but_crash_loops,
+    may_be_too_early,
+    may_have_acting_masters,
+    replaces_no_master,
+)
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.master_watch import Suspicion
 from brokergroup_operator.controller.recovery import ActingMasters
@@ -142,16 +147,17 @@ class Failover:
         )
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
-        """Decide a broker's own ElectMaster. Its first heartbeat is waited for where it could decide who wins.
+        """Decide a broker's own ElectMaster. Its first heartbeat is waited for where nobody can win without it.
 
         Where brokers may be acting as masters of a record that names nobody, the election is the plane's own: they must be told
         in order, and not by who asks first.
         """
         record = group.record
-        if record is not None and record.granted_master_id is None and wanted.broker_id is not None:
-            await group.first_report(wanted.broker_id, self._settings.first_heartbeat_seconds)
+        if record is not None and record.granted_master_id is None:
+            if may_be_too_early(group, record, wanted):
+                await group.first_report(wanted.broker_id or 0, self._settings.first_heartbeat_seconds)
             self.look_at(group)
-            if group.master_change is not None and _may_have_acting_masters(group, record):
+            if group.master_change is not None and may_have_acting_masters(group, record):
                 await asyncio.wait([group.master_change], timeout=self._settings.first_heartbeat_seconds)
         try:
             return await self._decide_for_caller(group, wanted)
@@ -165,12 +171,12 @@ class Failover:
         record = group.record
 
         def premise(now: BrokerGroupRecord | None) -> bool:
-            return _replaces_no_master(group, wanted, now)
+            return replaces_no_master(group, wanted, now)
 
         if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
             return await group.decide(wanted, premise=premise)
         timeline = self._masterless_timeline(group, record)
-        decision = await group.decide(_but_crash_loops(group, wanted), timeline=timeline, premise=premise)
+        decision = await group.decide(but_crash_loops(group, wanted), timeline=timeline, premise=premise)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
             timeline.to_broker_id = decision.record.master_broker_id
             timeline.epoch_after = decision.record.master_epoch
@@ -257,7 +263,7 @@ class Failover:
         before = group.record
         group.hold_back(before)
         acting = ActingMasters()
-        if before is not None and _may_have_acting_masters(group, before):
+        if before is not None and may_have_acting_masters(group, before):
             acting = await self._recovery.acting_masters(group)
         try:
             decision = await self._decide(group, timeline, premise, acting)
@@ -297,7 +303,7 @@ class Failover:
         self, group: Group, timeline: FailoverTimeline, premise: Premise, acting: ActingMasters
     ) -> Decision:
         """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
-        request = _but_crash_loops(
+        request = but_crash_loops(
             group,
             ElectMaster(
                 broker_name=group.binding.broker_name,
@@ -362,37 +368,6 @@ class Failover:
             started_at_unix_seconds=time.time(),
             last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
         )
-
-
-def _but_crash_loops(group: Group, wanted: ElectMaster) -> ElectMaster:
-    """Pass over those that crash again and again, if somebody else can lead (``crash_loops.py``)."""
-    penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
-    if not penalised or wanted.designate_elect:
-        return wanted
-    others = replace(wanted, passed_over=wanted.passed_over | penalised)
-    trial = step(group.record, others, group.live(), group.binding.settings)
-    return others if trial.code == ControllerCode.SUCCESS else wanted
-
-
-def _may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
-    """Whether living brokers may act as masters although the record names none: it went back in time, or one was deposed."""
-    return group.deposed_in_office or (record.is_first_election and record.master_epoch > 0)
-
-
-def _replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
-    """Whether a caller's ElectMaster, decided on this record at this moment, can replace no master that was granted.
-
-    The death of one is established by a failover first, and a living one is drained by a switchover first.
-    """
-    if now is not None and group.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
-        return False  # the record went back in time: who acts as master is found out first
-    master = now.granted_master_id if now is not None else None
-    if master is None:
-        return True
-    if not group.is_live(master):
-        return False
-    designated = wanted.designate_elect and wanted.broker_id not in (None, -1, master)
-    return not designated or step(now, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS
 
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:

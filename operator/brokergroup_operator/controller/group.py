@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.crash_loops import CrashLoops
+from brokergroup_operator.controller.member_notes import MemberNotes
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import (
     GroupKey,
@@ -104,24 +105,18 @@ class Group:
         self._held_back: BrokerGroupRecord | None = None
         self._held_back_until_seconds = 0.0
         self._decisions: set[asyncio.Task[Decision]] = set()
-        self._last_beat_seconds: dict[int, float] = {}
-        self._regular: set[int] = set()
         # An epoch that members report and that waits for a human (safety rule 3): nobody is elected meanwhile.
         self.epoch_jump: int | None = None
         # The report of holdings under way, and when marks alone are worth the next one (holdings_watch.py).
         self.report: asyncio.Task[None] | None = None
         self.next_mark_seconds = 0.0
-        # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (adoption.py).
-        self.whereabouts: dict[int, str] = {}
-        self.moved_beats: dict[int, int] = {}
-        self.not_proposed_until_seconds: dict[int, float] = {}
+        self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
         self.deposed_in_office = False
         # Which masters crash again and again.
         self.crash_loops = CrashLoops()
         # The BrokerGroup is declared no more.
         self.gone = False
-        self._first_reports: dict[int, asyncio.Future[None]] = {}
         # Since when the group has had no master, and no incident covers the time.
         self.masterless_since_seconds: float | None = None
 
@@ -199,9 +194,7 @@ class Group:
         record = self.record
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self.confirm_master(record.master_epoch)
-        waiting = self._first_reports.pop(broker_id, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        self.members.reported(broker_id)
         if came_back:
             self.reported_dead.discard(broker_id)
             self.changed()
@@ -211,32 +204,16 @@ class Group:
         entry = self.table.entry(self.identity(broker_id))
         if entry is not None and entry.replica.has_reported:
             return
-        reported = self._first_reports.setdefault(broker_id, asyncio.get_running_loop().create_future())
-        await asyncio.wait([reported], timeout=timeout_seconds)
+        await self.members.first_report(broker_id, timeout_seconds)
 
     @property
     def is_leaving(self) -> bool:
         """Whether its owner is deleting it, or has."""
         return self.binding.deleting or self.gone
 
-    def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
-        """Whether this heartbeat belongs to a regular row of them.
-
-        A Java broker heartbeats once when it registers and then only every 5 s until its start is complete, although it may have
-        been elected meanwhile (``controller-protocol.md`` §7.2): until it has a rhythm, silence means little.
-        """
-        last_seconds = self._last_beat_seconds.get(broker_id)
-        self._last_beat_seconds[broker_id] = now_seconds
-        if last_seconds is not None and now_seconds - last_seconds <= self._settings.regular_heartbeat_seconds:
-            self._regular.add(broker_id)
-        return broker_id in self._regular
-
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured is known of this one."""
-        self._last_beat_seconds.pop(broker_id, None)
-        self.whereabouts.pop(broker_id, None)
-        self.moved_beats.pop(broker_id, None)
-        self._regular.discard(broker_id)
+        self.members.new_process(broker_id)
         self.told.pop(broker_id, None)
         self.configuration_checked.discard(broker_id)
         self.reported_dead.discard(broker_id)

@@ -53,7 +53,7 @@ class Heartbeats:
             self._note(group, header.broker_id, header, connection)
             requester = peer.pod_name if peer is not None and peer.group == group.key else None
             if requester is not None and host_of(header.broker_addr or "") == connection.peer_host:
-                group.whereabouts[header.broker_id] = header.broker_addr or ""
+                group.members.whereabouts[header.broker_id] = header.broker_addr or ""
             self._adoption.heard(group, header.broker_id, header.broker_addr or "", requester)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
@@ -63,7 +63,7 @@ class Heartbeats:
         now_seconds = asyncio.get_running_loop().time()
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
         minimum_seconds = group.binding.minimum_heartbeat_timeout_seconds
-        if not group.beats_regularly(broker_id, now_seconds):
+        if not group.members.beats_regularly(broker_id, now_seconds):
             wished_seconds, minimum_seconds = max(wished_seconds, self._settings.startup_timeout_seconds), None
         heartbeat = Heartbeat(
             identity=group.identity(broker_id),

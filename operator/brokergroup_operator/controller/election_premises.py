@@ -1,0 +1,54 @@
+"""What must be so before an election: questions about a group and its record. Nothing here waits or writes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller_core.codes import ControllerCode
+from controller_core.recovery import epoch_seen_above
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.group import Group
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.requests import ElectMaster
+
+
+def but_crash_loops(group: Group, wanted: ElectMaster) -> ElectMaster:
+    """Pass over those that crash again and again, if somebody else can lead (``crash_loops.py``)."""
+    penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
+    if not penalised or wanted.designate_elect:
+        return wanted
+    others = replace(wanted, passed_over=wanted.passed_over | penalised)
+    trial = step(group.record, others, group.live(), group.binding.settings)
+    return others if trial.code == ControllerCode.SUCCESS else wanted
+
+
+def may_be_too_early(group: Group, record: BrokerGroupRecord, wanted: ElectMaster) -> bool:
+    """Whether a member asks for itself, and nobody can be elected on what was heard so far."""
+    if wanted.designate_elect or record.claimed_replica(wanted.broker_id) is None:
+        return False
+    return step(record, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS
+
+
+def may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
+    """Whether living brokers may act as masters although the record names none: it went back in time, or one was deposed."""
+    return group.deposed_in_office or (record.is_first_election and record.master_epoch > 0)
+
+
+def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
+    """Whether a caller's ElectMaster, decided on this record at this moment, can replace no master that was granted.
+
+    The death of one is established by a failover first, and a living one is drained by a switchover first.
+    """
+    if now is not None and group.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
+        return False  # the record went back in time: who acts as master is found out first
+    master = now.granted_master_id if now is not None else None
+    if master is None:
+        return True
+    if not group.is_live(master):
+        return False
+    designated = wanted.designate_elect and wanted.broker_id not in (None, -1, master)
+    return not designated or step(now, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS

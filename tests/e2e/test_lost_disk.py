@@ -1,0 +1,85 @@
+"""A member that comes back with its identity but without its log (F9): never master without the data, and filled again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.house import NAMESPACE, WholeGroup
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.house import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+IDENTITY = frozenset({"brokerIdentity", "lock"})
+
+
+def claim_of(house: House, pod: str) -> Path:
+    """The folder that is the pod's volume."""
+    [found] = (house.node_folder / "claims").glob(f"{NAMESPACE}_{pod}_*")
+    return found
+
+
+def wipe_and_kill(house: House, group: WholeGroup, broker_ids: list[int]) -> None:
+    """Everything but the identity is gone, and the next process finds that."""
+    pids = group.pids()
+    for broker_id in broker_ids:
+        pid = pids[broker_id]
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        for entry in claim_of(house, f"{group.name}-{broker_id}").iterdir():
+            if entry.name in IDENTITY:
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_master_without_its_log_does_not_lead(house: House, group: WholeGroup) -> None:
+    await group.until_settled()
+    async with group.under_load():
+        await group.until_acknowledged()
+        master, epoch = group.seen.master_id, group.seen.master_epoch
+        assert master is not None
+        wipe_and_kill(house, group, [master])
+        await group.until(
+            lambda: group.seen.master_epoch > epoch and group.seen.master_id not in (None, master), "another master"
+        )
+        await group.until_acknowledged()
+    await group.verify()
+
+
+async def test_a_slave_without_its_log_is_filled_again(house: House, group: WholeGroup) -> None:
+    await group.until_settled()
+    async with group.under_load():
+        master, epoch = group.seen.master_id, group.seen.master_epoch
+        wiped = next(one for one in group.seen.sync_state_set if one != master)
+        wipe_and_kill(house, group, [wiped])
+        await group.until(lambda: wiped not in group.seen.sync_state_set, "it to lose its seat")
+        await group.until_settled()
+        await group.until_acknowledged()
+    await group.verify()
+    assert (group.seen.master_id, group.seen.master_epoch) == (master, epoch)
+
+
+async def test_two_of_three_without_their_logs_at_once(house: House, group: WholeGroup) -> None:
+    """The master and a slave: the third has everything that was acknowledged, and it alone may lead."""
+    await group.until_settled()
+    async with group.under_load():
+        await group.until_acknowledged()
+        master, epoch = group.seen.master_id, group.seen.master_epoch
+        kept = next(one for one in reversed(group.seen.sync_state_set) if one != master)
+        wipe_and_kill(house, group, [one for one in group.seen.sync_state_set if one != kept])
+        await group.until(lambda: group.seen.master_epoch > epoch and group.seen.master_id == kept, f"{kept} to lead")
+        await group.until_settled()
+        await group.until_acknowledged()
+    await group.verify()
