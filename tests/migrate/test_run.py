@@ -142,6 +142,14 @@ async def test_a_record_that_cannot_be_written_at_the_end_gives_the_lists_back(h
     assert "leading" not in house.steps
 
 
+async def test_a_group_asked_for_by_name_must_be_known(house: House, tmp_path: Path) -> None:
+    own = home(tmp_path)
+    asked = replace(source(house), broker_names=(NAME, "typo"))
+    with pytest.raises(CutOverError, match=r"nothing was begun: .* does not know typo"):
+        await run.cut_over(asked, own, cut_settings(own), stop=asyncio.Event(), report=house.report)
+    assert house.steps == []
+
+
 async def test_apply_writes_once_and_over_an_older_one_only_if_told(house: House, tmp_path: Path) -> None:
     own = home(tmp_path)
     _, plans = await run.plan(source(house))

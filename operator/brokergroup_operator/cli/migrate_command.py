@@ -106,8 +106,9 @@ def apply(
     from brokergroup_operator.migrate import run
 
     source = _source(controller, name_servers, broker_names, credentials_file)
-    _, plans = _run(run.plan(source))
-    blocking = [
+    reading, plans = _run(run.plan(source))
+    blocking = [f"{name}: not known to this controller" for name in run.unknown_names(source, reading)]
+    blocking += [
         f"{one.record.broker_name}: {doubt.what}: {doubt.remedy}"
         for one in plans
         for doubt in one.doubts

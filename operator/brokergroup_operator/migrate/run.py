@@ -80,6 +80,11 @@ async def java_calls(source: Source) -> AsyncIterator[JavaCalls]:
         await client.close()
 
 
+def unknown_names(source: Source, reading: Reading) -> list[str]:
+    """The groups that were asked for by name and that the controller does not know."""
+    return sorted(set(source.broker_names) & set(reading.unknown))
+
+
 async def plan(source: Source) -> tuple[Reading, tuple[GroupPlan, ...]]:
     """Read, and say what the records would be."""
     async with java_calls(source) as calls:
@@ -149,6 +154,9 @@ async def cut_over(
     """Cut over, then be the controller until told to stop. ``CutOverError`` if the cut did not happen."""
     async with java_calls(source) as calls, _listening(home.listen) as quiet:
         reading = await _read(calls, source)
+        missing = unknown_names(source, reading)
+        if missing:
+            raise CutOverError(f"nothing was begun: {source.controller} does not know {', '.join(missing)}")
         quiet.leader = reading.leader
         await _check_store(reading, home)
         cut = CutOver(calls=calls, reading=reading, quiet=quiet, settings=settings, report=report)
