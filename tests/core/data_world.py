@@ -19,8 +19,7 @@ Not in the model: hole A of Java 5.5.0 (a master that lost all its links acknowl
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from controller_core.events import SeatsLost
 from controller_core.holdings import News, report_is_news, told_mark
@@ -32,96 +31,8 @@ from controller_core.requests import (
     RegisterBroker,
     ReportHoldings,
 )
-from controller_core.settings import ControllerSettings
 from controller_core.step import step
-
-IDS = (1, 2, 3)
-JUMP = 1000
-"""How far an epoch may jump here; the settings of a run say so too."""
-NOBODY = frozenset[int]()
-Log = tuple[tuple[int, int], ...]
-"""(epoch, message) of each message, in order."""
-
-
-class Broker(NamedTuple):
-    """One replica: its process, and its disk (`log`, `file_epoch`)."""
-
-    log: Log
-    file_epoch: int
-    up: bool = True
-    master: bool = False
-    epoch: int = 0
-    members: frozenset[int] = NOBODY
-    asked: frozenset[int] = NOBODY
-    set_epoch: int = 0
-    linked: bool = False
-    spoilt: bool = False
-    asking: bool = False
-
-
-class Told(NamedTuple):
-    """A line of the controller's heartbeat table."""
-
-    replica: LiveReplica
-    as_member: bool
-
-
-class Left(NamedTuple):
-    """What may still happen, so that the world stays small."""
-
-    messages: int = 1
-    crashes: int = 1
-    spoilings: int = 1
-    suspicions: int = 0
-    lost_answers: int = 0
-    restores: int = 0
-
-
-class World(NamedTuple):
-    """One state of everything."""
-
-    record: BrokerGroupRecord
-    brokers: tuple[Broker, ...]
-    told: tuple[Told | None, ...]
-    acknowledged: frozenset[int]
-    left: Left
-    backup: BrokerGroupRecord | None = None
-
-    def broker(self, broker_id: int) -> Broker:
-        return self.brokers[broker_id - 1]
-
-    def with_broker(self, broker_id: int, broker: Broker) -> "World":
-        brokers = list(self.brokers)
-        brokers[broker_id - 1] = broker
-        return self._replace(brokers=tuple(brokers))
-
-    def with_told(self, broker_id: int, told: Told | None) -> "World":
-        lines = list(self.told)
-        lines[broker_id - 1] = told
-        return self._replace(told=tuple(lines))
-
-    @property
-    def live(self) -> dict[int, LiveReplica]:
-        return {line.replica.broker_id: line.replica for line in self.told if line is not None}
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Which of our rules the controller keeps in this run, and within which bounds."""
-
-    settings: ControllerSettings
-    seat_loss: bool = True
-    epoch_floor: bool = True
-    last_epoch: int = 3
-    last_set_epoch: int = 7
-
-
-class MessageLostError(AssertionError):
-    """Somebody acts as master without an acknowledged message."""
-
-
-class BarredError(AssertionError):
-    """A replica that lost nothing lost its seat."""
+from tests.core.data_model import IDS, NOBODY, BarredError, Broker, Left, Log, MessageLostError, Rules, Told, World
 
 
 def start(rules: Rules, left: Left) -> World:
@@ -165,8 +76,8 @@ def _of_broker(world: World, one: int, rules: Rules) -> Iterator[tuple[str, Worl
     if left.crashes and not _alone_knows_more(world, broker):
         yield f"crash {one}", crash(beat(world, one, rules), one)
     if left.suspicions and world.told[one - 1] is not None:
-        fewer = left._replace(suspicions=left.suspicions - 1)
-        yield f"suspect {one}", _stale(world._replace(left=fewer).with_told(one, None))
+        doubting = world._replace(left=left._replace(suspicions=left.suspicions - 1))
+        yield f"suspect {one}", _stale(doubting.with_told(one, None))
     if broker.master:
         yield from _of_master(world, one, rules)
     elif broker.epoch:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from tests.core.data_world import JUMP, BarredError, MessageLostError, Rules, World, ways
+from tests.core.data_model import JUMP, BarredError, MessageLostError, Rules, World
+from tests.core.data_world import ways
 
 
 @dataclass
@@ -59,7 +60,7 @@ def walk(
     first: World, rules: Rules, chance: Random, *, steps: int, goals: dict[str, Callable[[World], bool]]
 ) -> set[str]:
     """Take one way at random, as far as it goes; return which goals it reached. Raises what it finds, with the way."""
-    world, way, reached = first, [], set[str]()
+    world, way, reached = first, list[str](), set[str]()
     for _ in range(steps):
         try:
             open_ways = [(label, after) for label, after in ways(world, rules) if after != world]

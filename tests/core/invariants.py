@@ -217,8 +217,16 @@ def _check_first_grant(
     settings: ControllerSettings,
     request: ElectMaster,
 ) -> None:
-    known = set(before.replicas)
-    if any(heard[broker_id].has_data for broker_id in known & heard.keys()) and not settings.unclean_election_allowed:
+    # Of a pod that registered several ids only the last one's disk is there (a wiped disk takes a new id).
+    last = {one.reserved_for: one.broker_id for one in before.replicas.values() if one.registered}
+    known = {
+        one.broker_id for one in before.replicas.values() if one.broker_id >= last.get(one.reserved_for or None, 0)
+    }
+    everybody = set(before.replicas)
+    if (
+        any(heard[broker_id].has_data for broker_id in everybody & heard.keys())
+        and not settings.unclean_election_allowed
+    ):
         assert known <= heard.keys(), "where there is data, everybody known must be heard (rule 5)"
         best = max(
             (heard[broker_id].epoch, heard[broker_id].max_offset)

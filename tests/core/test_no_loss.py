@@ -15,13 +15,13 @@ from controller_core import election
 from controller_core.electorate import Choice, Electorate
 from controller_core.settings import ControllerSettings
 from tests.core import data_world
-from tests.core.data_world import JUMP, Left, MessageLostError, Rules, World, start
+from tests.core.data_model import JUMP, Left, MessageLostError, Rules, World
+from tests.core.data_world import start
 from tests.core.exploring import Explored, explore, follow, walk
 
 AVAILABLE = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP)
 STRICT = ControllerSettings(min_in_sync_replicas=2, shrink_floor=True, held_bucket_bytes=1, max_epoch_jump=JUMP)
 UNCLEAN = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP, unclean_election_allowed=True)
-FAR = {"last_epoch": 7, "last_set_epoch": 20}
 LONG_LIFE = Left(messages=3, crashes=3, spoilings=1, suspicions=1, lost_answers=1)
 WALKS = 400
 STEPS = 70
@@ -29,6 +29,10 @@ STEPS = 70
 
 def _master(world: World) -> int | None:
     return world.record.granted_master_id
+
+
+def _far(settings: ControllerSettings, *, seat_loss: bool = True, epoch_floor: bool = True) -> Rules:
+    return Rules(settings, seat_loss=seat_loss, epoch_floor=epoch_floor, last_epoch=7, last_set_epoch=20)
 
 
 GOALS: dict[str, Callable[[World], bool]] = {
@@ -79,7 +83,7 @@ def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
 )
 def test_long_lives_lose_nothing(settings: ControllerSettings, left: Left, reached: set[str]) -> None:
     """Crashes, a lost or half lost disk, false suspicions, lost answers, restores: seeded ways far into a group's life."""
-    _walk(Rules(settings, **FAR), left, seed=20261121, reached=ALWAYS | reached)
+    _walk(_far(settings), left, seed=20261121, reached=ALWAYS | reached)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +126,17 @@ def test_without_rule_2_a_wiped_replica_is_elected() -> None:
 
 
 def test_without_rule_2_under_the_floor_too() -> None:
-    assert "without" in _loses(Rules(STRICT, seat_loss=False, **FAR), LONG_LIFE)
+    assert "without" in _loses(_far(STRICT, seat_loss=False), LONG_LIFE)
 
 
 def test_without_rule_3_a_restored_record_elects_stale_data() -> None:
     """V5."""
-    assert "without" in _loses(Rules(STRICT, epoch_floor=False, **FAR), LONG_LIFE._replace(spoilings=0, restores=1))
+    assert "without" in _loses(_far(STRICT, epoch_floor=False), LONG_LIFE._replace(spoilings=0, restores=1))
 
 
 def test_an_unclean_election_loses() -> None:
     """V7: why it needs to be allowed, and is counted."""
-    assert "without" in _loses(Rules(UNCLEAN, **FAR), LONG_LIFE)
+    assert "without" in _loses(_far(UNCLEAN), LONG_LIFE)
 
 
 def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +147,7 @@ def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatc
         return Choice(broker_id=best.broker_id if best is not None else None, why="eligible")
 
     monkeypatch.setattr(election, "_choose_eligible", anybody)
-    assert "without" in _loses(Rules(STRICT, **FAR), LONG_LIFE._replace(spoilings=0), walks=8_000)
+    assert "without" in _loses(_far(STRICT), LONG_LIFE._replace(spoilings=0), walks=8_000)
 
 
 STALE = (
@@ -154,7 +158,7 @@ STALE = (
 
 def test_the_eligible_are_judged_by_what_they_told_after_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report from before the last loss may lack what the lost master acknowledged in between (found at random, kept)."""
-    rules, left = Rules(STRICT, **FAR), LONG_LIFE._replace(spoilings=0, suspicions=2)
+    rules, left = _far(STRICT), LONG_LIFE._replace(spoilings=0, suspicions=2)
     follow(start(rules, left), rules, STALE)
     monkeypatch.setattr(data_world, "_stale", lambda world: world)
     with pytest.raises(MessageLostError, match=r"epoch 4 without \[98\]"):

@@ -1,0 +1,150 @@
+"""The ends of the numbers, and the edges of rule 1: what a table of cases shows best."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller_core.codes import ControllerCode
+from controller_core.events import EligibleForgotten, MasterElected
+from controller_core.holdings import News, report_is_news, usable_eligible
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
+from controller_core.requests import AlterSyncStateSet, CleanBrokerData, ElectMaster, Holding, ReportHoldings
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+ALL = {one: LiveReplica(one, epoch=4, max_offset=100) for one in (1, 2, 3)}
+
+
+def _record(**changes: object) -> BrokerGroupRecord:
+    replicas = {one: Replica(one, f"{one}:1;1", f"{one}:1", registered=True) for one in (1, 2, 3)}
+    record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 5, frozenset({1, 2}), 9)
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("caller", [None, 2])
+def test_nobody_is_elected_under_the_last_epoch(caller: int | None) -> None:
+    record = _record(master_epoch=MAX_EPOCH)
+    live = {one: replica for one, replica in ALL.items() if one != 1}
+    decision = step(record, ElectMaster(broker_name="bn", broker_id=caller), live, STRICT)
+    assert decision.code in (
+        ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+        ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
+    )
+    assert not decision.changed, "and no epoch is counted beyond it"
+    before = step(replace(record, master_epoch=MAX_EPOCH - 1), ElectMaster(broker_name="bn"), live, STRICT)
+    assert before.record is not None
+    assert before.record.master_epoch == MAX_EPOCH
+
+
+def test_no_set_is_taken_under_the_last_set_epoch() -> None:
+    request = AlterSyncStateSet(
+        broker_name="bn",
+        master_broker_id=1,
+        master_epoch=5,
+        sync_state_set=frozenset({1, 2, 3}),
+        sync_state_set_epoch=MAX_EPOCH,
+    )
+    decision = step(_record(sync_state_set_epoch=MAX_EPOCH), request, ALL, STRICT)
+    assert decision.code == ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    assert not decision.changed
+
+
+@pytest.mark.parametrize(
+    ("members", "settings", "usable"),
+    [
+        ({1}, STRICT, True),
+        (set(), STRICT, True),
+        ({1, 2}, STRICT, False),
+        ({1, 2}, replace(STRICT, min_in_sync_replicas=3), True),
+        ({1}, replace(STRICT, min_in_sync_replicas=1), False),
+        ({1}, replace(STRICT, shrink_floor=False), False),
+    ],
+)
+def test_who_is_eligible_is_so_only_while_nothing_can_be_acknowledged(
+    members: set[int], settings: ControllerSettings, usable: bool
+) -> None:
+    record = _record(sync_state_set=frozenset(members), eligible=frozenset({3}), master_broker_id=None)
+    assert bool(usable_eligible(record, settings)) == usable
+    holding = Holding(broker_id=3, epoch=4, max_offset=100)
+    assert (report_is_news(record, holding, settings) is News.LOSS) == (not usable)
+    decision = step(record, ReportHoldings(broker_name="bn", holdings=(holding,)), {}, settings)
+    assert any(isinstance(event, EligibleForgotten) for event in decision.events) == (not usable)
+
+
+def test_a_floor_that_was_lowered_is_noticed_by_the_next_event_of_any_kind() -> None:
+    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({3}))
+    lifted = replace(STRICT, shrink_floor=False)
+    clean = CleanBrokerData(broker_name="bn", broker_controller_ids_to_clean="2")
+    decision = step(record, clean, {}, lifted)
+    assert decision.record is not None
+    assert decision.record.eligible == frozenset()
+    kept = step(record, clean, {}, STRICT).record
+    assert kept is not None
+    assert kept.eligible == {3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "eligible"),
+    [
+        (STRICT, {1, 3}),
+        (replace(STRICT, min_in_sync_replicas=1), set()),
+        (ControllerSettings(), set()),
+        (replace(STRICT, unclean_election_allowed=True), {1, 3}),
+    ],
+)
+def test_whom_an_election_leaves_eligible(settings: ControllerSettings, eligible: set[int]) -> None:
+    record = _record(sync_state_set=frozenset({1, 2, 3}))
+    live = {2: replace(ALL[2], max_offset=900)}
+    elected = step(record, ElectMaster(broker_name="bn"), live, settings).events
+    assert [event.eligible for event in elected if isinstance(event, MasterElected)] == [eligible]
+
+
+def test_an_unclean_election_leaves_nobody_eligible() -> None:
+    """The others will truncate to a log that lacks what was acknowledged."""
+    settings = replace(STRICT, unclean_election_allowed=True)
+    events = step(_record(), ElectMaster(broker_name="bn"), {3: ALL[3]}, settings).events
+    assert [(event.unclean, event.eligible) for event in events if isinstance(event, MasterElected)] == [
+        (True, frozenset())
+    ]
+
+
+def test_an_eligible_replica_loses_its_seat_by_its_mark_alone() -> None:
+    """What an earlier process told counts only while it is in the set: after an election it may truncate."""
+    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    replicas = dict(record.replicas)
+    replicas[3] = replace(replicas[3], held_epoch=4, held_offset=50)
+    record = replace(record, replicas=replicas)
+    told = Holding(broker_id=3, epoch=4, max_offset=60, known_epoch=5, known_offset=99)
+    assert report_is_news(record, told, STRICT) is not News.LOSS
+    less = replace(told, max_offset=49)
+    decision = step(record, ReportHoldings(broker_name="bn", holdings=(less,)), {}, STRICT)
+    assert decision.record is not None
+    assert decision.record.eligible == {2}
+    assert decision.record.sync_state_set == {1}
+    assert decision.record.sync_state_set_epoch == record.sync_state_set_epoch, "the set is as it was"
+
+
+def test_cleaning_forgets_the_seats_of_the_cleaned() -> None:
+    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    after = step(record, CleanBrokerData(broker_name="bn", broker_controller_ids_to_clean="3"), {}, STRICT).record
+    assert after is not None
+    assert after.eligible == {2}
+
+
+@pytest.mark.parametrize(("minimum", "eligible"), [(2, frozenset()), (3, frozenset({3}))])
+def test_a_set_below_the_floor_keeps_the_eligible_and_one_at_it_ends_them(
+    minimum: int, eligible: frozenset[int]
+) -> None:
+    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    request = AlterSyncStateSet(
+        broker_name="bn",
+        master_broker_id=1,
+        master_epoch=5,
+        sync_state_set=frozenset({1, 2}),
+        sync_state_set_epoch=9,
+    )
+    decision = step(record, request, ALL, replace(STRICT, min_in_sync_replicas=minimum))
+    assert decision.record is not None
+    assert decision.record.eligible == eligible
+    assert len(decision.events) == 1
