@@ -62,12 +62,17 @@ class Campaign:
     async def run(self, folder: Path) -> Tally:
         """The kept traces, then the generated sequences. Stops early after a few failures: they are worth reading first."""
         async with java_side(folder, self.version) as java:
-            async with self.ours() as ours:
-                for name, steps in kept_sequences().items():
+            return await self.run_at(java)
+
+    async def run_at(self, java: JavaSide) -> Tally:
+        """The same at a Java controller that is there."""
+        async with self.ours() as ours:
+            for name, steps in kept_sequences().items():
+                if len(self.tally.failures) < self.most_failures:
                     await self._account(java, ours, await self._replay(java, ours, steps), f"kept trace {name}", steps)
-            for first in range(0, self.sequences, SEQUENCES_OF_ONE_PLANE):
-                async with self.ours() as ours:
-                    await self._batch(java, ours, range(first, min(first + SEQUENCES_OF_ONE_PLANE, self.sequences)))
+        for first in range(0, self.sequences, SEQUENCES_OF_ONE_PLANE):
+            async with self.ours() as ours:
+                await self._batch(java, ours, range(first, min(first + SEQUENCES_OF_ONE_PLANE, self.sequences)))
         return self.tally
 
     async def _batch(self, java: JavaSide, ours: OurSide, numbers: range) -> None:
@@ -104,6 +109,8 @@ class Campaign:
         failure = draw(outcome, title=title)
         self.tally.failures.append(failure)
         place = len(self.tally.failures) - 1
+        if place >= self.most_failures:
+            return  # others are being shrunk already
 
         async def fails(candidate: list[Step]) -> bool:
             again = await self._replay(java, ours, candidate)
