@@ -3,7 +3,8 @@
 Nobody was elected yet, or the last member was cleaned, or the record went back in time. On empty disks the caller wins,
 as in Java. Where there is data, or was a master before, every registered replica (and as many as are expected) must be
 heard first, and the one with the most data wins, whoever called: Java elects whoever calls first, registered or not, and
-everybody else truncates to it.
+everybody else truncates to it. An id whose pod came back without its disk, under a higher id, is not waited for: that disk is
+gone, and the id would stand for it for ever. If it is heard after all, it counts.
 
 Where a replica in fact acts as master (`ElectMaster.incumbent`: the record forgot it, its slaves did not) it is elected,
 unless somebody has a higher epoch: what it acknowledged a moment ago is in its own log, and in nobody's last heartbeat.
@@ -12,7 +13,7 @@ unless somebody has a higher epoch: what it acknowledged a moment ago is in its 
 from collections.abc import Mapping
 
 from controller_core.electorate import Choice, Electorate, draw_ids, draw_replica
-from controller_core.model import LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica
 
 
 def choose_first_master(
@@ -48,12 +49,11 @@ def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefe
     """Choose where the last holders of seats lost them (rule 2): nobody, but on disks that are all empty, or uncleanly."""
     record, live = electorate.record, electorate.live
     lost = draw_ids(record.lost_seats)
-    registered = [replica.broker_id for replica in record.replicas.values() if replica.registered]
     electable = electorate.electable(record.replicas)
     if _is_barred(electorate, caller):
         return Choice(broker_id=None, why=f"{lost} lost what they held; {caller} may not be elected")
     with_data = [one for one in record.replicas if one in live and live[one].has_data]
-    if not electorate.unheard(registered) and not with_data:
+    if not electorate.unheard(_to_be_heard(record)) and not with_data:
         choice = _choose_on_empty_disks(electorate, electable, caller=prefer if prefer is not None else caller)
         return Choice(broker_id=choice.broker_id, why=f"{lost} lost what they held, and nobody has data; {choice.why}")
     if not electorate.settings.unclean_election_allowed:
@@ -71,13 +71,20 @@ def _is_barred(electorate: Electorate, caller: int | None) -> bool:
     return caller is not None and (not electorate.settings.may_be_master(caller) or caller in electorate.passed_over)
 
 
+def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
+    """Whose disks exist, as far as the record knows."""
+    return [
+        one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in record.superseded
+    ]
+
+
 def _missing(electorate: Electorate) -> str:
     """Draw who must still be heard, or how many; empty if nobody."""
     record, settings = electorate.record, electorate.settings
     if not settings.expected_replicas:
-        unheard = electorate.unheard(record.replicas)
+        unheard = electorate.unheard(record.replicas.keys() - record.superseded)
         return draw_ids(unheard) if unheard else ""
-    unheard = electorate.unheard(one.broker_id for one in record.replicas.values() if one.registered)
+    unheard = electorate.unheard(_to_be_heard(record))
     if unheard:
         return draw_ids(unheard)
     heard = len(record.replicas) - len(electorate.unheard(record.replicas))
@@ -134,10 +141,7 @@ def _choose_on_empty_disks(
         return Choice(broker_id=caller, why=f"first election on empty disks: {caller} called first")
     # A starting broker's request may overtake its heartbeat (controller-protocol.md §7.2 step 8). What its disk holds is
     # then unknown, which matters only if somebody else could hold more.
-    others = [
-        replica.broker_id for replica in record.replicas.values() if replica.registered and replica.broker_id != caller
-    ]
-    unheard = electorate.unheard(others)
+    unheard = electorate.unheard(one for one in _to_be_heard(record) if one != caller)
     if unheard:
         return Choice(
             broker_id=None, why=f"first election: neither {caller} nor {draw_ids(unheard)} told what they hold yet"

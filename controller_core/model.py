@@ -114,6 +114,19 @@ class BrokerGroupRecord:
         """Who holds every acknowledged message."""
         return self.sync_state_set | self.eligible
 
+    @property
+    def superseded(self) -> frozenset[int]:
+        """Ids whose pod has registered under a higher one since: it came without the disk that knew them, and that disk is gone."""
+        latest: dict[str, int] = {}
+        for replica in self.replicas.values():  # in ascending order
+            if replica.registered and replica.reserved_for:
+                latest[replica.reserved_for] = replica.broker_id
+        return frozenset(
+            replica.broker_id
+            for replica in self.replicas.values()
+            if replica.broker_id < latest.get(replica.reserved_for, 0)
+        )
+
     def claimed_replica(self, broker_id: int | None) -> Replica | None:
         """Return the replica with this id if a broker holds it."""
         replica = self.replicas.get(broker_id) if broker_id is not None else None

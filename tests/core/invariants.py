@@ -218,10 +218,8 @@ def _check_first_grant(
     request: ElectMaster,
 ) -> None:
     # Of a pod that registered several ids only the last one's disk is there (a wiped disk takes a new id).
-    last = {one.reserved_for: one.broker_id for one in before.replicas.values() if one.registered}
-    known = {
-        one.broker_id for one in before.replicas.values() if one.broker_id >= last.get(one.reserved_for or None, 0)
-    }
+    last = {one.reserved_for: one.broker_id for one in before.replicas.values() if one.registered and one.reserved_for}
+    known = {one.broker_id for one in before.replicas.values() if one.broker_id >= last.get(one.reserved_for, 0)}
     everybody = set(before.replicas)
     if (
         any(heard[broker_id].has_data for broker_id in everybody & heard.keys())
