@@ -235,6 +235,16 @@ def test_a_signature_counts_once() -> None:
     shows(forged, replays=guard)
 
 
+def test_a_renamed_time_makes_no_new_request() -> None:
+    """The names of the fields are not signed: whoever overheard a request may call its time something else that sorts the same."""
+    guard = ReplayGuard()
+    first = sign({**FIELDS, "invokeTime": "1795210522768"}, None, GROUP_KEY)
+    shows(first, replays=guard)
+    renamed = {("invokeTimf" if name == "invokeTime" else name): value for name, value in first.items()}
+    with pytest.raises(NotPermittedError, match="counts once"):
+        shows(renamed, replays=guard)
+
+
 def test_what_carries_no_time_may_come_again_and_the_memory_is_bounded() -> None:
     guard = ReplayGuard()
     for _ in range(2):

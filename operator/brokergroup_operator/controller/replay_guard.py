@@ -34,10 +34,14 @@ class ReplayGuard:
 
     def is_replay(self, code: int, ext_fields: Mapping[str, str], signature: str) -> bool:
         """Whether this rightly signed request was seen before; remembers it if not."""
-        if code not in GUARDED or not ext_fields.get(INVOKE_TIME, "").isdecimal():
+        if code not in GUARDED:
             return False
         if signature in self._seen:
-            return True
+            return (
+                True  # also without the time's field: its name is not signed, so whoever sends it again may rename it
+            )
+        if not ext_fields.get(INVOKE_TIME, "").isdecimal():
+            return False
         self._seen[signature] = None
         if len(self._seen) > MOST_REMEMBERED:
             del self._seen[next(iter(self._seen))]
