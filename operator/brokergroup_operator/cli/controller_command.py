@@ -28,7 +28,7 @@ from rocketmq_remoting.tls import ClientCertificates
 
 def controller(  # noqa: PLR0913 - one argument a flag
     *,
-    store: Annotated[str, typer.Option("--store", help="memory, or file:<folder>")] = "memory",
+    store: Annotated[str, typer.Option("--store", help="memory, file:<folder>, or kubernetes:<namespace>")] = "memory",
     listen: Annotated[str, typer.Option("--listen", help="host:port of the controller")] = "127.0.0.1:9878",
     advertise: Annotated[str, typer.Option("--advertise", help="host:port as brokers dial it; default: --listen")] = "",
     name_servers: Annotated[list[str] | None, typer.Option("--name-server", help="host:port; repeatable")] = None,

@@ -142,7 +142,9 @@ class Failover:
         await self._fail_over(
             group,
             self._masterless_timeline(group, record),
-            lambda now: now is not None and now.granted_master_id is None,
+            # Asked again at the decision: what led to it may have been a report of a process that is gone by now, and to find
+            # nobody would take another epoch for a master that was lost once.
+            lambda now: now is not None and now.granted_master_id is None and self._someone_can_lead(group, now),
             slaves_first_seconds=None,
         )
 

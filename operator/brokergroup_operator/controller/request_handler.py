@@ -17,10 +17,11 @@ from brokergroup_operator.controller import wire
 from brokergroup_operator.controller.authorization import Caller, NotPermittedError, Subject, authorize
 from brokergroup_operator.controller.callers import identify
 from brokergroup_operator.controller.configuration import configuration_text
+from brokergroup_operator.controller.forgotten_commits import ForgottenCommits
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.refusal_log import RefusalLog
 from brokergroup_operator.controller.replay_guard import ReplayGuard
-from brokergroup_operator.controller.speakers import belongs_to_a_pod, pod_of
+from brokergroup_operator.controller.speakers import pod_of, refuse_elsewhere, refuse_to_forget_pods
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
@@ -89,6 +90,7 @@ class RequestHandler:
         self._on_connection_closed = on_connection_closed
         self._refusals = RefusalLog()
         self._replays = ReplayGuard()
+        self._forgotten = ForgottenCommits(settings)
         self._draining = False
         self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
@@ -214,9 +216,10 @@ class RequestHandler:
         elif isinstance(wanted, AlterSyncStateSet):
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
+            await self._forgotten.refused(group, wanted, decision)
         else:
             await group.load()
-            _refuse_to_forget_pods(group, wanted)
+            refuse_to_forget_pods(group, wanted)
             decision = await group.decide(wanted)
         return wire.encode_decision(request, decision)
 
@@ -226,11 +229,20 @@ class RequestHandler:
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return wire.encode_decision(request, _of_unknown_group(wanted))
-        _refuse_elsewhere(caller, group, wanted)
+        refuse_elsewhere(caller, group, wanted)
+        record = await group.load()
+        known = record is not None and record.claimed_replica(wanted.broker_id) is not None
+        if known:
+            # Before the decision: an election that begins right after it must not find what the lost process reported.
+            self._new_process(group, wanted, connection)
         decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
-        if decision.code == ControllerCode.SUCCESS and wanted.broker_id and connection.is_open:
-            self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address or "", connection)
+        if decision.code == ControllerCode.SUCCESS and not known:
+            self._new_process(group, wanted, connection)
         return wire.encode_decision(request, decision)
+
+    def _new_process(self, group: Group, wanted: RegisterBroker, connection: RemotingConnection) -> None:
+        if wanted.broker_id and wanted.broker_address and connection.is_open:
+            self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address, connection)
 
     async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1002: by a broker, "who is master?"; by an administrator, "make this one master"."""
@@ -342,39 +354,6 @@ def _pod_name(caller: Caller, group: Group | None) -> str | None:
     """The pod of this very group that asks, if it is one."""
     peer = caller.peer
     return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
-
-
-def _refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> None:
-    """A member that belongs to a pod is where that pod is; behind NAT nobody can tell."""
-    address = wanted.broker_address
-    if caller.peer is None or not address or not belongs_to_a_pod(group, wanted.broker_id):
-        return
-    if address.rpartition(":")[0] != caller.host:
-        raise NotPermittedError(f"{caller} is at {caller.host}, not at {address}")
-
-
-def _refuse_to_forget_pods(group: Group, wanted: Request) -> None:
-    """1011 forgets a living group as a whole if it says so: not one whose members are pods, not even for an administrator.
-
-    Whoever may decide over those has the BrokerGroup for it, which would make them again. A pod's replica that is neither alive
-    nor in sync may be forgotten.
-    """
-    record = group.record
-    if record is None:
-        return
-    after = step(record, wanted, group.live(), group.binding.settings).record
-    forgotten = [one for one in record.replicas if after is None or after.claimed_replica(one) is None]
-    needed = sorted(
-        one
-        for one in forgotten
-        if record.claimed_replica(one) is not None
-        and belongs_to_a_pod(group, one)
-        and (group.is_live(one) or one in record.sync_state_set)
-    )
-    if needed:
-        raise NotPermittedError(
-            f"brokers {needed} of group {group.key} are pods, alive or in sync: their BrokerGroup rules them"
-        )
 
 
 def _of_unknown_group(wanted: Request) -> Decision:
