@@ -1,7 +1,7 @@
 """The record goes back in time, or is gone, under a group that serves (safety rule 3, F28, F29): the group goes on above it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,8 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, StoredRecord
 from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.bodies import SyncStateSetBody
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.controller.conftest import StartPlane
 from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
@@ -125,6 +127,48 @@ async def test_a_record_restored_from_an_older_copy_is_continued_above_what_brok
     assert len(notes.floors) == 1
     assert notes.floors[0] > 3
     assert all(epoch <= 3 or master.broker_id == granted for epoch, granted in notes.granted)
+
+
+async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """No epoch fell, so no heartbeat tells: but 3 is in the set again, and lacks what was acknowledged without it."""
+    store, notes, directory = RestoredStore(), Notes(), _directory()
+    plane = await start_plane(store, directory=directory, observer=notes)
+    group.planes = [plane.address]
+    for number in range(3):
+        host = f"127.64.8.{number + 1}"
+        directory.introduce(host, Peer(namespace="standalone", pod_name=f"{NAME}-{number + 1}", group=KEY))
+        await group.broker(host=host)
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="three in sync")
+    older = plane.snapshot(KEY).record
+    master, third = group.master(), group.brokers[3]
+    await third.kill()
+    master.linked.discard(3)
+    await master.propose_set()
+    assert plane.snapshot(KEY).record.sync_state_set == {1, 2}
+    store.restore(older)
+    body = SyncStateSetBody(frozenset({1}), master.set_epoch).encode()
+    fields = {"masterBrokerId": 1, "masterEpoch": 1}
+    answer = await master.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
+    assert answer.code == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+    assert notes.floors == [], "one stray request ends no reign"
+    await eventually_asked(master, body, fields, lambda: notes.floors)
+    record = plane.snapshot(KEY).record
+    assert 3 not in record.seats, "who was put back into the set by the restore is no successor"
+    assert record.sync_state_set_epoch > master.set_epoch or record.master_epoch > 1
+    await third.restarted(host=third.host)
+    await _goes_on(plane, group, master=master, above=1)
+
+
+async def eventually_asked(
+    broker: FakeBroker, body: bytes, fields: dict[str, int], condition: Callable[[], object]
+) -> None:
+    """1001 again and again, as a Java master does, until something has come of it."""
+    async with asyncio.timeout(15):
+        while not condition():
+            await broker.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
+            await asyncio.sleep(0.05)
 
 
 async def test_a_record_restored_while_no_plane_runs(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -65,6 +65,8 @@ class PlaneSettings:
     mark_pause_seconds: float = 30.0
     # A broker with an unknown id that was not adopted is proposed again by its heartbeats after this.
     adoption_pause_seconds: float = 10.0
+    # A 1001 that knows more than the record is believed when its sender says the same again after this long (forgotten_commits.py).
+    believed_again_seconds: float = 0.5
     # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake (§7.2 step 8).
     first_heartbeat_seconds: float = 1.0
 
