@@ -120,7 +120,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "2010 for ever to a broker whose record was lost",
             "adopted if the group's settings allow it and the id is plausible; in the comparison nobody is known, so 2010",
             "§12 (lost controller data)",
-            "tests/controller/test_lost_records.py",
+            "tests/core/traces/adoption.txt",
         ),
     )
 )
