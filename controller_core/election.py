@@ -46,10 +46,11 @@ def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
 
     Out of a set at or above the minimum: everybody else in it, for they hold all it acknowledged. Out of a smaller one: besides
     its members those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
-    it had only asked for.
+    it had only asked for. Nobody, where the brokers are not known to keep the minimum (they read it when they start): there the
+    winner may acknowledge alone what those lack.
     """
     record, settings = electorate.record, electorate.settings
-    if not settings.shrink_floor or settings.min_in_sync_replicas <= 1:
+    if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
         return frozenset()
     kept = {one for one in usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
     return (record.sync_state_set | kept) - {winner}

@@ -24,6 +24,7 @@ class ControllerSettings:
 
     `shrink_floor` is safety rule 1, on under `Strict`: an AlterSyncStateSet that drops members and leaves fewer than
     `min_in_sync_replicas` is refused, because a Java master acknowledges what waits with the copies that are left.
+    `floor_kept` is whether the brokers are known to keep that minimum: a wish that they do not know yet makes nobody eligible.
     `never_elect` are the async learners, which the wire does not tell apart (issue 10013). `election_priorities` overrides what
     the heartbeats say; lower wins, 0 means never, and only among replicas with equal data. `election_policy` names a module of
     `controller_core.policies`; `zones` tells where each replica is, `preferred_zones` which zones come first;
@@ -36,6 +37,7 @@ class ControllerSettings:
     unclean_election_allowed: bool = False
     shrink_floor: bool = False
     min_in_sync_replicas: int = 1
+    floor_kept: bool = True
     never_elect: frozenset[int] = frozenset()
     election_priorities: Mapping[int, int] = field(default_factory=dict)
     election_policy: str = "most-data"

@@ -157,6 +157,7 @@ class TraceRunner:
             "unclean_election_allowed": lambda text: text == "true",
             "shrink_floor": lambda text: text == "true",
             "min_in_sync_replicas": int,
+            "floor_kept": lambda text: text == "true",
             "expected_replicas": int,
             "accepted_epoch": int,
             "max_epoch_jump": int,

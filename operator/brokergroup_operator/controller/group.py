@@ -15,6 +15,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from controller_core.requests import Request
+    from controller_core.settings import ControllerSettings
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +74,8 @@ class Group:
         self.told: dict[int, int] = {}
         # Members whose configuration was looked at for a leftover of an interrupted switchover.
         self.configuration_checked: set[int] = set()
+        # What each member's broker last said is its minInSyncReplicas: the spec may have changed since it started.
+        self.minimums: dict[int, int] = {}
         # Members whose container was reported terminated while their connection still stood.
         self.reported_dead: set[int] = set()
         # When a silent master was last asked whether it is still there.
@@ -124,6 +128,15 @@ class Group:
     def key(self) -> GroupKey:
         """The BrokerGroup's namespace and name."""
         return self.binding.key
+
+    @property
+    def settings(self) -> ControllerSettings:
+        """What to decide by: the owner's wish, and whether the brokers are known to keep its minimum yet (safety rule 1)."""
+        wanted = self.binding.settings
+        if not wanted.shrink_floor:
+            return wanted
+        known = [self.minimums[broker_id] for broker_id in self.live() if broker_id in self.minimums]
+        return replace(wanted, floor_kept=min(known, default=0) >= wanted.min_in_sync_replicas)
 
     @property
     def record(self) -> BrokerGroupRecord | None:
@@ -346,7 +359,7 @@ class Group:
                 await self._read(left_seconds)
             if premise is not None and not premise(self.record):
                 raise PremiseGoneError(f"record of {self.key} has moved on")
-            decision = step(self.record, request, self.live(), self.binding.settings)
+            decision = step(self.record, request, self.live(), self.settings)
             if timeline is not None:
                 timeline.reach(Step.DECIDED, time.monotonic())
             # A refusal from the copy may be old news: it counts only when the record was read for it.

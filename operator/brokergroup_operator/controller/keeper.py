@@ -252,8 +252,11 @@ class Keeper:
                 if value == FENCING_MIN_IN_SYNC_REPLICAS:
                     if not self._is_leftover(broker_id, care):
                         continue
-                    await self._calls.set_min_in_sync_replicas(address, group.binding.settings.min_in_sync_replicas)
+                    value = group.binding.settings.min_in_sync_replicas
+                    await self._calls.set_min_in_sync_replicas(address, value)
                     log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
+                if value is not None:
+                    group.minimums[broker_id] = value
             except BrokerCallError as error:
                 log.warning("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
                 continue
