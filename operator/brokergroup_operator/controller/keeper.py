@@ -152,7 +152,7 @@ class Keeper:
     async def _tell_the_untold(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> None:
         """1008 to everybody who has not answered it: a master that should be none first, then the others and the new one."""
         untold = [broker_id for broker_id in members if group.told.get(broker_id) != record.master_epoch]
-        if not untold:
+        if not untold or await self._unheard_acts_as_master(group, record):
             return
         statuses = await self._ha_statuses(record, untold)
         stale = [
@@ -179,6 +179,21 @@ class Keeper:
         for broker_id in untold:
             if broker_id != record.master_broker_id and group.told.get(broker_id) == record.master_epoch:
                 await self._sequence.push_ha_address(group, record, broker_id)
+
+    async def _unheard_acts_as_master(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether a replica that this controller has not heard yet still acts as master: then nobody is told before it.
+
+        After a restart members are heard one after the other. A slave that follows the new master while the old one goes on with
+        a third lets that pair acknowledge what the new master has not (hole C of ``switchover-and-strict.md``). It will be heard,
+        or could have been, soon; longer than that nothing waits for an address that may have changed hands.
+        """
+        heard = group.table.entries(str(group.key))
+        unheard = [one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard]
+        met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
+        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
+        if not unheard or met_for_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+            return False
+        return any(status.master for status in (await self._ha_statuses(record, unheard)).values())
 
     async def _tell_and_confirm(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
         if broker_id == record.master_broker_id:
