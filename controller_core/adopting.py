@@ -21,6 +21,8 @@ from controller_core.settings import Adoption, ControllerSettings
 
 MAX_IDS_AHEAD = 1000
 """How far above the next id an adopted one may lie."""
+MAX_ADOPTED_BY_ONE = 3
+"""How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
 
 
 def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings) -> Decision:
@@ -71,6 +73,8 @@ def adoption_of(  # noqa: PLR0911 - each return is one reason
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
     if reserved is None and broker_id < next_broker_id and not (requester and _was_made_again(record, broker_id)):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
+    if _adopted_from(record, requester) >= MAX_ADOPTED_BY_ONE:
+        return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
     event = BrokerAdopted(
@@ -81,6 +85,12 @@ def adoption_of(  # noqa: PLR0911 - each return is one reason
         reserved_for=requester or "",
     )
     return event, f"{broker_id} at {request.broker_address} is adopted: its disk knows the id, the record did not"
+
+
+def _adopted_from(record: BrokerGroupRecord | None, requester: str | None) -> int:
+    """How many ids of this pod were adopted."""
+    replicas = record.replicas.values() if record is not None and requester else ()
+    return sum(one.reserved_for == requester and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
 
 
 def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:

@@ -255,6 +255,28 @@ async def test_a_stranger_with_an_unknown_id_is_not_adopted(start_plane: StartPl
     assert plane.snapshot(KEY).record is None
 
 
+async def test_made_up_ids_leave_nothing_behind(start_plane: StartPlane, group: FakeGroup) -> None:
+    """A pod of the group may speak for ids that nobody holds, or nobody could be adopted: not for as many as it likes."""
+    notes, directory = Notes(), _directory()
+    plane = await start_plane(directory=directory, observer=notes)
+    group.planes = [plane.address]
+    host = "127.64.7.1"
+    directory.introduce(host, Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
+    first = await group.broker(host=host)
+    known = plane._groups.get(KEY)
+    assert known is not None
+    for made_up in (-5, 2000, 2**40):
+        await first.ask(RequestCode.BROKER_HEARTBEAT, brokerId=made_up, brokerAddr=first.address, epoch=1, maxOffset=1)
+    for made_up in (100, 200, 300, 400, 500):
+        await first.ask(RequestCode.BROKER_HEARTBEAT, brokerId=made_up, brokerAddr=first.address, epoch=1, maxOffset=1)
+        await asyncio.sleep(0)
+    await eventually(lambda: len(notes.adopted) == 3, what="three ids of one pod to be taken in")
+    assert set(known.table.entries(str(KEY))) <= {1, 100, 200, 300, 400, 500}
+    await first.ask(RequestCode.BROKER_HEARTBEAT, brokerId=600, brokerAddr=first.address, epoch=1, maxOffset=1)
+    with pytest.raises(AssertionError, match="never happened"):
+        await eventually(lambda: len(notes.adopted) > 3, within_seconds=0.5)
+
+
 class AcceptingDirectory(FixedDirectory):
     """Its owner may accept an epoch."""
 

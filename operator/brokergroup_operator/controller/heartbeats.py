@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from controller_core.adopting import MAX_IDS_AHEAD
 from controller_core.liveness import Heartbeat
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.server import RemotingConnection
+
+# While the record was not read, ids up to this are listened to.
+_MOST_IDS_BEFORE_THE_RECORD = 10_000
 
 
 class Heartbeats:
@@ -49,7 +53,7 @@ class Heartbeats:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         peer = self._directory.known_peer(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
-        if group is not None:
+        if group is not None and _may_exist(group, header.broker_id):
             self._note(group, header.broker_id, header, connection)
             requester = peer.pod_name if peer is not None and peer.group == group.key else None
             if requester is not None and host_of(header.broker_addr or "") == connection.peer_host:
@@ -99,6 +103,16 @@ class Heartbeats:
     def connection_closed(self, connection: RemotingConnection) -> Iterable[Group]:
         """The groups whose members this connection carried."""
         return self._carried.pop(connection.id, ())
+
+
+def _may_exist(group: Group, broker_id: int) -> bool:
+    """Whether the group can have such a member, known or to be adopted: what is kept of each must not grow by made-up ids."""
+    record = group.record
+    if record is not None and broker_id in record.replicas:
+        return True
+    if not group.loaded:
+        return 0 <= broker_id <= _MOST_IDS_BEFORE_THE_RECORD
+    return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + MAX_IDS_AHEAD
 
 
 def host_of(address: str) -> str:
