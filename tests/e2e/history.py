@@ -72,13 +72,14 @@ def _broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
         new_epoch
         and master is not None
         and before.get("masterEpoch", 0) > 0
-        and master not in before.get("syncStateSet", [])
+        and master not in _seats(before)
     ):
-        yield "a master from outside the SyncStateSet"
+        yield "a master from outside the SyncStateSet, and not eligible"
     if not new_epoch and before.get("masterBrokerId") not in (None, master):
         yield "another master in the same epoch"
-    if before.get("masterEpoch", 0) and not after.get("syncStateSet"):
-        yield "the SyncStateSet was emptied"
+    # Who loses the seat that was the last one is remembered: its data may turn up again.
+    if before.get("masterEpoch", 0) and not _seats(after) and not after.get("lostSeats"):
+        yield "the SyncStateSet was emptied, and nobody is eligible"
     yield from _ids_broken_by(before, after)
 
 
@@ -94,6 +95,11 @@ def _ids_broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
             yield f"broker id {broker_id} went to another pod"
         if broker_id >= after.get("nextBrokerId", 1):
             yield f"broker id {broker_id} is not below nextBrokerId"
+
+
+def _seats(record: JsonObject) -> set[int]:
+    """Who holds every acknowledged message: the SyncStateSet, and the eligible while nothing can be acknowledged (rule 1)."""
+    return {*record.get("syncStateSet", []), *record.get("eligible", [])}
 
 
 def _by_id(record: JsonObject) -> dict[int, dict[str, Any]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -178,6 +179,8 @@ class Failover:
         if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
             return await group.decide(wanted, premise=premise)
         timeline = self._masterless_timeline(group, record)
+        if may_have_acting_masters(group, record):
+            wanted = replace(wanted, incumbent=(await self._recovery.acting_masters(group)).incumbent)
         decision = await group.decide(but_crash_loops(group, wanted), timeline=timeline, premise=premise)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
             timeline.to_broker_id = decision.record.master_broker_id

@@ -117,6 +117,8 @@ class Group:
         self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
         self.deposed_in_office = False
+        # Who acted as master when the record was found to be older than its brokers, by their present processes (recovery.py).
+        self.acting: tuple[int, ...] = ()
         # Which masters crash again and again.
         self.crash_loops = CrashLoops()
         # The BrokerGroup is declared no more.
@@ -230,6 +232,7 @@ class Group:
         self.told.pop(broker_id, None)
         self.configuration_checked.discard(broker_id)
         self.reported_dead.discard(broker_id)
+        self.acting = tuple(one for one in self.acting if one != broker_id)
         self.changed()
 
     def answered_election(self) -> None:
@@ -423,6 +426,7 @@ class Group:
                     self._observer.broker_adopted(self.key, event.broker_id)
                 case MasterElected():
                     self.deposed_in_office = False
+                    self.acting = ()
 
     def _note_master(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord) -> None:
         if after.granted_master_id is not None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.recovery import Recovery
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
 
@@ -37,8 +38,11 @@ log = structlog.get_logger(__name__)
 class HoldingsWatch:
     """Looks at every heartbeat of every group; ``on_news`` is called when a report has changed a record."""
 
-    def __init__(self, *, settings: PlaneSettings, observer: Observer, on_news: Callable[[Group], None]) -> None:
+    def __init__(
+        self, *, settings: PlaneSettings, recovery: Recovery, observer: Observer, on_news: Callable[[Group], None]
+    ) -> None:
         self._settings = settings
+        self._recovery = recovery
         self._observer = observer
         self._on_news = on_news
         self._reports: set[asyncio.Task[None]] = set()
@@ -58,7 +62,7 @@ class HoldingsWatch:
             if now_seconds < group.next_mark_seconds:
                 return
             group.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
-        group.report = asyncio.create_task(self._report(group), name=f"rmq:report {group.key}")
+        group.report = asyncio.create_task(self._report(group, news), name=f"rmq:report {group.key}")
         self._reports.add(group.report)
         group.report.add_done_callback(lambda task: self._ended(group, task))
 
@@ -72,8 +76,10 @@ class HoldingsWatch:
         self._reports.discard(task)
         group.report = None
 
-    async def _report(self, group: Group) -> None:
+    async def _report(self, group: Group, news: News) -> None:
         """All members together, whatever the news was: their reports are at hand and a commit costs the same."""
+        if news is News.FLOOR:
+            await self._recovery.find_incumbent(group)
         request = ReportHoldings(broker_name=group.binding.broker_name, holdings=tuple(_holdings(group)))
         try:
             decision = await group.decide(request)

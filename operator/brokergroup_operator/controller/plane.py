@@ -99,12 +99,15 @@ class ControllerPlane:
             settings=self._settings,
         )
         self._adoption = AdoptionDesk(self._settings)
-        self._holdings = HoldingsWatch(settings=self._settings, observer=self._observer, on_news=self._news)
+        recovery = Recovery(calls, self._settings)
+        self._holdings = HoldingsWatch(
+            settings=self._settings, recovery=recovery, observer=self._observer, on_news=self._news
+        )
         self._failover = Failover(
             watch=self._watch,
             fencer=fencer or NoFencer(),
             sequence=self._sequence,
-            recovery=Recovery(calls),
+            recovery=recovery,
             settings=self._settings,
             observer=self._observer,
         )
