@@ -68,12 +68,7 @@ def _broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
     new_epoch = after.get("masterEpoch", 0) > before.get("masterEpoch", 0)
     master = after.get("masterBrokerId")
     # An epoch may also begin without a master: its predecessor is lost and nobody in the set can lead.
-    if (
-        new_epoch
-        and master is not None
-        and before.get("masterEpoch", 0) > 0
-        and master not in _seats(before)
-    ):
+    if new_epoch and master is not None and before.get("masterEpoch", 0) > 0 and master not in _seats(before):
         yield "a master from outside the SyncStateSet, and not eligible"
     if not new_epoch and before.get("masterBrokerId") not in (None, master):
         yield "another master in the same epoch"
