@@ -12,8 +12,20 @@ from controller_core.step import step
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from controller_core.requests import ElectMaster
+
+
+def silence_seconds(group: Group, settings: PlaneSettings) -> float:
+    """How long a member of this group may be silent."""
+    return group.binding.heartbeat_timeout_seconds or settings.heartbeat_timeout_seconds
+
+
+def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
+    """Whether this controller has known the group for so long that whoever lives has found it (``controller-protocol.md`` §7.2)."""
+    met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
+    return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
 
 
 def but_crash_loops(group: Group, wanted: ElectMaster) -> ElectMaster:

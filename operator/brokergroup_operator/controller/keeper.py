@@ -25,6 +25,7 @@ from brokergroup_operator.controller.broker_calls import (
     BrokerCallError,
     ha_address_of,
 )
+from brokergroup_operator.controller.election_premises import could_have_been_heard
 from brokergroup_operator.controller.role_sequence import is_outdated, live_members
 
 if TYPE_CHECKING:
@@ -189,9 +190,7 @@ class Keeper:
         """
         heard = group.table.entries(str(group.key))
         unheard = [one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard]
-        met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
-        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
-        if not unheard or met_for_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+        if not unheard or could_have_been_heard(group, self._settings):
             return False
         return any(status.master for status in (await self._ha_statuses(record, unheard)).values())
 

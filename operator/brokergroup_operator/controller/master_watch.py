@@ -24,6 +24,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.controller.election_premises import could_have_been_heard
 from brokergroup_operator.observe.timeline import Trigger
 
 if TYPE_CHECKING:
@@ -154,9 +155,7 @@ class MasterWatch:
         return self._could_have_been_heard(group, record, besides=None)
 
     def _could_have_been_heard(self, group: Group, record: BrokerGroupRecord, *, besides: int | None) -> bool:
-        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
-        met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
-        if met_for_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+        if could_have_been_heard(group, self._settings):
             return True
         heard = group.table.entries(str(group.key))
         return all(

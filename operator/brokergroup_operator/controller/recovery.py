@@ -21,6 +21,7 @@ import structlog
 
 from brokergroup_operator.controller.adoption import follow_the_moved, moved_to
 from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.controller.election_premises import could_have_been_heard, silence_seconds
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.records.store import RecordStoreError
 
@@ -71,7 +72,7 @@ class Recovery:
             highest = max((replica.epoch for replica in live.values()), default=-1)
             if acting.incumbent in live and live[acting.incumbent].epoch >= highest:
                 return
-            if self._could_have_been_heard(group):
+            if self._nobody_is_missing(group):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -93,18 +94,15 @@ class Recovery:
     async def _until_reported_anew(self, group: Group) -> None:
         """Nobody acts as master now, so what is reported from now on is all there is; who stays silent drops out of the living."""
         group.table.ask_anew(str(group.key))
-        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
-        deadline_seconds = asyncio.get_running_loop().time() + timeout_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + silence_seconds(group, self._settings)
         while asyncio.get_running_loop().time() < deadline_seconds:
             if all(replica.fresh for replica in group.live().values()):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    def _could_have_been_heard(self, group: Group) -> bool:
+    def _nobody_is_missing(self, group: Group) -> bool:
         record, live = group.record, group.live()
-        timeout_seconds = group.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
-        met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
-        if record is None or met_for_seconds >= timeout_seconds + self._settings.broker_rescan_seconds:
+        if record is None or could_have_been_heard(group, self._settings):
             return True
         return all(one.broker_id in live for one in record.replicas.values() if one.registered)
 
