@@ -54,24 +54,10 @@ class JavaLab:
         folder = self.folder / name
         before = self.programs.get(name)
         port = before.port if before is not None else free_port(HOST, neighbours=2)
-        properties: dict[str, str | int] = {
-            "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-a",
-            "brokerId": -1,
-            "brokerRole": "SLAVE",
-            "enableControllerMode": "true",
-            "controllerAddr": controllers,
-            "namesrvAddr": name_server,
-            "brokerIP1": HOST,
-            "brokerIP2": HOST,
+        properties = java.broker_properties(folder, controllers=controllers, name_server=name_server, host=HOST)
+        properties |= {
             "listenPort": port,
             "haListenPort": free_port(HOST),
-            "storePathRootDir": str(folder / "store"),
-            "storePathCommitLog": str(folder / "store" / "commitlog"),
-            "storePathEpochFile": str(folder / "store" / "epochFileCheckpoint"),
-            "storePathBrokerIdentity": str(folder / "store" / "brokerIdentity"),
-            "mappedFileSizeCommitLog": 67108864,
-            "haSendHeartbeatInterval": 1,
             "brokerHeartbeatInterval": 500,
             "syncBrokerMetadataPeriod": 1000,
             "checkSyncStateSetPeriod": 1000,

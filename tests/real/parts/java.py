@@ -90,31 +90,36 @@ def start_controller(
     return JavaProgram(start("controller", command, log=folder / "controller.log"), host, port)
 
 
-def start_broker(
-    folder: Path, *, controller_address: str, name_server_address: str, host: str = "127.0.0.1", **extra: str | int
-) -> JavaProgram:
-    """A real broker in controller mode with its store in `folder`; started again there, it keeps its identity."""
-    port = free_port(host, neighbours=2)
-    properties: dict[str, str | int] = {
+def broker_properties(
+    folder: Path, *, controllers: str, name_server: str, host: str = "127.0.0.1"
+) -> dict[str, str | int]:
+    """What a broker in controller mode with its store in `folder` needs, but for its ports."""
+    return {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",
         "brokerId": -1,
         "brokerRole": "SLAVE",
         "enableControllerMode": "true",
-        "controllerAddr": controller_address,
-        "namesrvAddr": name_server_address,
+        "controllerAddr": controllers,
+        "namesrvAddr": name_server,
         "brokerIP1": host,
         "brokerIP2": host,
-        "listenPort": port,
-        "haListenPort": free_port(host),
         "storePathRootDir": str(folder / "store"),
         "storePathCommitLog": str(folder / "store" / "commitlog"),
         "storePathEpochFile": str(folder / "store" / "epochFileCheckpoint"),
         "storePathBrokerIdentity": str(folder / "store" / "brokerIdentity"),
         "mappedFileSizeCommitLog": 67108864,
         "haSendHeartbeatInterval": 1,
-        **extra,
     }
+
+
+def start_broker(
+    folder: Path, *, controller_address: str, name_server_address: str, host: str = "127.0.0.1", **extra: str | int
+) -> JavaProgram:
+    """A real broker in controller mode with its store in `folder`; started again there, it keeps its identity."""
+    port = free_port(host, neighbours=2)
+    properties = broker_properties(folder, controllers=controller_address, name_server=name_server_address, host=host)
+    properties |= {"listenPort": port, "haListenPort": free_port(host), **extra}
     config = write_properties(folder / "broker.conf", properties)
     command = [*java_command("broker", folder, heap="512m"), "-c", str(config)]
     return JavaProgram(start(folder.name, command, log=folder / "broker.log"), host, port)
