@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from brokergroup_operator.migrate.java_state import JavaState
+    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
 
 
@@ -111,16 +112,8 @@ class Shadow:
             register_check_code=f"{after.addresses[broker_id]};{MIGRATED}",
         )
         decision = step(record, request, {}, self.settings)
-        granted = decision.code == ControllerCode.SUCCESS
-        judgement = Judgement(
-            broker_name=record.broker_name,
-            what=f"id {broker_id} applied for",
-            java="granted",
-            ours="granted" if granted else f"refused ({int(decision.code)})",
-            why=decision.why,
-            agrees=granted,
-        )
-        return judgement, decision.record if granted else None
+        judgement = _as_java(record, decision, what=f"id {broker_id} applied for", verb="granted")
+        return judgement, decision.record if judgement.agrees else None
 
     def _moved(
         self, record: BrokerGroupRecord, after: JavaState, broker_id: int, live: Mapping[int, LiveReplica]
@@ -132,15 +125,8 @@ class Shadow:
             broker_address=after.addresses[broker_id],
         )
         decision = step(record, request, live, self.settings)
-        accepted = decision.code == ControllerCode.SUCCESS
-        return Judgement(
-            broker_name=record.broker_name,
-            what=f"broker {broker_id} registered at {after.addresses[broker_id]}",
-            java="accepted",
-            ours="accepted" if accepted else f"refused ({int(decision.code)})",
-            why=decision.why,
-            agrees=accepted,
-        )
+        what = f"broker {broker_id} registered at {after.addresses[broker_id]}"
+        return _as_java(record, decision, what=what, verb="accepted")
 
     def _election(
         self, record: BrokerGroupRecord, before: JavaState, after: JavaState, live: Mapping[int, LiveReplica]
@@ -176,15 +162,9 @@ class Shadow:
             sync_state_set_epoch=before.sync_state_set_epoch,
         )
         decision = step(record, request, live, self.settings)
-        accepted = decision.code == ControllerCode.SUCCESS
-        return Judgement(
-            broker_name=record.broker_name,
-            what=f"set {sorted(before.sync_state_set)} to {sorted(after.sync_state_set)}",
-            java="accepted",
-            ours="accepted" if accepted else f"refused ({int(decision.code)})",
-            why=decision.why,
-            agrees=accepted or after.sync_state_set == before.sync_state_set,
-        )
+        what = f"set {sorted(before.sync_state_set)} to {sorted(after.sync_state_set)}"
+        judgement = _as_java(record, decision, what=what, verb="accepted")
+        return replace(judgement, agrees=judgement.agrees or after.sync_state_set == before.sync_state_set)
 
     def _cleaned(self, record: BrokerGroupRecord, broker_id: int, live: Mapping[int, LiveReplica]) -> Judgement:
         request = CleanBrokerData(
@@ -193,15 +173,20 @@ class Shadow:
             broker_controller_ids_to_clean=str(broker_id),
         )
         decision = step(record, request, live, self.settings)
-        accepted = decision.code == ControllerCode.SUCCESS
-        return Judgement(
-            broker_name=record.broker_name,
-            what=f"id {broker_id} cleaned",
-            java="cleaned",
-            ours="cleaned" if accepted else f"refused ({int(decision.code)})",
-            why=decision.why,
-            agrees=accepted,
-        )
+        return _as_java(record, decision, what=f"id {broker_id} cleaned", verb="cleaned")
+
+
+def _as_java(record: BrokerGroupRecord, decision: Decision, *, what: str, verb: str) -> Judgement:
+    """Whether we do what Java did."""
+    done = decision.code == ControllerCode.SUCCESS
+    return Judgement(
+        broker_name=record.broker_name,
+        what=what,
+        java=verb,
+        ours=verb if done else f"refused ({int(decision.code)})",
+        why=decision.why,
+        agrees=done,
+    )
 
 
 def _master(broker_id: int | None) -> str:
