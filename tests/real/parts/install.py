@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
-OLDER_CONTROLLER_VERSION = "5.3.3"
+OLDER_ROCKETMQ_VERSION = "5.3.3"
+OLDER_CONTROLLER_VERSION = OLDER_ROCKETMQ_VERSION
+PYTHON_CLIENT_VERSION = "5.1.2"
 KUBERNETES_VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
@@ -62,9 +64,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("BROKERGROUP_CACHE") or Path.home() / ".cache" / "brokergroup-operator")
 
 
-def rocketmq_home() -> Path:
-    """The folder whose lib/ holds the Java brokers' jars."""
-    return cache_folder() / f"rocketmq-{ROCKETMQ_VERSION}"
+def rocketmq_home(version: str = ROCKETMQ_VERSION) -> Path:
+    """The folder whose lib/ holds the jars of the Java brokers of this version."""
+    return cache_folder() / f"rocketmq-{version}"
+
+
+def proxy_home() -> Path:
+    """The folder whose lib/ holds the Java Proxy's jars."""
+    return cache_folder() / f"rocketmq-proxy-{ROCKETMQ_VERSION}"
+
+
+def python_client_folder() -> Path:
+    """The folder that holds the gRPC client's Python packages."""
+    return cache_folder() / f"rocketmq-python-client-{PYTHON_CLIENT_VERSION}"
 
 
 def controller_home(version: str = ROCKETMQ_VERSION) -> Path:
@@ -184,22 +196,36 @@ def no_files(*paths: Path) -> str | None:
     return f"not built yet: {', '.join(absent)}" if absent else None
 
 
-def install_rocketmq() -> None:
-    with built_aside(rocketmq_home()) as aside:
-        command = ["mvn", "-q", "-B", "-f", str(HERE / "rocketmq" / "pom.xml"), "dependency:copy-dependencies"]
+def copy_jars(pom: Path, home: Path, version: str) -> None:
+    """The jars that a pom names, in a version of RocketMQ, into `home`/lib."""
+    with built_aside(home) as aside:
+        command = ["mvn", "-q", "-B", "-f", str(pom), f"-Drocketmq.version={version}", "dependency:copy-dependencies"]
         run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"])
 
 
-def older_controller_jar() -> Path:
-    return controller_home(OLDER_CONTROLLER_VERSION) / "lib" / f"rocketmq-controller-{OLDER_CONTROLLER_VERSION}.jar"
+def jar(home: Path, name: str, version: str = ROCKETMQ_VERSION) -> Path:
+    return home / "lib" / f"rocketmq-{name}-{version}.jar"
+
+
+def install_rocketmq(version: str = ROCKETMQ_VERSION) -> None:
+    copy_jars(HERE / "rocketmq" / "pom.xml", rocketmq_home(version), version)
 
 
 def install_older_controller() -> None:
-    with built_aside(controller_home(OLDER_CONTROLLER_VERSION)) as aside:
-        pom = HERE / "rocketmq" / "controller" / "pom.xml"
-        command = ["mvn", "-q", "-B", "-f", str(pom), f"-Drocketmq.version={OLDER_CONTROLLER_VERSION}"]
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"]
-        run([*command, *goal])
+    pom = HERE / "rocketmq" / "controller" / "pom.xml"
+    copy_jars(pom, controller_home(OLDER_CONTROLLER_VERSION), OLDER_CONTROLLER_VERSION)
+
+
+def install_proxy() -> None:
+    copy_jars(HERE / "rocketmq" / "proxy" / "pom.xml", proxy_home(), ROCKETMQ_VERSION)
+
+
+def install_python_client() -> None:
+    """Beside the project's own environment, which has other versions of the same packages."""
+    with built_aside(python_client_folder()) as aside:
+        command = ["python3", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--root-user-action=ignore"]
+        wanted = HERE / "rocketmq" / "python-client" / "requirements.txt"
+        run([*command, "--target", str(aside), "--requirement", str(wanted)])
 
 
 def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags: str = "") -> None:
@@ -314,14 +340,40 @@ PARTS: dict[str, Part] = {
         Part(
             "rocketmq",
             f"Java RocketMQ {ROCKETMQ_VERSION}: broker, NameServer, controller, mqadmin, client",
-            lambda: java_missing() or no_files(rocketmq_home() / "lib" / f"rocketmq-broker-{ROCKETMQ_VERSION}.jar"),
+            lambda: java_missing() or no_files(jar(rocketmq_home(), "broker")),
             install_rocketmq,
             ("java", "maven"),
         ),
         Part(
+            "older-rocketmq",
+            f"Java RocketMQ {OLDER_ROCKETMQ_VERSION}: broker, NameServer, client",
+            lambda: (
+                java_missing() or no_files(jar(rocketmq_home(OLDER_ROCKETMQ_VERSION), "broker", OLDER_ROCKETMQ_VERSION))
+            ),
+            lambda: install_rocketmq(OLDER_ROCKETMQ_VERSION),
+            ("java", "maven"),
+        ),
+        Part(
+            "rocketmq-proxy",
+            f"Java RocketMQ Proxy {ROCKETMQ_VERSION}",
+            lambda: java_missing() or no_files(jar(proxy_home(), "proxy")),
+            install_proxy,
+            ("java", "maven"),
+        ),
+        Part(
+            "rocketmq-python-client",
+            f"RocketMQ's gRPC client {PYTHON_CLIENT_VERSION} for Python",
+            lambda: no_files(python_client_folder() / "rocketmq"),
+            install_python_client,
+            ("package-index",),
+        ),
+        Part(
             "older-java-controller",
             f"Java RocketMQ controller {OLDER_CONTROLLER_VERSION}",
-            lambda: java_missing() or no_files(older_controller_jar()),
+            lambda: (
+                java_missing()
+                or no_files(jar(controller_home(OLDER_CONTROLLER_VERSION), "controller", OLDER_CONTROLLER_VERSION))
+            ),
             install_older_controller,
             ("java", "maven"),
         ),

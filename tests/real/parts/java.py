@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ MAIN_CLASSES = {
     "controller": "org.apache.rocketmq.controller.ControllerStartup",
     "mqadmin": "org.apache.rocketmq.tools.command.MQAdminStartup",
     "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
+    "proxy": "org.apache.rocketmq.proxy.ProxyStartup",
 }
 NO_NAME_SERVER = "127.0.0.1:1"
 MQADMIN_ATTEMPTS = 4
@@ -64,11 +66,11 @@ class JavaProgram:
         return self
 
 
-def start_name_server(folder: Path, *, host: str = "127.0.0.1") -> JavaProgram:
+def start_name_server(folder: Path, *, host: str = "127.0.0.1", version: str = install.ROCKETMQ_VERSION) -> JavaProgram:
     """A real NameServer on a free port."""
     port = free_port(host)
     config = write_properties(folder / "namesrv.conf", {"listenPort": port, "bindAddress": host})
-    command = [*java_command("namesrv", folder), "-c", str(config)]
+    command = [*java_command("namesrv", folder, home=install.rocketmq_home(version)), "-c", str(config)]
     return JavaProgram(start("namesrv", command, log=folder / "namesrv.log"), host, port)
 
 
@@ -113,15 +115,41 @@ def broker_properties(
     }
 
 
+def start_proxy(folder: Path, *, name_server_address: str, host: str = "127.0.0.1") -> JavaProgram:
+    """A real Proxy in cluster mode, its gRPC port with a certificate it makes itself; `port` is the gRPC one."""
+    port = free_port(host)
+    options = {
+        "proxyMode": "CLUSTER",
+        "rocketMQClusterName": "DefaultCluster",
+        "namesrvAddr": name_server_address,
+        "grpcServerPort": port,
+        "remotingListenPort": free_port(host),
+        "topicRouteServiceCacheRefreshSeconds": 1,
+        "localServeAddr": host,
+    }
+    config = folder / "proxy.json"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps(options), encoding="utf-8")
+    command = java_command("proxy", folder, heap="384m", home=install.proxy_home())
+    return JavaProgram(start("proxy", [*command, "-pc", str(config)], log=folder / "proxy.log"), host, port)
+
+
 def start_broker(
-    folder: Path, *, controller_address: str, name_server_address: str, host: str = "127.0.0.1", **extra: str | int
+    folder: Path,
+    *,
+    controller_address: str,
+    name_server_address: str,
+    host: str = "127.0.0.1",
+    version: str = install.ROCKETMQ_VERSION,
+    **extra: str | int,
 ) -> JavaProgram:
     """A real broker in controller mode with its store in `folder`; started again there, it keeps its identity."""
     port = free_port(host, neighbours=2)
     properties = broker_properties(folder, controllers=controller_address, name_server=name_server_address, host=host)
     properties |= {"listenPort": port, "haListenPort": free_port(host), **extra}
     config = write_properties(folder / "broker.conf", properties)
-    command = [*java_command("broker", folder, heap="512m"), "-c", str(config)]
+    home = install.rocketmq_home(version)
+    command = [*java_command("broker", folder, heap="512m", home=home), "-c", str(config)]
     return JavaProgram(start(folder.name, command, log=folder / "broker.log"), host, port)
 
 
