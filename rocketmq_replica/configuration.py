@@ -8,6 +8,7 @@ error that names key, value and what was expected.
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import re
 from dataclasses import dataclass, field, fields
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.signature import Credentials
+from rocketmq_remoting.tls import ClientCertificates, TlsMode
 from rocketmq_replica.retention import RetentionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from dataclasses import Field
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +33,14 @@ class ConfigurationError(ValueError):
     """A key of ``broker.conf`` cannot be used as it is."""
 
 
+def _read(name: str, parse: Callable[[str], Any], *, secret: bool = False) -> dict[str, Any]:
+    """How a field is read from the property ``name``; a secret one is in no message and no answer."""
+    return {"key": name, "parse": parse, "secret": secret}
+
+
 def _key(name: str, parse: Callable[[str], Any], *, default: Any) -> Any:
     """A field that is read from the property ``name``."""
-    return field(default=default, metadata={"key": name, "parse": parse})
+    return field(default=default, metadata=_read(name, parse))
 
 
 def _text(value: str) -> str:
@@ -99,6 +108,35 @@ def _flush(value: str) -> bool:
     return value == "SYNC_FLUSH"
 
 
+def _path(value: str) -> Path:
+    return Path(_text(value))
+
+
+def _tls_mode(value: str) -> TlsMode:
+    try:
+        return TlsMode(value.lower())
+    except ValueError:
+        raise ValueError("expected disabled, permissive or enforcing") from None
+
+
+def _client_certificates(value: str) -> ClientCertificates:
+    """Java's words."""
+    words = {"none": ClientCertificates.NONE, "optional": ClientCertificates.OPTIONAL}
+    found = (words | {"require": ClientCertificates.REQUIRED}).get(value.lower())
+    if found is None:
+        raise ValueError("expected none, optional or require")
+    return found
+
+
+def _credentials(value: str) -> Credentials:
+    """What is wrong with it is told without it."""
+    try:
+        pair = json.loads(value)
+        return Credentials(access_key=pair["accessKey"], secret_key=pair["secretKey"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError('expected {"accessKey":"…","secretKey":"…"} with two texts that are not empty') from None
+
+
 @dataclass(frozen=True)
 class ReplicaConfiguration:
     """Every key this replica acts on, with Java's defaults unless said otherwise."""
@@ -145,6 +183,21 @@ class ReplicaConfiguration:
     ha_send_heartbeat_interval_seconds: float = _key("haSendHeartbeatInterval", _milliseconds, default=5.0)
     ha_housekeeping_interval_seconds: float = _key("haHousekeepingInterval", _milliseconds, default=20.0)
     register_name_server_period_seconds: float = _key("registerNameServerPeriod", _milliseconds, default=30.0)
+    credentials: Credentials | None = field(
+        default=None, metadata=_read("innerClientAuthenticationCredentials", _credentials, secret=True)
+    )
+    authentication_enabled: bool | None = _key("authenticationEnabled", _boolean, default=None)
+    tls_enable: bool = _key("tls.enable", _boolean, default=False)
+    tls_client_certificate: Path | None = field(default=None, metadata=_read("tls.client.certPath", _path))
+    tls_client_key: Path | None = field(default=None, metadata=_read("tls.client.keyPath", _path))
+    tls_client_trust: Path | None = field(default=None, metadata=_read("tls.client.trustCertPath", _path))
+    tls_server_mode: TlsMode | None = field(default=None, metadata=_read("tls.server.mode", _tls_mode))
+    tls_server_certificate: Path | None = field(default=None, metadata=_read("tls.server.certPath", _path))
+    tls_server_key: Path | None = field(default=None, metadata=_read("tls.server.keyPath", _path))
+    tls_server_trust: Path | None = field(default=None, metadata=_read("tls.server.trustCertPath", _path))
+    tls_server_client_certificates: ClientCertificates = field(
+        default=ClientCertificates.NONE, metadata=_read("tls.server.need.client.auth", _client_certificates)
+    )
 
     @property
     def broker_address(self) -> str:
@@ -160,6 +213,11 @@ class ReplicaConfiguration:
     def ha_address(self) -> str:
         """Where slaves reach this replica."""
         return f"{self.ha_ip or self.broker_ip}:{self.ha_port}"
+
+    @property
+    def operators_sign(self) -> bool:
+        """Whether operators' requests are heard only with our key's signature: where there is a key, unless it is turned off."""
+        return self.credentials is not None and self.authentication_enabled is not False
 
     @property
     def retention(self) -> RetentionPolicy:
@@ -217,24 +275,41 @@ def parse_configuration(text: str, environment: Mapping[str, str]) -> ReplicaCon
         if known is None:
             unknown.append(key)
             continue
-        value = _substitute(key, raw.strip(), environment)
         try:
+            value = _substitute(raw.strip(), environment)
             values[known.name] = known.metadata["parse"](value)
+        except _MissingVariableError as error:
+            raise ConfigurationError(f"{_named(known, raw.strip())}: {error}") from None
         except ValueError as error:
-            raise ConfigurationError(f"{key}={value}: {error}") from error
+            raise ConfigurationError(f"{_named(known, value)}: {error}") from None
     for key in _REQUIRED:
         if _FIELDS[key].name not in values:
             raise ConfigurationError(f"{key}: missing, expected in every broker.conf of a controller-mode broker")
+    configuration = ReplicaConfiguration(**values)
+    if configuration.authentication_enabled and configuration.credentials is None:
+        raise ConfigurationError(
+            "authenticationEnabled=true: expected innerClientAuthenticationCredentials, the only key that is known here"
+        )
     if unknown:
         logger.info("ignored keys of broker.conf: %s", ", ".join(sorted(unknown)))
-    return ReplicaConfiguration(**values)
+    return configuration
 
 
-def _substitute(key: str, value: str, environment: Mapping[str, str]) -> str:
+class _MissingVariableError(ValueError):
+    """The environment lacks what a value names."""
+
+
+def _named(known: Field[Any], value: str) -> str:
+    """Key and value, as messages name them."""
+    key: str = known.metadata["key"]
+    return key if known.metadata["secret"] else f"{key}={value}"
+
+
+def _substitute(value: str, environment: Mapping[str, str]) -> str:
     def replacement(match: re.Match[str]) -> str:
         found = environment.get(match[1])
         if found is None:
-            raise ConfigurationError(f"{key}={value}: the environment has no {match[1]}")
+            raise _MissingVariableError(f"the environment has no {match[1]}")
         return found
 
     return _VARIABLE.sub(replacement, value)

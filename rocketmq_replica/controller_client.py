@@ -12,7 +12,6 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_bodies import (
@@ -42,10 +41,13 @@ from rocketmq_remoting.errors import (
     RemotingError,
     RemotingTimeoutError,
 )
+from rocketmq_replica.connections import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from rocketmq_remoting.client import RemotingClient
+    from rocketmq_replica.configuration import ReplicaConfiguration
     from rocketmq_replica.identity_files import BrokerIdentity
     from rocketmq_replica.sync_state import Proposal
 
@@ -65,6 +67,15 @@ _NOTHING_WAS_CHANGED = frozenset(
         ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
         ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
         ResponseCode.NO_PERMISSION,
+    }
+)
+
+# The requests that change something carry when they were made (Java's invokeTime); two of them never have the same signature.
+_TIMED = frozenset(
+    {
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
     }
 )
 
@@ -125,14 +136,20 @@ class ControllerClient:
     """All requests of one replica to its controllers."""
 
     def __init__(
-        self, addresses: tuple[str, ...], *, cluster_name: str, broker_name: str, broker_address: str, local_host: str
+        self,
+        client: RemotingClient,
+        configuration: ReplicaConfiguration,
+        *,
+        now_ms: Callable[[], int],
     ) -> None:
-        """No connection is made yet; outgoing ones use ``local_host`` so that the operator recognises the pod."""
-        self._addresses = addresses
-        self._cluster_name = cluster_name
-        self._broker_name = broker_name
-        self._broker_address = broker_address
-        self._client = RemotingClient(local_host=local_host, connect_timeout_seconds=1.0)
+        """``client`` may be shared by several replicas and is closed by whoever made it."""
+        self._addresses = configuration.controller_addresses
+        self._cluster_name = configuration.broker_cluster_name
+        self._broker_name = configuration.broker_name
+        self._broker_address = configuration.broker_address
+        self._credentials = configuration.credentials
+        self._client = client
+        self._now_ms = now_ms
         self._leader = ""
         self._next_address = 0
         self._beating: dict[str, asyncio.Task[None]] = {}
@@ -245,18 +262,19 @@ class ControllerClient:
             heartbeat_timeout_ms=int(beat.timeout_seconds * 1000),
             election_priority=beat.election_priority,
         )
-        command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
+        command = signed(
+            request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True), self._credentials
+        )
         for address in {*self._addresses, *([self._leader] if self._leader else [])}:
             running = self._beating.get(address)
             if running is None or running.done():
                 self._beating[address] = asyncio.create_task(self._beat(address, command))
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Send no more heartbeats. The connections are their owner's to close."""
         for task in self._beating.values():
             task.cancel()
         await asyncio.gather(*self._beating.values(), return_exceptions=True)
-        await self._client.close()
 
     async def _beat(self, address: str, command: RemotingCommand) -> None:
         try:
@@ -272,12 +290,12 @@ class ControllerClient:
         body: bytes | None = None,
         accepted: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
-        command = request(code, ext_fields=ext_fields, body=body)
         for _ in range(len(self._addresses) + 1):
             if not self._leader:
                 self._leader = await self._find_leader()
             if not self._leader:
                 break
+            command = self._question(code, ext_fields, body)
             try:
                 answer = await self._client.invoke(self._leader, command, timeout_seconds=CALL_TIMEOUT_SECONDS)
             except RemotingConnectError as error:
@@ -295,15 +313,19 @@ class ControllerClient:
             return answer
         raise ControllerUnreachableError(f"{code.name}: no controller of {';'.join(self._addresses)} leads")
 
+    def _question(self, code: RequestCode, ext_fields: Mapping[str, str], body: bytes | None) -> RemotingCommand:
+        """What goes out; made anew for every attempt, since a controller does not hear one signature twice."""
+        timed = {"invokeTime": str(self._now_ms())} if code in _TIMED else {}
+        return signed(request(code, ext_fields={**ext_fields, **timed}, body=body), self._credentials)
+
     async def _find_leader(self) -> str:
         """Ask the addresses in turn, beginning with another one each time."""
         for _ in self._addresses:
             address = self._addresses[self._next_address % len(self._addresses)]
             self._next_address += 1
             try:
-                answer = await self._client.invoke(
-                    address, request(RequestCode.CONTROLLER_GET_METADATA_INFO), timeout_seconds=1.0
-                )
+                question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
+                answer = await self._client.invoke(address, question, timeout_seconds=1.0)
             except RemotingError as error:
                 logger.debug("controller %s: %s", address, error)
                 continue

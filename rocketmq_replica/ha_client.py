@@ -13,12 +13,12 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_remoting.broker_bodies import EpochCacheBody
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.nameserver_headers import ExchangeHAInfoResponseHeader
 from rocketmq_replica.broker import Broker, MasterSeen, monotonic_seconds
+from rocketmq_replica.connections import new_client, signed
 from rocketmq_replica.consistent_point import DivergedLogError
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.ha_frames import HaFrameError, Handshake
@@ -27,6 +27,8 @@ from rocketmq_replica.slave_link import SlaveLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rocketmq_remoting.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +135,7 @@ class HaClient:
         self.on_master_lost: Callable[[], None] = lambda: None
         self._on_data_applied = on_data_applied
         configuration = broker.configuration
-        self._client = RemotingClient(local_host=configuration.broker_ip, connect_timeout_seconds=_DIAL_TIMEOUT_SECONDS)
+        self._client = new_client(configuration)
         self._keepalive_seconds = max(configuration.ha_send_heartbeat_interval_seconds, _SHORTEST_KEEPALIVE_SECONDS)
         self._master: MasterSeen | None = None
         self._pushed_address = ""
@@ -237,9 +239,7 @@ class HaClient:
         try:
             if not await self._is_master(master):
                 return ""
-            answer = await self._client.invoke(
-                master.address, request(RequestCode.EXCHANGE_BROKER_HA_INFO), timeout_seconds=_ASK_TIMEOUT_SECONDS
-            )
+            answer = await self._ask(master, RequestCode.EXCHANGE_BROKER_HA_INFO)
         except RemotingError as error:
             logger.debug("asking %s for its HA address: %s", master.address, error)
             return ""
@@ -248,9 +248,7 @@ class HaClient:
         return ExchangeHAInfoResponseHeader.decode(answer.ext_fields).master_ha_address or ""
 
     async def _is_master(self, master: MasterSeen) -> bool:
-        answer = await self._client.invoke(
-            master.address, request(RequestCode.GET_BROKER_EPOCH_CACHE), timeout_seconds=_ASK_TIMEOUT_SECONDS
-        )
+        answer = await self._ask(master, RequestCode.GET_BROKER_EPOCH_CACHE)
         configuration = self._broker.configuration
         try:
             who = EpochCacheBody.decode(answer.body)
@@ -261,3 +259,7 @@ class HaClient:
             logger.warning("%s is %s, not the master of this group", master.address, name)
             return False
         return True
+
+    async def _ask(self, master: MasterSeen, code: RequestCode) -> RemotingCommand:
+        question = signed(request(code), self._broker.configuration.credentials)
+        return await self._client.invoke(master.address, question, timeout_seconds=_ASK_TIMEOUT_SECONDS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.tls import ClientCertificates
 from rocketmq_replica.broker import Role
 from rocketmq_replica.configuration import ReplicaConfiguration
 
@@ -78,7 +80,8 @@ def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
 
 def shown_configuration(broker: Broker) -> dict[str, str]:
     """Every key with its present value, in the form of the file; id and role are those of now."""
-    shown = {key: _shown(getattr(broker.configuration, field.name), key) for key, field in _FIELDS.items()}
+    values = {key: getattr(broker.configuration, field.name) for key, field in _FIELDS.items() if not _hidden(field)}
+    shown = {key: _shown(value, key) for key, value in values.items() if value is not None}
     return shown | {
         "brokerId": str(broker.shown_broker_id),
         "brokerRole": (broker.role if broker.role is not Role.FENCED else Role.SLAVE).value,
@@ -99,15 +102,27 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
     }
 
 
+def _hidden(field: dataclasses.Field[object]) -> bool:
+    """Whoever may ask for the configuration is not told the key that lets him change it."""
+    return bool(field.metadata["secret"])
+
+
 def _shown(value: object, key: str) -> str:
     if key == "flushDiskType":
         return "SYNC_FLUSH" if value else "ASYNC_FLUSH"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return str(int(value * 1000))
-    if isinstance(value, frozenset):
-        return ";".join(f"{each:02d}" for each in sorted(value))
-    if isinstance(value, tuple):
-        return ";".join(value)
-    return str(value)
+    if value is ClientCertificates.REQUIRED:
+        return "require"  # Java's word
+    match value:
+        case enum.Enum():
+            text = value.value
+        case bool():
+            text = str(value).lower()
+        case float():
+            text = int(value * 1000)
+        case frozenset():
+            text = ";".join(f"{each:02d}" for each in sorted(value))
+        case tuple():
+            text = ";".join(value)
+        case _:
+            text = value
+    return str(text)

@@ -11,12 +11,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.java_json import loads
 from rocketmq_replica.broker import Broker, Role, wall_clock_ms
+from rocketmq_replica.connections import new_client, signed
 from rocketmq_replica.topics import topics_from_json
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class MetadataSync:
         self._broker = broker
         self._offsets = offsets
         self._period_seconds = period_seconds
-        self._client = RemotingClient(local_host=broker.configuration.broker_ip, connect_timeout_seconds=1.0)
+        self._client = new_client(broker.configuration)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -66,7 +66,8 @@ class MetadataSync:
         await self._client.close()
 
     async def _ask(self, address: str, code: RequestCode) -> object:
-        answer = await self._client.invoke(address, request(code), timeout_seconds=_TIMEOUT_SECONDS)
+        question = signed(request(code), self._broker.configuration.credentials)
+        answer = await self._client.invoke(address, question, timeout_seconds=_TIMEOUT_SECONDS)
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"{code.name}: code {answer.code}, {answer.remark}")
         return loads(answer.body or b"{}")

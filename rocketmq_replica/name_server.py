@@ -12,7 +12,6 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from rocketmq_remoting.errors import RemotingError
@@ -22,6 +21,7 @@ from rocketmq_remoting.nameserver_headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rocketmq_replica.broker import Broker, Role
+from rocketmq_replica.connections import new_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class NameServerRegistration:
         """Nothing is sent before ``run``."""
         self._broker = broker
         self._on_ha_address = on_ha_address
-        self._client = RemotingClient(local_host=broker.configuration.broker_ip, connect_timeout_seconds=1.0)
+        self._client = new_client(broker.configuration)
         self._changed = asyncio.Event()
 
     def changed(self) -> None:

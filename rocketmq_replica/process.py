@@ -21,6 +21,7 @@ from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
 from rocketmq_replica.client_requests import ClientRequests
 from rocketmq_replica.configuration import ConfigurationError, ReplicaConfiguration, load_configuration
+from rocketmq_replica.connections import new_client, server_tls
 from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
 from rocketmq_replica.controller_client import ControllerClient
 from rocketmq_replica.durable_files import StoreFileError
@@ -39,6 +40,7 @@ from rocketmq_replica.retry_requests import RetryRequests
 from rocketmq_replica.roles import Roles
 from rocketmq_replica.saving import Saving
 from rocketmq_replica.send_requests import SendRequests
+from rocketmq_replica.signatures import SignatureCheck
 from rocketmq_replica.topics import Topics
 from rocketmq_replica.upkeep import Upkeep
 
@@ -56,8 +58,10 @@ class ReplicaProcess:
     """All parts of one replica."""
 
     def __init__(self, configuration: ReplicaConfiguration) -> None:
-        """Open the store; nothing listens yet."""
+        """Open the store; nothing listens yet. ConfigurationError, StoreFileError, OSError: it cannot be run as it is."""
         self.configuration = configuration
+        tls = server_tls(configuration)
+        self._controllers = new_client(configuration)
         identity = IdentityFiles(
             configuration.identity_file,
             cluster_name=configuration.broker_cluster_name,
@@ -79,13 +83,7 @@ class ReplicaProcess:
         self.roles = Roles(
             self.broker, ha_server=self.ha_server, ha_client=self.ha_client, on_changed=self._role_changed
         )
-        self.controller = ControllerClient(
-            configuration.controller_addresses,
-            cluster_name=configuration.broker_cluster_name,
-            broker_name=configuration.broker_name,
-            broker_address=configuration.broker_address,
-            local_host=configuration.broker_ip,
-        )
+        self.controller = ControllerClient(self._controllers, configuration, now_ms=wall_clock_ms)
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
         self.saving = Saving(self.broker, offsets)
         self.upkeep = Upkeep(self.broker)
@@ -106,8 +104,9 @@ class ReplicaProcess:
                 offsets=offsets,
                 clients=clients,
             ),
+            signatures=SignatureCheck(configuration.credentials if configuration.operators_sign else None),
         )
-        self.server = RemotingServer(self.dispatcher, max_in_flight=8192)
+        self.server = RemotingServer(self.dispatcher, max_in_flight=8192, tls=tls)
         self._connect_parts()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -182,6 +181,7 @@ class ReplicaProcess:
             self.controller.close(),
             self.metadata.stop(),
         )
+        await self._controllers.close()
         await asyncio.gather(self.saving.stop(), self.upkeep.stop())
         self.store.close()
         logger.info("stopped, log ends at %d", self.store.max_offset)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_replica.read_requests import ReadRequests
     from rocketmq_replica.retry_requests import RetryRequests
     from rocketmq_replica.send_requests import SendRequests
+    from rocketmq_replica.signatures import SignatureCheck
 
 _SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 
@@ -37,9 +38,11 @@ class RequestDispatcher:
         reads: ReadRequests,
         clients: ClientRequests,
         operators: OperatorRequests,
+        signatures: SignatureCheck,
     ) -> None:
         """Enter every handler under its code."""
         self._sends = sends
+        self._signatures = signatures
         self._handlers: dict[int, Callable[[RemotingCommand], RemotingCommand | Awaitable[RemotingCommand]]] = {
             RequestCode.PULL_MESSAGE: pulls.pull,
             RequestCode.LITE_PULL_MESSAGE: pulls.pull,
@@ -82,7 +85,9 @@ class RequestDispatcher:
         if request.code in _SENDS:
             return self._sends.send(request, connection)
         handler = self._handlers.get(request.code)
-        return not_supported(request) if handler is None else handler(request)
+        if handler is None:
+            return not_supported(request)
+        return self._signatures.refusal(request, connection) or handler(request)
 
     def connection_opened(self, connection: RemotingConnection) -> None:
         """Nothing is kept per connection."""

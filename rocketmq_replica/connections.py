@@ -1,0 +1,85 @@
+"""How this replica dials others and is dialled: from which address, with TLS or plainly, signed or not.
+
+One switch for all that it dials, as in a Java broker's process: ``tls.enable``. The HA port knows neither TLS nor signatures, in
+Java as here. A signature goes with everything that controllers and masters are asked (``controller-protocol.md`` §1.7); NameServers
+have nobody to check one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.signature import sign_command
+from rocketmq_remoting.tls import (
+    ClientCertificates,
+    ClientTls,
+    ServerTls,
+    TlsConfigurationError,
+    TlsFiles,
+    TlsMode,
+    TlsServerSettings,
+)
+from rocketmq_replica.configuration import ConfigurationError
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.signature import Credentials
+    from rocketmq_replica.configuration import ReplicaConfiguration
+
+_CONNECT_TIMEOUT_SECONDS = 1.0
+
+
+def new_client(configuration: ReplicaConfiguration) -> RemotingClient:
+    """A client whose connections come from ``brokerIP1``, so that the operator recognises the pod."""
+    return RemotingClient(
+        local_host=configuration.broker_ip,
+        connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
+        tls=client_tls(configuration),
+    )
+
+
+def client_tls(configuration: ReplicaConfiguration) -> ClientTls | None:
+    """TLS towards others; None: plain frames. ConfigurationError when the files cannot be used."""
+    if not configuration.tls_enable:
+        return None
+    try:
+        return ClientTls(
+            TlsFiles(
+                certificate=configuration.tls_client_certificate,
+                key=configuration.tls_client_key,
+                ca=configuration.tls_client_trust,
+            )
+        )
+    except TlsConfigurationError as error:
+        raise ConfigurationError(f"tls.client.certPath, keyPath, trustCertPath: {error}") from error
+
+
+def server_tls(configuration: ReplicaConfiguration) -> TlsServerSettings | None:
+    """TLS on the broker port; None: plain frames. ConfigurationError when keys or files do not fit together."""
+    mode = configuration.tls_server_mode
+    if mode is None:
+        mode = TlsMode.DISABLED if configuration.tls_server_certificate is None else TlsMode.PERMISSIVE
+    if mode is TlsMode.DISABLED:
+        if configuration.tls_server_client_certificates is not ClientCertificates.NONE:
+            raise ConfigurationError("tls.server.need.client.auth: expected tls.server.certPath and keyPath beside it")
+        return None
+    try:
+        settings = TlsServerSettings(
+            mode=mode,
+            files=TlsFiles(
+                certificate=configuration.tls_server_certificate,
+                key=configuration.tls_server_key,
+                ca=configuration.tls_server_trust,
+            ),
+            client_certificates=configuration.tls_server_client_certificates,
+        )
+        ServerTls(settings)  # files that cannot be used are told now, not when the listener starts
+    except TlsConfigurationError as error:
+        raise ConfigurationError(f"tls.server.mode, certPath, keyPath, trustCertPath: {error}") from error
+    return settings
+
+
+def signed(command: RemotingCommand, credentials: Credentials | None) -> RemotingCommand:
+    """The command as it goes out: signed where there is a key."""
+    return command if credentials is None else sign_command(command, credentials)

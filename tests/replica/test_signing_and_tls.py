@@ -1,0 +1,309 @@
+"""A replica with credentials signs what it asks and hears only operators that sign; with TLS keys it speaks TLS both ways."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.server import RemotingServer
+from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
+from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from rocketmq_replica.configuration import ConfigurationError, parse_configuration
+from rocketmq_replica.connections import client_tls, server_tls
+from rocketmq_replica.signatures import OPERATORS_ONLY
+from tests.replica.support import FakeController, eventually
+from tests.security.certificates import Authority, make_authority
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from rocketmq_remoting.server import RemotingConnection
+    from tests.replica.support import Client, RunningReplica, Starter
+
+SECRET = "planted-secret-of-the-group"
+GROUP = Credentials(access_key="group", secret_key=SECRET)
+STRANGER = Credentials(access_key="stranger", secret_key="planted-secret-of-a-stranger")
+LIAR = Credentials(access_key="group", secret_key="not the secret")
+KEYS = {"innerClientAuthenticationCredentials": f'{{"accessKey":"group","secretKey":"{SECRET}"}}'}
+SUCCESS, REFUSED = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
+
+ROLE_CHANGE_FIELDS = {"masterAddress": "127.0.0.9:1", "masterBrokerId": "9", "masterEpoch": "7"}
+OPERATORS_REQUESTS = {
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ROLE_CHANGE_FIELDS, b'{"syncStateSet":[9],"syncStateSetEpoch":9}'),
+    RequestCode.EXCHANGE_BROKER_HA_INFO: ({"masterHaAddress": "127.0.0.9:2"}, None),
+    RequestCode.UPDATE_BROKER_CONFIG: ({}, b"minInSyncReplicas=99\n"),
+    RequestCode.GET_BROKER_CONFIG: ({}, None),
+    RequestCode.GET_BROKER_HA_STATUS: ({}, None),
+    RequestCode.GET_BROKER_RUNTIME_INFO: ({}, None),
+}
+SLAVES_QUESTIONS = (
+    RequestCode.EXCHANGE_BROKER_HA_INFO,
+    RequestCode.GET_BROKER_EPOCH_CACHE,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+)
+
+
+class StrictController(FakeController):
+    """Hears only what is rightly signed, each signature of a change once, and signs what it asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsigned: list[int] = []
+        self.seen: set[str] = set()
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
+        fields = command.ext_fields or {}
+        if verify(fields, command.body, GROUP) is not SignatureState.VALID:
+            self.unsigned.append(command.code)
+            return command.answer(REFUSED)
+        if "invokeTime" in fields:
+            assert fields["Signature"] not in self.seen
+            self.seen.add(fields["Signature"])
+        return super().handle(command, connection)
+
+
+@pytest.fixture
+async def controller() -> AsyncIterator[StrictController]:
+    fake = StrictController()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def ask(
+    client: Client, address: str, code: int, signed_as: Credentials | None, **extra: object
+) -> RemotingCommand:
+    fields, body = OPERATORS_REQUESTS.get(RequestCode(code), ({}, None))
+    command = request(code, ext_fields=extra.get("ext_fields", fields), body=extra.get("body", body))  # type: ignore[arg-type]
+    if signed_as is not None:
+        command = sign_command(command, signed_as)
+    return await client.remoting.invoke(address, command, timeout_seconds=5.0)
+
+
+async def master_and_slave(start: Starter, controller: FakeController, **keys: object) -> tuple[RunningReplica, ...]:
+    master = await start("one", **keys)
+    await eventually(lambda: master.role == "MASTER")
+    slave = await start("two", **keys)
+    await eventually(lambda: controller.members == {1, 2})
+    return master, slave
+
+
+async def test_everything_asked_of_a_controller_is_signed(
+    controller: StrictController, start: Starter, client: Client
+) -> None:
+    master, slave = await master_and_slave(start, controller, **KEYS)
+    await eventually(lambda: {1, 2} <= controller.heartbeats.keys())
+    assert (await client.send(master.address, b"one")).code == SUCCESS
+    await slave.stop()
+    await eventually(lambda: controller.members == {1})
+    assert controller.unsigned == []
+    changing = {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_ELECT_MASTER}
+    assert changing <= set(controller.requests)
+    assert controller.seen, "changes carry when they were made, or a signature could be sent again"
+
+
+async def test_an_unsigned_replica_is_not_heard_where_signatures_are_required(
+    controller: StrictController, start: Starter
+) -> None:
+    replica = await start("one")
+    await eventually(lambda: len(controller.unsigned) >= 2)
+    assert replica.role == "FENCED"
+    assert controller.requests == []
+
+
+@pytest.mark.parametrize("signed_as", [None, STRANGER, LIAR], ids=["unsigned", "unknown key", "wrong signature"])
+async def test_nobody_but_the_operator_changes_a_replica(
+    controller: StrictController, start: Starter, client: Client, signed_as: Credentials | None
+) -> None:
+    assert set(OPERATORS_REQUESTS) == OPERATORS_ONLY
+    replica = await start("one", **KEYS)
+    await eventually(lambda: replica.role == "MASTER")
+    before = (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas)
+    for code in OPERATORS_REQUESTS:
+        answer = await ask(client, replica.address, code, signed_as)
+        assert answer.code == REFUSED, code
+        assert not answer.body
+        assert SECRET not in (answer.remark or "")
+    assert (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas) == before
+    assert replica.role == "MASTER"
+    for code in SLAVES_QUESTIONS:  # a slave that has not been restarted with the key yet
+        assert (await ask(client, replica.address, code, None, ext_fields={}, body=None)).code == SUCCESS, code
+
+
+async def test_the_operator_is_heard(controller: StrictController, start: Starter, client: Client) -> None:
+    replica = await start("one", **KEYS)
+    await eventually(lambda: replica.role == "MASTER")
+    for code in OPERATORS_REQUESTS.keys() - {RequestCode.NOTIFY_BROKER_ROLE_CHANGED}:
+        assert (await ask(client, replica.address, code, GROUP)).code == SUCCESS, code
+    assert replica.process.broker.policy.min_in_sync_replicas == 99
+    assert (await ask(client, replica.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, GROUP)).code == SUCCESS
+    assert replica.role == "SLAVE"
+    assert replica.process.broker.master.broker_id == 9
+
+
+async def test_the_check_can_be_turned_off_like_javas(
+    controller: StrictController, start: Starter, client: Client
+) -> None:
+    replica = await start("one", **KEYS, authenticationEnabled="false")
+    await eventually(lambda: replica.role == "MASTER")
+    assert (await ask(client, replica.address, RequestCode.GET_BROKER_HA_STATUS, None)).code == SUCCESS
+    assert controller.unsigned == []
+
+
+async def test_the_secret_is_told_to_nobody(
+    controller: StrictController, start: Starter, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        replica = await start("one", **KEYS)
+        await eventually(lambda: replica.role == "MASTER")
+        answer = await ask(client, replica.address, RequestCode.GET_BROKER_CONFIG, GROUP)
+        await ask(client, replica.address, RequestCode.GET_BROKER_CONFIG, LIAR)
+        await replica.stop()
+    assert "innerClientAuthenticationCredentials" not in decode_properties(answer.body)
+    assert SECRET.encode() not in (answer.body or b"")
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(replica.process.configuration)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SECRET,
+        f'{{"accessKey":"group","secretKey":"{SECRET}"',
+        f'{{"accessKey":"","secretKey":"{SECRET}"}}',
+        f'["{SECRET}"]',
+        f"${{NOWHERE}}{SECRET}",
+    ],
+)
+def test_bad_credentials_are_refused_without_showing_them(value: str) -> None:
+    lines = f"brokerName=a\ncontrollerAddr=h:1\nstorePathRootDir=s\ninnerClientAuthenticationCredentials={value}\n"
+    with pytest.raises(ConfigurationError, match="innerClientAuthenticationCredentials: ") as raised:
+        parse_configuration(lines, {})
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+def test_authentication_without_a_key_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="authenticationEnabled=true: expected innerClient"):
+        parse_configuration("brokerName=a\ncontrollerAddr=h:1\nstorePathRootDir=s\nauthenticationEnabled=true", {})
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    if shutil.which("openssl") is None:
+        pytest.fail("this test needs the openssl program")
+    return make_authority(tmp_path_factory.mktemp("authority"))
+
+
+def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> dict[str, object]:
+    files = authority.issue("broker-a")
+    return {
+        "tls.enable": "true",
+        "tls.client.certPath": files.certificate,
+        "tls.client.keyPath": files.key,
+        "tls.client.trustCertPath": authority.certificate,
+        "tls.server.mode": mode,
+        "tls.server.certPath": files.certificate,
+        "tls.server.keyPath": files.key,
+        "tls.server.trustCertPath": authority.certificate,
+        "tls.server.need.client.auth": client_auth,
+    }
+
+
+class TlsController(FakeController):
+    """A controller that knows no plain frames, and asks brokers over TLS."""
+
+    def __init__(self, authority: Authority) -> None:
+        super().__init__()
+        self.files = authority.issue("controller")
+
+    async def start(self) -> None:
+        self.server = RemotingServer(self, tls=TlsServerSettings(mode=TlsMode.ENFORCING, files=self.files))
+        await self.server.start("127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self.server.port}"
+        self.client = RemotingClient(tls=ClientTls(self.files))
+
+
+@pytest.fixture
+async def tls_controller(authority: Authority) -> AsyncIterator[TlsController]:
+    fake = TlsController(authority)
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def test_a_group_under_enforced_tls(
+    tls_controller: TlsController, authority: Authority, start: Starter, tmp_path: Path
+) -> None:
+    """Controller, broker ports and what slaves ask their master: all TLS; a switchover by 1008 over TLS."""
+    keys = tls_keys(authority, mode="enforcing", client_auth="require")
+    master, slave = await master_and_slave(start, tls_controller, **keys, controllerAddr=tls_controller.address)
+    tls_controller.decide(2)
+    tls_controller.members = frozenset({1, 2})
+    assert (await tls_controller.notify(2)).code == SUCCESS
+    assert (await tls_controller.notify(1)).code == SUCCESS
+    await eventually(lambda: (master.role, slave.role) == ("SLAVE", "MASTER"))
+    await eventually(lambda: master.process.ha_client.linked)
+    for remoting in (RemotingClient(), RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))):
+        try:  # plainly, and with TLS but without a certificate
+            with pytest.raises(RemotingError):
+                await remoting.invoke(slave.address, request(RequestCode.GET_BROKER_HA_STATUS), timeout_seconds=2.0)
+        finally:
+            await remoting.close()
+
+
+async def test_permissive_takes_both(
+    controller: StrictController, authority: Authority, start: Starter, client: Client
+) -> None:
+    keys = tls_keys(authority, mode="permissive") | {"tls.enable": "false"} | KEYS
+    replica = await start("one", **keys)
+    await eventually(lambda: replica.role == "MASTER")
+    assert (await client.send(replica.address, b"plainly")).code == SUCCESS
+    sealed = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
+    try:
+        answer = await sealed.invoke(
+            replica.address, sign_command(request(RequestCode.GET_BROKER_HA_STATUS), GROUP), timeout_seconds=5.0
+        )
+        assert answer.code == SUCCESS
+    finally:
+        await sealed.close()
+
+
+def parsed(*lines: str) -> tuple[object, object]:
+    configuration = parse_configuration(
+        "\n".join(["brokerName=a", "controllerAddr=h:1", "storePathRootDir=s", *lines]), {}
+    )
+    return client_tls(configuration), server_tls(configuration)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("tls.server.mode=enforcing", "tls.server.mode.*expected a certificate file"),
+        ("tls.server.mode=sometimes", "tls.server.mode=sometimes: expected disabled, permissive or enforcing"),
+        ("tls.server.need.client.auth=require", "tls.server.need.client.auth: expected tls.server.certPath"),
+        ("tls.server.need.client.auth=yes", "expected none, optional or require"),
+        ("tls.server.certPath=/nowhere/tls.crt", "expected both files or neither"),
+        ("tls.enable=true\ntls.client.trustCertPath=/nowhere/ca.crt", "tls.client.*expected PEM files"),
+    ],
+)
+def test_tls_keys_that_do_not_fit_are_named(line: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parsed(line)
+
+
+def test_without_tls_keys_everything_is_plain() -> None:
+    assert parsed() == (None, None)
