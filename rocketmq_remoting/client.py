@@ -15,7 +15,8 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.codec import FrameLimits
-from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
+from rocketmq_remoting.connection import RemotingConnection
+from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.errors import RemotingConnectError
 from rocketmq_remoting.tls_front import ClientFront
 

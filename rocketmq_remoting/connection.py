@@ -15,13 +15,14 @@ Four things keep a peer from costing more than its share:
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
+import msgspec
+
+from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import RESPONSE_FLAG, RemotingCommand
 from rocketmq_remoting.errors import (
@@ -31,31 +32,21 @@ from rocketmq_remoting.errors import (
     RemotingConnectionLostError,
     RemotingTimeoutError,
 )
-from rocketmq_remoting.handler import Answer, RemotingHandler, not_supported
+from rocketmq_remoting.handler import Answer, LaterAnswer, RemotingHandler, not_supported
+from rocketmq_remoting.in_flight import InFlight
 from rocketmq_remoting.peer_log import PeerLog
 from rocketmq_remoting.pending import PendingRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rocketmq_remoting.connection_settings import ConnectionSettings
+
 logger = logging.getLogger(__name__)
 peer_log = PeerLog(logger)
 _connection_ids = itertools.count(1)
 _WRITE_AT_ONCE_BYTES: Final = 64 * 1024
 _FRAMES_PER_TURN: Final = 64
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
-    """What a connection allows its peer."""
-
-    limits: FrameLimits = dataclasses.field(default_factory=FrameLimits)
-    idle_timeout_seconds: float = 120.0
-    """Without a byte in either direction for so long, the connection is closed (Java: 120 s on both sides)."""
-    frame_timeout_seconds: float = 15.0
-    """A frame that has begun must be there in full within this time (reliability-security.md F34)."""
-    max_in_flight: int = 1024
-    """Requests of this peer being handled at once."""
 
 
 class RemotingConnection(asyncio.Protocol):
@@ -90,8 +81,12 @@ class RemotingConnection(asyncio.Protocol):
         self._backlog: deque[RemotingCommand] = deque()
         self._undecoded = False
         self._turn: asyncio.Handle | None = None
-        self._outgoing: bytearray | None = None
-        self._in_flight: set[asyncio.Future[Answer]] = set()
+        self._outgoing = bytearray()
+        self._leaving: asyncio.Handle | None = None
+        self._serving = False
+        self._in_flight = InFlight(
+            on_answer=self._send_answer, on_failure=self._send_failure, on_fewer=self._serve_more
+        )
         self._pending = PendingRequests(self._loop)
         self._read_paused = False
         self._writable = asyncio.Event()
@@ -132,6 +127,7 @@ class RemotingConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close after what is already written has been sent."""
         if self._transport is not None:
+            self._write_outgoing()
             self._transport.close()
 
     def abort(self) -> None:
@@ -145,20 +141,18 @@ class RemotingConnection(asyncio.Protocol):
 
     async def wait_answered(self) -> None:
         """Until no request of the peer is being handled."""
-        while self._in_flight:
-            await asyncio.wait(set(self._in_flight))
+        await self._in_flight.wait()
 
     def cancel_in_flight(self) -> None:
         """Give up the requests that are being handled. Only when the whole server stops: a lost peer is no reason."""
-        for future in tuple(self._in_flight):
-            future.cancel()
+        self._in_flight.cancel()
 
     # ------------------------------------------------------------------------------------------------------- asking
 
     async def invoke(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
         """Ask the peer; the answer to this request, whatever its code. ``opaque`` is ours to choose."""
         opaque = self._pending.take_opaque()
-        frame = encode(dataclasses.replace(command, opaque=opaque))
+        frame = encode(command.with_opaque(opaque))
         answer = self._pending.wait_for(opaque)
         begun_seconds = self._loop.time()
         try:
@@ -175,7 +169,7 @@ class RemotingConnection(asyncio.Protocol):
 
     async def send_oneway(self, command: RemotingCommand, *, timeout_seconds: float) -> None:
         """Send a request nobody answers; done when it is handed to the socket's buffer."""
-        frame = encode(dataclasses.replace(command, opaque=self._pending.take_opaque()))
+        frame = encode(command.with_opaque(self._pending.take_opaque()))
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._write_when_writable(frame)
@@ -240,8 +234,9 @@ class RemotingConnection(asyncio.Protocol):
         """Called by asyncio."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._turn is not None:
-            self._turn.cancel()
+        for handle in (self._turn, self._leaving):
+            if handle is not None:
+                handle.cancel()
         self._backlog.clear()
         self._writable.set()
         self._closed.set()
@@ -274,16 +269,13 @@ class RemotingConnection(asyncio.Protocol):
 
     def _serve_backlog(self) -> None:
         """Handle what may be handled now; answers that come at once leave in one write."""
-        if self._outgoing is not None:  # called again from inside a handler: the outer call goes on with the backlog
+        if self._serving:  # called again from inside a handler: the outer call goes on with the backlog
             return
-        self._outgoing = bytearray()
+        self._serving = True
         while self._backlog and self._may_serve():
             self._serve(self._backlog.popleft())
-            if len(self._outgoing) > _WRITE_AT_ONCE_BYTES:
-                self._write(self._outgoing)
-                self._outgoing = bytearray()
-        outgoing, self._outgoing = self._outgoing, None
-        self._write(outgoing)
+        self._serving = False
+        self._write_outgoing()
         self._balance_reading()
         if self._undecoded and self._turn is None and not self._backlog and self._writable.is_set():
             self._turn = self._loop.call_soon(self._next_turn)
@@ -294,12 +286,28 @@ class RemotingConnection(asyncio.Protocol):
             self._decode(b"")
 
     def _may_serve(self) -> bool:
-        return self.is_open and self._writable.is_set() and len(self._in_flight) < self._settings.max_in_flight
+        return len(self._in_flight) < self._settings.max_in_flight and self._writable.is_set() and self.is_open
 
     def _write(self, data: bytes | bytearray) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
             self._last_activity_seconds = self._loop.time()
             self._transport.write(data)
+
+    def _send(self, frame: bytes) -> None:
+        """Answers leave together, once per turn of the event loop, or when they are many."""
+        self._outgoing += frame
+        if len(self._outgoing) > _WRITE_AT_ONCE_BYTES:
+            self._write_outgoing()
+        elif not self._serving and self._leaving is None:
+            self._leaving = self._loop.call_soon(self._write_outgoing)
+
+    def _write_outgoing(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+        if self._outgoing:
+            outgoing, self._outgoing = self._outgoing, bytearray()
+            self._write(outgoing)
 
     def _serve(self, request: RemotingCommand) -> None:
         if self._handler is None:
@@ -313,18 +321,12 @@ class RemotingConnection(asyncio.Protocol):
         if result is None or isinstance(result, RemotingCommand):
             self._send_answer(request, result)
             return
-        future = asyncio.ensure_future(result)
-        self._in_flight.add(future)
-        future.add_done_callback(lambda done: self._answer_made(request, done))
+        if isinstance(result, LaterAnswer):
+            self._in_flight.add_later(request, result)
+        else:
+            self._in_flight.add(request, result)
 
-    def _answer_made(self, request: RemotingCommand, done: asyncio.Future[Answer]) -> None:
-        self._in_flight.discard(done)
-        if not done.cancelled():
-            error = done.exception()
-            if error is not None:
-                self._send_failure(request, error)
-            else:
-                self._send_answer(request, done.result())
+    def _serve_more(self) -> None:
         if self._backlog or self._read_paused:
             self._serve_backlog()
 
@@ -342,16 +344,13 @@ class RemotingConnection(asyncio.Protocol):
         if answer is None or request.is_oneway or not self.is_open:
             return
         if answer.opaque != request.opaque or not answer.is_response:
-            answer = dataclasses.replace(answer, opaque=request.opaque, flag=answer.flag | RESPONSE_FLAG)
+            answer = msgspec.structs.replace(answer, opaque=request.opaque, flag=answer.flag | RESPONSE_FLAG)
         try:
             frame = encode(answer)
         except CommandEncodeError as error:
             logger.exception("%s: the answer to code %d does not fit the wire", self._peer(), request.code)
             frame = encode(request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error)[:2048]))
-        if self._outgoing is not None:
-            self._outgoing += frame
-        else:
-            self._write(frame)
+        self._send(frame)
 
     def _balance_reading(self) -> None:
         """Read only while what was read can be handled and answered."""

@@ -19,9 +19,11 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 _LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
 _LANGUAGE_BY_NUMBER: Final = {int(language): language for language in LanguageCode}
+_JSON: Final = SerializeType.JSON
+_PYTHON: Final = LanguageCode.PYTHON
 
 
-class _Header(msgspec.Struct):
+class _Header(msgspec.Struct, gc=False):
     code: Int32 = 0
     flag: Int32 = 0
     opaque: Int32 = 0
@@ -41,7 +43,7 @@ class _TolerantHeader(msgspec.Struct):
     extFields: dict[str, msgspec.Raw] | None = None  # noqa: N815 - the name on the wire
 
 
-class _WrittenHeader(msgspec.Struct, omit_defaults=True, kw_only=True):
+class _WrittenHeader(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """Members in the order Java writes them; integers have no default so that zeros are written."""
 
     code: Int32
@@ -75,7 +77,7 @@ def decode_json_header(header: bytes | memoryview, body: bytes | None) -> Remoti
         remark=read.remark,
         ext_fields=read.extFields,
         body=body,
-        serialize_type=SerializeType.JSON,
+        serialize_type=_JSON,
     )
 
 
@@ -94,7 +96,7 @@ def _decode_tolerantly(header: bytes | memoryview, body: bytes | None) -> Remoti
         remark=read.remark,
         ext_fields=ext_fields,
         body=body,
-        serialize_type=SerializeType.JSON,
+        serialize_type=_JSON,
     )
 
 
@@ -118,7 +120,7 @@ def _text_values(raw_fields: dict[str, msgspec.Raw]) -> dict[str, str]:
 
 def encode_json_header(command: RemotingCommand) -> bytes:
     """The header as Java writes it."""
-    fields = command.ext_fields
+    fields, language = command.ext_fields, command.language
     try:
         return _ENCODER.encode(
             _WrittenHeader(
@@ -127,7 +129,7 @@ def encode_json_header(command: RemotingCommand) -> bytes:
                 opaque=command.opaque,
                 version=command.version,
                 extFields=fields if fields is None or type(fields) is dict else dict(fields),
-                language=None if command.language is None else command.language.name,
+                language="PYTHON" if language is _PYTHON else None if language is None else language.name,
                 remark=command.remark,
                 serializeTypeCurrentRPC="JSON",
             )

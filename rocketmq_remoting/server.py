@@ -12,7 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codec import FrameLimits
-from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
+from rocketmq_remoting.connection import RemotingConnection
+from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.handler import RemotingHandler, not_supported
 from rocketmq_remoting.peer_log import PeerLog
 from rocketmq_remoting.tls import ServerTls, TlsMode

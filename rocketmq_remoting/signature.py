@@ -15,6 +15,8 @@ import hmac
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -64,7 +66,7 @@ def sign(ext_fields: Mapping[str, str] | None, body: bytes | None, credentials: 
 
 def sign_command(command: RemotingCommand, credentials: Credentials) -> RemotingCommand:
     """The same command, signed."""
-    return dataclasses.replace(command, ext_fields=sign(command.ext_fields, command.body, credentials))
+    return msgspec.structs.replace(command, ext_fields=sign(command.ext_fields, command.body, credentials))
 
 
 def verify(ext_fields: Mapping[str, str] | None, body: bytes | None, credentials: Credentials) -> SignatureState:

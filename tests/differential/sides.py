@@ -16,7 +16,8 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request
-from rocketmq_remoting.connection import ConnectionSettings, RemotingConnection
+from rocketmq_remoting.connection import RemotingConnection
+from rocketmq_remoting.connection_settings import ConnectionSettings
 from tests.differential.canonical import Shift, shifted_request
 from tests.real.parts.java import JavaProgram, start_controller
 

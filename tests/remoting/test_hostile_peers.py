@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pytest
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.connection import ConnectionSettings
+from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.errors import RemotingTimeoutError
 from rocketmq_remoting.server import RemotingConnection, RemotingServer
 from tests.remoting.test_codec import NOT_FRAMES
@@ -248,7 +247,7 @@ async def test_all_hosts_together_cannot_take_more_than_the_server_keeps(
 
 async def test_ten_thousand_requests_of_one_opaque_get_ten_thousand_answers(server: RemotingServer) -> None:
     reader, writer = await asyncio.open_connection(server.host, server.port)
-    frame = encode(dataclasses.replace(request(NOW), opaque=7))
+    frame = encode(request(NOW).with_opaque(7))
     writer.write(frame * 10_000)
     decoder, answers = FrameDecoder(), 0
     async with asyncio.timeout(30):
@@ -265,7 +264,7 @@ async def test_answers_nobody_asked_for_are_dropped() -> None:
     async def answer_wildly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         length = await reader.readexactly(4)
         [asked] = FrameDecoder().feed(length + await reader.readexactly(int.from_bytes(length, "big")))
-        wild = [dataclasses.replace(asked.answer(0), opaque=opaque) for opaque in (-1, asked.opaque + 1, 2**31 - 1)]
+        wild = [asked.answer(0).with_opaque(opaque) for opaque in (-1, asked.opaque + 1, 2**31 - 1)]
         for answer in [*wild, asked.answer(0, body=b"right"), asked.answer(0, body=b"again")]:
             writer.write(encode(answer))
         await reader.read()
@@ -305,7 +304,7 @@ async def test_tiny_frames_are_taken_a_turn_at_a_time(handler: Handler) -> None:
 
 async def test_requests_beyond_the_allowed_wait_unread(handler: Handler) -> None:
     connection, transport = connected(handler, max_in_flight=2)
-    connection.data_received(b"".join(encode(dataclasses.replace(request(LATER), opaque=n)) for n in range(10)))
+    connection.data_received(b"".join(encode(request(LATER).with_opaque(n)) for n in range(10)))
     await asyncio.sleep(0)
     assert len(handler.seen) == 2
     assert not transport.reading

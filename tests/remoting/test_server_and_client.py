@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import socket
 from functools import partial
 from typing import TYPE_CHECKING
@@ -140,7 +139,7 @@ async def test_one_way_requests_are_never_answered(server: RemotingServer, handl
     reader, writer = await asyncio.open_connection(server.host, server.port)
     for code in (ECHO, FAIL, FAIL_LATER, 9999):
         writer.write(encode(request(code, oneway=True)))
-    writer.write(encode(dataclasses.replace(request(ECHO, body=b"last"), opaque=77)))
+    writer.write(encode(request(ECHO, body=b"last").with_opaque(77)))
     [answer] = FrameDecoder().feed(await read_frame(reader))
     assert (answer.opaque, answer.body) == (77, b"last")
     await until(lambda: not handler.opened[0].in_flight)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rocketmq_remoting.command import request
 from rocketmq_remoting.signature import (
@@ -64,7 +65,7 @@ def test_what_java_signed_is_what_we_sign(name: str) -> None:
 
 def test_a_signed_command_is_signed_anew_when_it_changes() -> None:
     once = sign_command(request(1008, ext_fields={"masterEpoch": "1"}, body=b"x"), BROKER)
-    twice = sign_command(replace(once, ext_fields={**(once.ext_fields or {}), "masterEpoch": "2"}), BROKER)
+    twice = sign_command(structs.replace(once, ext_fields={**(once.ext_fields or {}), "masterEpoch": "2"}), BROKER)
     assert verify(twice.ext_fields, twice.body, BROKER) is SignatureState.VALID
     assert (once.ext_fields or {})[SIGNATURE] != (twice.ext_fields or {})[SIGNATURE]
 
