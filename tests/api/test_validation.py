@@ -15,7 +15,7 @@ import yaml
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
-from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS, Resource
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS, Resource
 from tests.our_kinds import api_with_our_kinds
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 DOCUMENT = yaml.safe_load((HERE / "validation_cases.yaml").read_text(encoding="utf-8"))
-RESOURCES = {"BrokerGroup": BROKER_GROUPS, "BrokerGroupState": BROKER_GROUP_STATES}
+RESOURCES = {resource.kind: resource for resource in (BROKER_GROUPS, BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES)}
 NAMESPACE = "default"
 
 
@@ -90,13 +90,17 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
         "heartbeatTimeoutMilliseconds": 3000,
         "heartbeatIntervalMilliseconds": 500,
         "fenceTimeoutMilliseconds": 2000,
+        "isolation": {"enabled": True, "timeoutMilliseconds": 2500},
+        "delaySeconds": 0,
         "uncleanElection": "Never",
         "electionPolicy": "most-data",
         "priorities": [],
         "preferredZones": [],
     }
     assert spec["security"] == {"signature": "Accepted"}
-    assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain"}}
+    assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain", "whenScaled": "Retain"}}
+    assert spec["updateStrategy"] == {"type": "Rolling", "masterUpdate": "Switchover"}
+    assert spec["maintenance"] == {"paused": False, "hibernated": False}
     assert "durability" not in spec, "the default follows the number of replicas, also when that changes"
 
 

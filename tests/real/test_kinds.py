@@ -58,6 +58,8 @@ def test_defaults_are_filled_in(with_kinds: KubeApiserver, namespace: str) -> No
         "heartbeatTimeoutMilliseconds": 3000,
         "heartbeatIntervalMilliseconds": 500,
         "fenceTimeoutMilliseconds": 2000,
+        "isolation": {"enabled": True, "timeoutMilliseconds": 2500},
+        "delaySeconds": 0,
         "uncleanElection": "Never",
         "electionPolicy": "most-data",
         "priorities": [],

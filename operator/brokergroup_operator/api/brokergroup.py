@@ -49,6 +49,21 @@ class RetentionPolicy(StrEnum):
     DELETE = "Delete"
 
 
+class UpdateType(StrEnum):
+    """Who restarts a pod that runs something else than the spec says."""
+
+    ROLLING = "Rolling"
+    ON_DELETE = "OnDelete"
+
+
+class MasterUpdate(StrEnum):
+    """How the master's turn is taken in a rolling update."""
+
+    SWITCHOVER = "Switchover"
+    RESTART = "Restart"
+    SUPERVISED = "Supervised"
+
+
 class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
     """The election priority of one broker id."""
 
@@ -61,6 +76,27 @@ class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
             description="The lower number is preferred. 0: never a master, not even when nobody else is left.",
         ),
     ]
+
+
+class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The fence inside the pod, for nodes that nobody can reach from outside (design.md §4, rule 7)."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="A second container in each pod kills the broker when no controller can be reached from it for"
+            " timeoutMilliseconds, or when the broker is frozen. It has no access to the Kubernetes API."
+        ),
+    ] = True
+    timeout_milliseconds: Annotated[
+        int,
+        Meta(
+            ge=500,
+            le=60_000,
+            description="How long a broker may run without its pod reaching any controller. Below the heartbeat timeout plus"
+            " fenceTimeoutMilliseconds: by then another master may be elected.",
+        ),
+    ] = 2500
 
 
 class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -88,6 +124,23 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " After that it elects and says Unfenced.",
         ),
     ] = 2000
+    isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
+    delay_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3600,
+            description="How long a lost master is waited for before another one is elected. 0: not at all."
+            " Writes stand still for as long.",
+        ),
+    ] = 0
+    preferred_master: Annotated[
+        bounds.BrokerId | None,
+        Meta(
+            description="The broker id that should be master while it is in sync: it is switched to, by a planned switchover,"
+            " when that is safe. Absent: whoever is master stays it."
+        ),
+    ] = None
     unclean_election: Annotated[
         UncleanElection,
         Meta(description="Allowed trades acknowledged messages for availability; refused with durability Strict."),
@@ -126,7 +179,7 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             description='"Off" (in quotes: YAML reads a bare Off as false): signatures are not looked at.'
             " Accepted: a right signature identifies the group's brokers, a wrong one is refused, none is left to the pod's"
             " address. Required: only signed requests are heard; it needs credentialsSecretName, and brokers that have it:"
-            " first Accepted, restart them, then Required. Required is for Java brokers: the Python replica does not sign yet."
+            " first Accepted, restart them, then Required."
         ),
     ] = Signature.ACCEPTED
     credentials_secret_name: Annotated[
@@ -147,6 +200,10 @@ class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
 
     when_deleted: Annotated[
         RetentionPolicy, Meta(description="What happens to the claims when the BrokerGroup is deleted.")
+    ] = RetentionPolicy.RETAIN
+    when_scaled: Annotated[
+        RetentionPolicy,
+        Meta(description="What happens to the claim of a member that is removed because spec.replicas was lowered."),
     ] = RetentionPolicy.RETAIN
 
 
@@ -185,6 +242,43 @@ class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[Annotated[str, Meta(max_length=256, pattern=r"^-[^\s'\"\\$`]+$")]],
         Meta(max_length=32, description="Further JVM arguments, one per item.", extra_json_schema=bounds.ATOMIC_LIST),
     ] = []
+
+
+class UpdateStrategySpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """How a change of the spec reaches the pods. One member at a time, and only while FailoverSafe is True."""
+
+    type: Annotated[
+        UpdateType,
+        Meta(
+            description="Rolling: slaves one by one, each back in sync before the next, the master last."
+            " OnDelete: a pod changes when somebody deletes it."
+        ),
+    ] = UpdateType.ROLLING
+    master_update: Annotated[
+        MasterUpdate,
+        Meta(
+            description="Switchover: mastership is handed over before the old master restarts. Restart: it restarts as it is,"
+            " and writes stand still meanwhile. Supervised: the update waits before the master until somebody switches over."
+        ),
+    ] = MasterUpdate.SWITCHOVER
+
+
+class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Switches for people at work. Fields that git leaves out keep what kubectl set."""
+
+    paused: Annotated[
+        bool,
+        Meta(
+            description="True: nothing of the group is changed but its status. Failovers go on: they are not maintenance."
+        ),
+    ] = False
+    hibernated: Annotated[
+        bool,
+        Meta(
+            description="True: all pods are stopped, slaves first, the master last. Claims, broker ids and the record stay,"
+            " and the group wakes as it was."
+        ),
+    ] = False
 
 
 class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -229,6 +323,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = {}
     resources: ResourceRequirements = ResourceRequirements()
     jvm: JvmSpec = JvmSpec()
+    update_strategy: UpdateStrategySpec = UpdateStrategySpec()
+    maintenance: MaintenanceSpec = MaintenanceSpec()
     termination_grace_period_seconds: Annotated[
         int, Meta(ge=1, le=3600, description="Time a broker gets between SIGTERM and SIGKILL.")
     ] = 60

@@ -16,7 +16,7 @@ from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_STATE_KIND
 class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
     """One broker id of the group."""
 
-    broker_id: bounds.BrokerId
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The id; never reused.")]
     register_check_code: Annotated[
         str, Meta(max_length=256, description="Who claimed this id; empty while it is only reserved. Set once.")
     ] = ""
@@ -42,19 +42,33 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
 class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
     """The controller's record."""
 
-    schema_version: Annotated[int, Meta(ge=1, le=1000)] = 1
-    cluster_name: bounds.BrokerNameText
-    broker_name: bounds.BrokerNameText
+    schema_version: Annotated[
+        int, Meta(ge=1, le=1000, description="Which operators understand the record. Never falls.")
+    ] = 1
+    cluster_name: Annotated[bounds.BrokerNameText, Meta(description="RocketMQ's brokerClusterName.")]
+    broker_name: Annotated[bounds.BrokerNameText, Meta(description="RocketMQ's brokerName.")]
     next_broker_id: Annotated[
         bounds.BrokerId, Meta(description="The next id to hand out. Never falls: ids are never reused.")
     ] = 1
     replicas: Annotated[
-        list[ReplicaRecord], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.map_list("brokerId"))
+        list[ReplicaRecord],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="Every broker id that was handed out and not cleaned since.",
+            extra_json_schema=bounds.map_list("brokerId"),
+        ),
     ] = []
-    master_broker_id: bounds.BrokerId | None = None
+    master_broker_id: Annotated[bounds.BrokerId | None, Meta(description="Who is master; absent while nobody is.")] = (
+        None
+    )
     master_epoch: Annotated[bounds.Epoch, Meta(description="Raised by every election. Never falls.")] = 0
     sync_state_set: Annotated[
-        list[bounds.BrokerId], Meta(max_length=bounds.MAX_KNOWN_REPLICAS, extra_json_schema=bounds.SET_LIST)
+        list[bounds.BrokerId],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="The replicas that have every acknowledged message, the master among them.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
     ] = []
     sync_state_set_epoch: Annotated[
         bounds.Epoch, Meta(description="Raised by every change of the SyncStateSet. Never falls.")

@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.addresses import Endpoints, MemberAddress
 
 
 class Durability(StrEnum):
@@ -20,16 +21,39 @@ class Durability(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """The first three are always there; the others only while they are true, for each of them wants a look."""
+    """The first eight are always there; the others only while they are true, for each of them wants a look."""
 
     READY = "Ready"
     AVAILABLE = "Available"
     PROGRESSING = "Progressing"
+    FAILOVER_SAFE = "FailoverSafe"
+    REPLICATION_HEALTHY = "ReplicationHealthy"
+    UP_TO_DATE = "UpToDate"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    PAUSED = "Paused"
+    HIBERNATED = "Hibernated"
+    FENCED = "Fenced"
+    METADATA_DIVERGED = "MetadataDiverged"
+    DEGRADED_DURABILITY = "DegradedDurability"
     UNFENCED = "Unfenced"
     EPOCH_JUMP = "EpochJump"
     RECOVERING = "Recovering"
     SEAT_LOST = "SeatLost"
     CREDENTIALS_MISSING = "CredentialsMissing"
+
+
+# Always there; Reconciling and Stalled are abnormal while True (kstatus), so False is the good word.
+STANDING_CONDITIONS = (
+    ConditionType.READY,
+    ConditionType.AVAILABLE,
+    ConditionType.PROGRESSING,
+    ConditionType.FAILOVER_SAFE,
+    ConditionType.REPLICATION_HEALTHY,
+    ConditionType.UP_TO_DATE,
+    ConditionType.RECONCILING,
+    ConditionType.STALLED,
+)
 
 
 class ConditionStatus(StrEnum):
@@ -59,6 +83,40 @@ class Reason(StrEnum):
     REPAIRING_MEMBERS = "RepairingMembers"
     SCALE_IN_NOT_SUPPORTED = "ScaleInNotSupported"
     CHANGES_PENDING_RESTART = "ChangesPendingRestart"
+    SCALING_IN = "ScalingIn"
+    GROWING_VOLUMES = "GrowingVolumes"
+    # Ready, Progressing, Reconciling
+    ROLLING_UPDATE = "RollingUpdate"
+    HIBERNATING = "Hibernating"
+    WAKING = "Waking"
+    # Ready, Available, Hibernated
+    HIBERNATED = "Hibernated"
+    # Progressing, Paused
+    PAUSED = "Paused"
+    # FailoverSafe
+    CANDIDATES_READY = "CandidatesReady"
+    NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"
+    MEMBERS_UNLINKED = "MembersUnlinked"
+    SINGLE_REPLICA = "SingleReplica"
+    # ReplicationHealthy
+    ALL_REPLICAS_LINKED = "AllReplicasLinked"
+    REPLICAS_LAGGING = "ReplicasLagging"
+    # UpToDate
+    ALL_MEMBERS_UP_TO_DATE = "AllMembersUpToDate"
+    MEMBERS_OUTDATED = "MembersOutdated"
+    WAITING_FOR_SUPERVISOR = "WaitingForSupervisor"
+    WAITING_FOR_DELETION = "WaitingForDeletion"
+    # Stalled
+    NOT_STALLED = "NotStalled"
+    NOT_FAILOVER_SAFE = "NotFailoverSafe"
+    NO_ELIGIBLE_REPLICA = "NoEligibleReplica"
+    BELOW_FLOOR = "BelowFloor"
+    # Fenced
+    MASTER_FENCED = "MasterFenced"
+    # MetadataDiverged
+    METADATA_DIFFERS = "MetadataDiffers"
+    # DegradedDurability
+    FEWER_COPIES_THAN_PROMISED = "FewerCopiesThanPromised"
     # Unfenced
     FENCE_NOT_CONFIRMED = "FenceNotConfirmed"
     # EpochJump
@@ -89,6 +147,8 @@ class MemberState(StrEnum):
     IN_SYNC = "InSync"  # in the SyncStateSet and alive
     OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record, but its pod is not ready
     LOST = "Lost"  # registered, but neither pod nor heartbeat
+    FENCED = "Fenced"  # its pod is being killed, so that another may be master
+    STOPPED = "Stopped"  # no pod, because the group is hibernated
 
 
 class MemberSeat(StrEnum):
@@ -107,6 +167,9 @@ class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     pod: Annotated[bounds.NameText, Meta(description="Its pod; empty for a broker from elsewhere.")]
     address: Annotated[bounds.AddressText, Meta(description="Where it was last known.")]
     epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master.")]
+    since: Annotated[
+        bounds.TimeText | None, Meta(description="When the operator first saw it master in this epoch.")
+    ] = None
 
 
 class SyncStateSetStatus(Struct, frozen=True, rename="camel", kw_only=True):
@@ -128,12 +191,38 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="Persistent; never reused.")]
     pod: Annotated[bounds.NameText, Meta(description="The pod that carries the id, by the record's reservation.")]
+    pod_uid: Annotated[
+        Annotated[str, Meta(max_length=64)] | None,
+        Meta(description="The UID of the present pod; another one after every restart of it."),
+    ] = field(default=None, name="podUID")
+    node: Annotated[bounds.NameText | None, Meta(description="The node that the pod runs on.")] = None
+    zone: Annotated[
+        Annotated[str, Meta(max_length=63)] | None,
+        Meta(description="The node's zone; absent where the operator may not read nodes."),
+    ] = None
     pod_ip: Annotated[str, Meta(max_length=45, description="The pod's present address.")] = field(
         default="", name="podIP"
     )
     address: Annotated[
         bounds.AddressText, Meta(description="The address by which the controller knows the broker.")
     ] = ""
+    addresses: (
+        Annotated[
+            list[MemberAddress],
+            Meta(
+                max_length=3,
+                description="Where the member is, by each source that has told it. They differ for a moment after a restart.",
+                extra_json_schema=bounds.ATOMIC_LIST,
+            ),
+        ]
+        | None
+    ) = None
+    claim: Annotated[
+        bounds.NameText | None, Meta(description="The claim that holds its data; it belongs to the id for ever.")
+    ] = None
+    revision: Annotated[
+        bounds.WordText | None, Meta(description="What the pod runs; status.updateRevision once it is up to date.")
+    ] = None
     role: Annotated[MemberRole, Meta(description="By the record, not by what the broker believes.")]
     state: Annotated[MemberState, Meta(description="Where the member is on its way into the SyncStateSet.")]
     seat: Annotated[
@@ -169,7 +258,7 @@ class ControllerStatus(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """The last failover. `from` and `to` are broker ids; 0 where there was none."""
+    """One failover. `from` and `to` are broker ids; 0 where there was none."""
 
     trigger: Annotated[bounds.WordText, Meta(description="What made the controller believe that the master is lost.")]
     from_broker_id: Annotated[
@@ -192,22 +281,37 @@ class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
 class Condition(Struct, frozen=True, rename="camel", kw_only=True):
     """As metav1.Condition."""
 
-    type: Annotated[str, Meta(max_length=316)]
-    status: ConditionStatus
-    reason: Annotated[str, Meta(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
-    message: Annotated[str, Meta(max_length=32768)]
-    last_transition_time: bounds.TimeText
-    observed_generation: Annotated[int, Meta(ge=0)] = 0
+    type: Annotated[str, Meta(max_length=316, description="What is judged.")]
+    status: Annotated[ConditionStatus, Meta(description="Whether it holds.")]
+    reason: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1024,
+            pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            description="Why, as one word that tools may rely on.",
+        ),
+    ]
+    message: Annotated[str, Meta(max_length=32768, description="Why, for people.")]
+    last_transition_time: Annotated[bounds.TimeText, Meta(description="When status last changed.")]
+    observed_generation: Annotated[int, Meta(ge=0, description="The generation of the spec that was judged.")] = 0
 
 
 class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """What is."""
 
+    phase: Annotated[
+        bounds.WordText | None,
+        Meta(description="The state in one word, for people; tools read the conditions."),
+    ] = None
     observed_generation: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
     ] = None
     replicas: Annotated[bounds.Count | None, Meta(description="Pods of the group.")] = None
     ready_replicas: Annotated[bounds.Count | None, Meta(description="Pods that are ready.")] = None
+    updated_replicas: Annotated[
+        bounds.Count | None, Meta(description="Pods that run what the spec says (updateRevision).")
+    ] = None
     in_sync_replicas: Annotated[bounds.Count | None, Meta(description="Members of the SyncStateSet.")] = None
     selector: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
@@ -227,7 +331,23 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
         ]
         | None
     ) = None
+    current_revision: Annotated[
+        bounds.WordText | None, Meta(description="What every pod ran when the last update was complete.")
+    ] = None
+    update_revision: Annotated[bounds.WordText | None, Meta(description="What every pod should run.")] = None
+    endpoints: Endpoints | None = None
     last_failover: FailoverStatus | None = None
+    failovers: (
+        Annotated[
+            list[FailoverStatus],
+            Meta(
+                max_length=10,
+                description="The last ten failovers, the latest first.",
+                extra_json_schema=bounds.ATOMIC_LIST,
+            ),
+        ]
+        | None
+    ) = None
     unclean_elections: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
         Meta(
@@ -248,12 +368,11 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
         Annotated[
             list[Condition],
             Meta(
-                max_length=16,
-                description="Ready: every member is in sync and writes are served. Available: writes are served."
-                " Progressing: members are being made or repaired. Only while true: Unfenced, a failover could not"
-                " confirm that the old master is dead. EpochJump, brokers report an epoch far above the record's."
-                " Recovering, the record was behind its brokers and is being rebuilt from them. SeatLost, every replica that"
-                " had all acknowledged messages came back with less. CredentialsMissing, the Secret can't be used.",
+                max_length=32,
+                description="Always there: Ready, Available, Progressing, FailoverSafe, ReplicationHealthy, UpToDate, and"
+                " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
+                " MetadataDiverged, DegradedDurability, EpochJump, Recovering, SeatLost, CredentialsMissing."
+                " What each means, and what to do then: docs/brokergroup.md.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

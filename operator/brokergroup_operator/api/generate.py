@@ -18,9 +18,10 @@ import yaml
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_state import BrokerGroupState
 from brokergroup_operator.api.reference import reference
-from brokergroup_operator.api.schema import structural_schema
+from brokergroup_operator.api.schema import MAX_NAME_LENGTH, structural_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,7 @@ class Kind:
     columns: tuple[JsonObject, ...]
     categories: tuple[str, ...] = ("rocketmq",)
     subresources: JsonObject | None = None
+    max_name_length: int = MAX_NAME_LENGTH
 
 
 def _column(name: str, path: str, kind: str = "string", *, priority: int = 0, description: str = "") -> JsonObject:
@@ -75,12 +77,34 @@ KINDS: Final = (
             _column("Master", ".status.master.pod"),
             _column("Epoch", ".status.masterEpoch", "integer"),
             _column("In-Sync", ".status.inSyncReplicas", "integer"),
+            _column("Safe", '.status.conditions[?(@.type=="FailoverSafe")].status'),
             _column("Status", '.status.conditions[?(@.type=="Ready")].reason'),
+            _column("Updated", ".status.updatedReplicas", "integer", priority=1),
+            _column("Version", ".spec.version", priority=1),
             _column("Durability", ".status.durability", priority=1),
             _column("Implementation", ".spec.implementation", priority=1),
             _column("Last-Failover", ".status.lastFailover.startedAt", "date", priority=1),
             _column("Took-Milliseconds", ".status.lastFailover.durationMilliseconds", "integer", priority=1),
             _column("Unclean-Elections", ".status.uncleanElections", "integer", priority=1),
+            AGE,
+        ),
+    ),
+    Kind(
+        type=BrokerGroupOperation,
+        plural="brokergroupoperations",
+        short_names=("bgop",),
+        # Nothing is named after an operation, and a generated name is that of its group and more.
+        max_name_length=128,
+        subresources={"status": {}},
+        columns=(
+            _column("Group", ".spec.brokerGroupRef.name"),
+            _column("Type", ".spec.type"),
+            _column("Phase", ".status.phase"),
+            _column("To", ".status.result.toBrokerId", "integer"),
+            _column("Milliseconds", ".status.result.milliseconds", "integer"),
+            _column("Started", ".status.startedAt", "date", priority=1),
+            _column("Completed", ".status.completedAt", "date", priority=1),
+            _column("Message", ".status.result.message", priority=1),
             AGE,
         ),
     ),
@@ -109,7 +133,7 @@ def custom_resource_definition(kind: Kind) -> JsonObject:
         "name": names.VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": structural_schema(kind.type)},
+        "schema": {"openAPIV3Schema": structural_schema(kind.type, max_name_length=kind.max_name_length)},
         "additionalPrinterColumns": list(kind.columns),
     }
     if kind.subresources is not None:

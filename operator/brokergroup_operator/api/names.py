@@ -14,6 +14,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 BROKER_GROUP_KIND: Final = "BrokerGroup"
 BROKER_GROUP_STATE_KIND: Final = "BrokerGroupState"
+BROKER_GROUP_OPERATION_KIND: Final = "BrokerGroupOperation"
 
 LABEL_CLUSTER: Final = f"{GROUP}/cluster"
 LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_state import BrokerGroupState
 from brokergroup_operator.api.brokergroup_status import ConditionType, MemberSeat, MemberState, Reason
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
@@ -31,7 +32,7 @@ ANNOTATIONS: Final = {
     " although it is far above the record's (condition `EpochJump`).",
 }
 
-# Condition -> what it means while it is True (or False for the first three), and what a person does then.
+# Condition -> what it means while it is True (or False for those that are always there), and what a person does then.
 CONDITIONS: Final = {
     ConditionType.READY: (
         "Every member is in sync and writes are served.",
@@ -42,6 +43,40 @@ CONDITIONS: Final = {
         "While False for longer than a failover: look at the members.",
     ),
     ConditionType.PROGRESSING: ("Members are being made or repaired.", "Wait."),
+    ConditionType.FAILOVER_SAFE: (
+        "The master can be given up without loss: enough in-sync members beside it are alive, linked to it, and have its metadata.",
+        "While False nothing voluntary happens (rolling update, scale in, switchover); its message names what is missing.",
+    ),
+    ConditionType.REPLICATION_HEALTHY: (
+        "Every member follows the master, by the master's own word (907).",
+        "While False for longer than a restart: look at the members that the message names.",
+    ),
+    ConditionType.UP_TO_DATE: ("Every pod runs what the spec says.", "Wait, or see what `Progressing` waits for."),
+    ConditionType.RECONCILING: ("Work is under way (abnormal while True, as kstatus has it).", "Wait."),
+    ConditionType.STALLED: (
+        "The operator can't go on without a person (abnormal while True, as kstatus has it).",
+        "Do what its message says.",
+    ),
+    ConditionType.PAUSED: (
+        "`spec.maintenance.paused`: nothing but the status is changed; failovers go on.",
+        "Set it to false when the work is done.",
+    ),
+    ConditionType.HIBERNATED: (
+        "`spec.maintenance.hibernated`: no pod runs; claims, ids and the record stay.",
+        "Set it to false to wake the group.",
+    ),
+    ConditionType.FENCED: (
+        "A silent master's pod is being killed, so that another may be master.",
+        "Wait; it goes when its containers are seen dead.",
+    ),
+    ConditionType.METADATA_DIVERGED: (
+        "Topics, subscription groups or offsets of a member differ from the master's; it is not switched to.",
+        "Wait for it to fetch them; the message names what is missing. After a failover: create what is missing.",
+    ),
+    ConditionType.DEGRADED_DURABILITY: (
+        "Fewer replicas have every message than `durability` promises: writes are refused, or the next loss may lose some.",
+        "Bring the missing members back.",
+    ),
     ConditionType.UNFENCED: (
         "The last silent master was replaced without proof of its death: what it acknowledged since may be lost.",
         "Look at its node; it goes with the next confirmed failover.",
@@ -69,6 +104,7 @@ def reference() -> str:
     """The whole page."""
     group = structural_schema(BrokerGroup)["properties"]
     state = structural_schema(BrokerGroupState)["properties"]
+    operation = structural_schema(BrokerGroupOperation)["properties"]
     parts = [
         HEADER,
         "## BrokerGroup.spec\n",
@@ -85,7 +121,12 @@ def reference() -> str:
         "\n## Keys of broker.conf that spec.config may not have\n",
         "| key | instead |\n|---|---|",
         *(f"| `{key}` | {instead} |" for key, instead in RESERVED_CONFIG_KEYS.items()),
-        "\n## BrokerGroupState.record\n",
+        "\n## BrokerGroupOperation.spec\n",
+        "Immutable. One runs at a time per group, the oldest first; `kubectl wait --for=condition=Complete` waits for it.\n",
+        *_section(operation["spec"], "spec"),
+        "## BrokerGroupOperation.status\n",
+        *_section(operation["status"], "status"),
+        "## BrokerGroupState.record\n",
         "The controller's durable record. Read it; only the controller writes it.\n",
         *_section(state["record"], "record"),
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, SecuritySpec, StorageSpec
+from brokergroup_operator.api.brokergroup_operation import OperationSpec, OperationType
 from brokergroup_operator.api.brokergroup_state import GroupRecord
 
 if TYPE_CHECKING:
@@ -86,6 +87,16 @@ def claimed(name: str) -> Rule:
     )
 
 
+def only_the_section_of(kind: OperationType) -> Rule:
+    """A section says how an operation of its type is done: there without its type, it would be ignored; absent, guessed."""
+    section = kind.value.lower()
+    return Rule(
+        f"(self.type == '{kind.value}') == has(self.{section})",
+        f"{section} is for type {kind.value}: exactly the section of spec.type must be given",
+        field_path=f".{section}",
+    )
+
+
 # Rules on a whole object, by its type.
 OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     BrokerGroupSpec: (
@@ -107,12 +118,6 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "failover.electionPolicy preferred-zone contradicts durability Fast:"
             " what one replica acknowledged is only in the longest log",
             field_path=".failover.electionPolicy",
-        ),
-        Rule(
-            "self.implementation != 'replica' || self.security.signature != 'Required'",
-            "security.signature Required needs implementation rocketmq: the Python replica does not sign its requests yet,"
-            " and would not be heard",
-            field_path=".security.signature",
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
     ),
@@ -137,6 +142,20 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             " one lost heartbeat is no lost broker",
             field_path=".minimumHeartbeatTimeoutMilliseconds",
         ),
+        Rule(
+            "!self.isolation.enabled || self.isolation.timeoutMilliseconds < self.fenceTimeoutMilliseconds +"
+            " (has(self.minimumHeartbeatTimeoutMilliseconds)"
+            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)",
+            "isolation.timeoutMilliseconds must be below the heartbeat timeout (the minimum one, where it is given) plus"
+            " fenceTimeoutMilliseconds: an isolated master must be dead before another is elected",
+            field_path=".isolation.timeoutMilliseconds",
+        ),
+        Rule(
+            "!has(self.preferredMaster) ||"
+            " !self.priorities.exists(entry, entry.brokerId == self.preferredMaster && entry.priority == 0)",
+            "preferredMaster has priority 0 in priorities, which bars it from mastership",
+            field_path=".preferredMaster",
+        ),
     ),
     SecuritySpec: (
         Rule(
@@ -155,6 +174,15 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     ),
     StorageSpec: (
         immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
+    ),
+    OperationSpec: (
+        *(only_the_section_of(kind) for kind in OperationType),
+        Rule(
+            "!has(self.elect) || self.elect.acknowledgeDataLoss == self.brokerGroupRef.name",
+            "elect.acknowledgeDataLoss must be the name of the group: who elects a replica that may lack acknowledged"
+            " messages says so in person",
+            field_path=".elect.acknowledgeDataLoss",
+        ),
     ),
     GroupRecord: (
         never_falls("schemaVersion", "an older operator would drop what it does not know"),
@@ -200,6 +228,9 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
             Rule(f"!('{key}' in self)", f"config.{key} is set by the operator: {instead}", reason="FieldValueForbidden")
             for key, instead in RESERVED_CONFIG_KEYS.items()
         ),
+    ),
+    ("BrokerGroupOperation", "spec"): (
+        immutable("an operation is immutable: what else is wanted is another BrokerGroupOperation"),
     ),
     ("FailoverSpec", "preferredZones"): (
         # Not as FieldValueDuplicate: of that the API server tells the value only.

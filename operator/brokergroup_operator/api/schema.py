@@ -18,13 +18,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
 
 REFERENCE_PREFIX = "#/$defs/"
-# A limit of the API server's own names; it bounds the cost of rules that read it, and leaves room for "-<brokerId>".
-METADATA_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 52, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"},
-    },
-}
+# Below the API server's own limit: it bounds the cost of rules that read a name, and leaves room for "-<brokerId>".
+MAX_NAME_LENGTH = 52
 # msgspec's word -> the word a CRD uses; everything else that is not listed in KEPT is dropped.
 KEPT_KEYWORDS = (
     "type", "description", "enum", "format", "pattern", "minimum", "maximum", "minLength", "maxLength",
@@ -36,16 +31,26 @@ class SchemaError(Exception):
     """A type uses something that a structural schema cannot say. The generator stops; nothing is written."""
 
 
-def structural_schema(kind: type[Struct]) -> JsonObject:
+def structural_schema(kind: type[Struct], *, max_name_length: int = MAX_NAME_LENGTH) -> JsonObject:
     """The openAPIV3Schema of one kind."""
     _, components = msgspec.json.schema_components([kind], ref_template=REFERENCE_PREFIX + "{name}")
     converted = _Converter(components).component(kind.__name__)
-    converted["properties"]["metadata"] = METADATA_SCHEMA
+    converted["properties"]["metadata"] = _metadata(max_name_length)
     for name in ("apiVersion", "kind"):
         converted["properties"][name] = {"type": "string"}
     # The envelope is the API server's business: only our own part is required.
     converted["required"] = [name for name in converted.get("required", []) if name in {"spec", "record"}]
     return converted
+
+
+def _metadata(max_name_length: int) -> JsonObject:
+    name: JsonObject = {
+        "type": "string",
+        "maxLength": max_name_length,
+        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "description": f"At most {max_name_length} lower-case letters, digits and dashes.",
+    }
+    return {"type": "object", "properties": {"name": name}}
 
 
 def without_nulls(value: Any) -> Any:
@@ -110,8 +115,10 @@ class _Converter:
 
 
 def _attach(schema: JsonObject, rules: tuple[Rule, ...]) -> None:
+    """A field has the rules of its type and its own."""
     if rules:
-        schema["x-kubernetes-validations"] = [_rule_object(rule) for rule in rules]
+        present = schema.get("x-kubernetes-validations", [])
+        schema["x-kubernetes-validations"] = [*present, *(_rule_object(rule) for rule in rules)]
 
 
 def _rule_object(rule: Rule) -> JsonObject:

@@ -48,6 +48,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 BROKER_GROUPS = Resource("brokergroup.dev", "v1alpha1", "brokergroups", "BrokerGroup")
 BROKER_GROUP_STATES = Resource("brokergroup.dev", "v1alpha1", "brokergroupstates", "BrokerGroupState")
+BROKER_GROUP_OPERATIONS = Resource("brokergroup.dev", "v1alpha1", "brokergroupoperations", "BrokerGroupOperation")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
