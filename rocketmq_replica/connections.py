@@ -20,12 +20,13 @@ from rocketmq_remoting.tls import (
     TlsMode,
     TlsServerSettings,
 )
-from rocketmq_replica.configuration import ConfigurationError
+from rocketmq_replica.property_values import ConfigurationError
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.signature import Credentials
     from rocketmq_replica.configuration import ReplicaConfiguration
+    from rocketmq_replica.security_configuration import SecurityConfiguration
 
 _CONNECT_TIMEOUT_SECONDS = 1.0
 
@@ -39,7 +40,7 @@ def new_client(configuration: ReplicaConfiguration) -> RemotingClient:
     )
 
 
-def client_tls(configuration: ReplicaConfiguration) -> ClientTls | None:
+def client_tls(configuration: SecurityConfiguration) -> ClientTls | None:
     """TLS towards others; None: plain frames. ConfigurationError when the files cannot be used."""
     if not configuration.tls_enable:
         return None
@@ -55,7 +56,7 @@ def client_tls(configuration: ReplicaConfiguration) -> ClientTls | None:
         raise ConfigurationError(f"tls.client.certPath, keyPath, trustCertPath: {error}") from error
 
 
-def server_tls(configuration: ReplicaConfiguration) -> TlsServerSettings | None:
+def server_tls(configuration: SecurityConfiguration) -> TlsServerSettings | None:
     """TLS on the broker port; None: plain frames. ConfigurationError when keys or files do not fit together."""
     mode = configuration.tls_server_mode
     if mode is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.tls import ClientCertificates
 from rocketmq_replica.broker import Role
 from rocketmq_replica.configuration import ReplicaConfiguration
+from rocketmq_replica.property_values import is_secret, properties_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "brokerElectionPriority": _priority,
     "fileReservedTime": _reserved_hours,
 }
-_FIELDS = {field.metadata["key"]: field for field in dataclasses.fields(ReplicaConfiguration)}
+_FIELDS = properties_of(ReplicaConfiguration)
 
 
 def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
@@ -80,7 +81,8 @@ def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
 
 def shown_configuration(broker: Broker) -> dict[str, str]:
     """Every key with its present value, in the form of the file; id and role are those of now."""
-    values = {key: getattr(broker.configuration, field.name) for key, field in _FIELDS.items() if not _hidden(field)}
+    # Whoever may ask for the configuration is not told the key that lets him change it.
+    values = {key: getattr(broker.configuration, field.name) for key, field in _FIELDS.items() if not is_secret(field)}
     shown = {key: _shown(value, key) for key, value in values.items() if value is not None}
     return shown | {
         "brokerId": str(broker.shown_broker_id),
@@ -100,11 +102,6 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "brokerElectionPriority": str(broker.live.broker_election_priority),
         "fileReservedTime": str(broker.retention.reserved_hours),
     }
-
-
-def _hidden(field: dataclasses.Field[object]) -> bool:
-    """Whoever may ask for the configuration is not told the key that lets him change it."""
-    return bool(field.metadata["secret"])
 
 
 def _shown(value: object, key: str) -> str:

@@ -71,3 +71,9 @@ def test_unknown_keys_are_named_once_and_ignored(caplog: pytest.LogCaptureFixtur
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"broker\.conf: cannot be read"):
         load_configuration(tmp_path / "broker.conf", {})
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_bytes(b"brokerName=\xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"broker\.conf: properties .* are not UTF-8"):
+        load_configuration(tmp_path / "broker.conf", {})

@@ -184,6 +184,7 @@ async def test_the_secret_is_told_to_nobody(
         f'{{"accessKey":"group","secretKey":"{SECRET}"',
         f'{{"accessKey":"","secretKey":"{SECRET}"}}',
         f'["{SECRET}"]',
+        f'{{"accessKey":["{SECRET}"],"secretKey":"{SECRET}"}}',
         f"${{NOWHERE}}{SECRET}",
     ],
 )

@@ -1,0 +1,75 @@
+"""How one listener and what it dials are secured: the keys of Java's ACL and of its ``tls.properties`` (``docs/security.md``)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.signature import Credentials
+from rocketmq_remoting.tls import ClientCertificates, TlsMode
+from rocketmq_replica.property_values import ConfigurationError, boolean, path, prop, read_as
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _tls_mode(value: str) -> TlsMode:
+    try:
+        return TlsMode(value.lower())
+    except ValueError:
+        raise ValueError("expected disabled, permissive or enforcing") from None
+
+
+def _client_certificates(value: str) -> ClientCertificates:
+    """Java's words."""
+    words = {"none": ClientCertificates.NONE, "optional": ClientCertificates.OPTIONAL}
+    found = (words | {"require": ClientCertificates.REQUIRED}).get(value.lower())
+    if found is None:
+        raise ValueError("expected none, optional or require")
+    return found
+
+
+def _credentials(value: str) -> Credentials:
+    """What is wrong with it is told without it."""
+    try:
+        pair = json.loads(value)
+        access_key, secret_key = pair["accessKey"], pair["secretKey"]
+        if not isinstance(access_key, str) or not isinstance(secret_key, str):
+            raise TypeError
+        return Credentials(access_key=access_key, secret_key=secret_key)
+    except (ValueError, KeyError, TypeError):
+        raise ValueError('expected {"accessKey":"…","secretKey":"…"} with two texts that are not empty') from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecurityConfiguration:
+    """Nothing of it set: plain frames, no signatures, everybody is heard."""
+
+    credentials: Credentials | None = field(
+        default=None, metadata=read_as("innerClientAuthenticationCredentials", _credentials, secret=True)
+    )
+    authentication_enabled: bool | None = prop("authenticationEnabled", boolean, default=None)
+    tls_enable: bool = prop("tls.enable", boolean, default=False)
+    tls_client_certificate: Path | None = field(default=None, metadata=read_as("tls.client.certPath", path))
+    tls_client_key: Path | None = field(default=None, metadata=read_as("tls.client.keyPath", path))
+    tls_client_trust: Path | None = field(default=None, metadata=read_as("tls.client.trustCertPath", path))
+    tls_server_mode: TlsMode | None = field(default=None, metadata=read_as("tls.server.mode", _tls_mode))
+    tls_server_certificate: Path | None = field(default=None, metadata=read_as("tls.server.certPath", path))
+    tls_server_key: Path | None = field(default=None, metadata=read_as("tls.server.keyPath", path))
+    tls_server_trust: Path | None = field(default=None, metadata=read_as("tls.server.trustCertPath", path))
+    tls_server_client_certificates: ClientCertificates = field(
+        default=ClientCertificates.NONE, metadata=read_as("tls.server.need.client.auth", _client_certificates)
+    )
+
+    @property
+    def operators_sign(self) -> bool:
+        """Whether operators' requests are heard only with our key's signature: where there is a key, unless it is turned off."""
+        return self.credentials is not None and self.authentication_enabled is not False
+
+    def __post_init__(self) -> None:
+        """ConfigurationError when it asks for a check that there is nothing to check with."""
+        if self.authentication_enabled and self.credentials is None:
+            raise ConfigurationError(
+                "authenticationEnabled=true: expected innerClientAuthenticationCredentials, the only key that is known here"
+            )
