@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rocketmq_remoting.signature import Credentials
 from rocketmq_remoting.tls import ClientCertificates, TlsMode
@@ -30,15 +31,17 @@ def _client_certificates(value: str) -> ClientCertificates:
     return found
 
 
+class _Pair(msgspec.Struct, rename="camel"):
+    access_key: str
+    secret_key: str
+
+
 def _credentials(value: str) -> Credentials:
     """What is wrong with it is told without it."""
     try:
-        pair = json.loads(value)
-        access_key, secret_key = pair["accessKey"], pair["secretKey"]
-        if not isinstance(access_key, str) or not isinstance(secret_key, str):
-            raise TypeError
-        return Credentials(access_key=access_key, secret_key=secret_key)
-    except (ValueError, KeyError, TypeError):
+        pair = msgspec.json.decode(value, type=_Pair)
+        return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
+    except (msgspec.DecodeError, ValueError):
         raise ValueError('expected {"accessKey":"…","secretKey":"…"} with two texts that are not empty') from None
 
 
