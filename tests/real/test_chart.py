@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real("helm")
 
+RIGHTS = Path(__file__).with_name("rights.yaml")
 VARIANTS: dict[str, dict[str, str]] = {
     "defaults": {},
     "one pod, one namespace": {"replicaCount": "1", "watch__namespace": "{namespace}"},
@@ -79,12 +82,14 @@ def test_the_operator_may_do_its_work_and_nothing_else(with_kinds: KubeApiserver
     needed = [
         *("update brokergroupstates", "patch brokergroups/status", "patch brokergroups", "watch pods", "delete pods"),
         *("create persistentvolumeclaims", "create events", "patch poddisruptionbudgets"),
+        *("watch brokergroupoperations", "update brokergroupoperations/status", "delete brokergroupoperations"),
     ]
     assert [right for right in needed if not may(right)] == []
     assert may("create leases", where=namespace)
     refused = [
         *("list secrets", "get secrets", "create pods/exec", "get pods/log", "delete namespaces", "patch nodes"),
         *("create brokergroups", "delete brokergroups", "patch brokergroupstates", "create leases", "escalate roles"),
+        *("create brokergroupoperations", "create pods/eviction", "deletecollection pods", "list nodes"),
     ]
     assert [right for right in refused if may(right)] == []
 
@@ -98,6 +103,46 @@ def test_no_rule_has_a_wildcard_a_secret_or_a_shell(variant: str) -> None:
     for rule in every_rule:
         named = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
         assert named.isdisjoint({"*", "secrets", "pods/exec", "escalate", "bind", "impersonate"}), rule
+
+
+def right(rule: dict[str, Any]) -> str:
+    """One line: verbs, what of which group, by which names alone."""
+    what = ", ".join(f"{group or 'core'}/{name}" for group in rule["apiGroups"] for name in rule["resources"])
+    alone = f" only {', '.join(rule['resourceNames'])}" if "resourceNames" in rule else ""
+    return f"{' '.join(rule['verbs'])}: {what}{alone}"
+
+
+def test_every_right_is_one_that_a_person_has_read() -> None:
+    """All roles, with everything on that gives a right. UPDATE_GOLDEN=1 writes them anew: read the difference."""
+    objects = rendered("system", rbac__readNodes="true", security__groupSecretNames="{orders-credentials}")
+    roles = {
+        f"{item['kind']} {item['metadata']['name']}": [right(rule) for rule in item["rules"]]
+        for item in objects
+        if item["kind"] in {"Role", "ClusterRole"}
+    }
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        RIGHTS.write_text(yaml.safe_dump(roles, width=200, sort_keys=False), encoding="utf-8")
+    assert roles == yaml.safe_load(RIGHTS.read_text(encoding="utf-8"))
+
+
+def test_who_may_edit_may_ask_for_operations_and_who_may_view_sees_them() -> None:
+    roles = {item["metadata"]["name"]: item for item in rendered("system") if item["kind"] == "ClusterRole"}
+    [view] = [item for name, item in roles.items() if name.endswith("-view")]
+    [edit] = [item for name, item in roles.items() if name.endswith("-edit")]
+    assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+    assert {name for rule in view["rules"] for name in rule["resources"]} == {
+        "brokergroups",
+        "brokergroupoperations",
+        "brokergroupstates",
+    }
+    assert {verb for rule in view["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    # The record is nobody's but the operator's, and a status is not edited.
+    assert {name for rule in edit["rules"] for name in rule["resources"]} == {
+        "brokergroups",
+        "brokergroupoperations",
+        "brokergroups/scale",
+    }
 
 
 def test_one_namespace_needs_no_cluster_wide_right() -> None:
@@ -193,7 +238,7 @@ def test_the_operator_may_get_the_named_secrets_and_no_others() -> None:
         for rule in rules(rendered("system", rbac__readNodes="true"), "ClusterRole")
         if "nodes" in rule["resources"]
     ]
-    assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
 
 
 def test_cert_manager_writes_the_secret_that_is_mounted() -> None:

@@ -36,6 +36,7 @@ class ConditionType(StrEnum):
     FENCED = "Fenced"
     METADATA_DIVERGED = "MetadataDiverged"
     DEGRADED_DURABILITY = "DegradedDurability"
+    VOLUME_RESIZING = "VolumeResizing"
     UNFENCED = "Unfenced"
     EPOCH_JUMP = "EpochJump"
     RECOVERING = "Recovering"
@@ -83,40 +84,42 @@ class Reason(StrEnum):
     REPAIRING_MEMBERS = "RepairingMembers"
     SCALE_IN_NOT_SUPPORTED = "ScaleInNotSupported"
     CHANGES_PENDING_RESTART = "ChangesPendingRestart"
+    # Reconciling
     SCALING_IN = "ScalingIn"
-    GROWING_VOLUMES = "GrowingVolumes"
-    # Ready, Progressing, Reconciling
-    ROLLING_UPDATE = "RollingUpdate"
+    REBUILDING_MEMBER = "RebuildingMember"
+    MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
     WAKING = "Waking"
-    # Ready, Available, Hibernated
-    HIBERNATED = "Hibernated"
-    # Progressing, Paused
-    PAUSED = "Paused"
     # FailoverSafe
-    CANDIDATES_READY = "CandidatesReady"
+    ENOUGH_CANDIDATES = "EnoughCandidates"
     NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"
-    MEMBERS_UNLINKED = "MembersUnlinked"
-    SINGLE_REPLICA = "SingleReplica"
+    METADATA_DIVERGED = "MetadataDiverged"
+    HUMAN_NEEDED = "HumanNeeded"
     # ReplicationHealthy
-    ALL_REPLICAS_LINKED = "AllReplicasLinked"
-    REPLICAS_LAGGING = "ReplicasLagging"
+    ALL_LINKED = "AllLinked"
+    MEMBERS_NOT_LINKED = "MembersNotLinked"
     # UpToDate
-    ALL_MEMBERS_UP_TO_DATE = "AllMembersUpToDate"
-    MEMBERS_OUTDATED = "MembersOutdated"
-    WAITING_FOR_SUPERVISOR = "WaitingForSupervisor"
-    WAITING_FOR_DELETION = "WaitingForDeletion"
+    ALL_UP_TO_DATE = "AllUpToDate"
+    ROLLING_UPDATE = "RollingUpdate"
+    WAITING_FOR_PERSON = "WaitingForPerson"
     # Stalled
-    NOT_STALLED = "NotStalled"
-    NOT_FAILOVER_SAFE = "NotFailoverSafe"
+    NOTHING_STALLED = "NothingStalled"
+    ROLLOUT_STUCK = "RolloutStuck"
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    MEMBER_CRASHES = "MemberCrashes"
+    MEMBER_NOT_SCHEDULED = "MemberNotScheduled"
+    POD_STUCK_TERMINATING = "PodStuckTerminating"
+    SCALE_IN_REFUSED = "ScaleInRefused"
     NO_ELIGIBLE_REPLICA = "NoEligibleReplica"
-    BELOW_FLOOR = "BelowFloor"
-    # Fenced
-    MASTER_FENCED = "MasterFenced"
-    # MetadataDiverged
-    METADATA_DIFFERS = "MetadataDiffers"
+    # Paused, Hibernated
+    BY_SPEC = "BySpec"
+    NOTHING_RUNS = "NothingRuns"
     # DegradedDurability
-    FEWER_COPIES_THAN_PROMISED = "FewerCopiesThanPromised"
+    BELOW_DURABILITY = "BelowDurability"
+    # Fenced
+    MASTER_STOPPED = "MasterStopped"
+    # VolumeResizing
+    RESIZE_PENDING = "ResizePending"
     # Unfenced
     FENCE_NOT_CONFIRMED = "FenceNotConfirmed"
     # EpochJump
@@ -371,7 +374,7 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
                 max_length=32,
                 description="Always there: Ready, Available, Progressing, FailoverSafe, ReplicationHealthy, UpToDate, and"
                 " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
-                " MetadataDiverged, DegradedDurability, EpochJump, Recovering, SeatLost, CredentialsMissing."
+                " MetadataDiverged, DegradedDurability, VolumeResizing, EpochJump, Recovering, SeatLost, CredentialsMissing."
                 " What each means, and what to do then: docs/brokergroup.md.",
                 extra_json_schema=bounds.map_list("type"),
             ),

@@ -37,6 +37,12 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
 # On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (design.md §4, rule 3).
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
+# On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own word.
+ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+# On a pod: the hot keys that its process was given last; the operation in whose course it was made; that it is to leave the group.
+ANNOTATION_HOT_CONFIG: Final = f"{GROUP}/hot-config"
+ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
+ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
 FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
@@ -98,3 +104,7 @@ def master_service_name(group: str) -> str:
 
 def disruption_budget_name(group: str) -> str:
     return group
+
+
+def master_disruption_budget_name(group: str) -> str:
+    return f"{group}-master"
