@@ -1,0 +1,162 @@
+"""Which operation of a group runs, which waits, which is over and which is old enough to go: pure.
+
+One runs at a time, the oldest first. One that waits for its time lets younger ones pass. A dry run changes nothing, so it waits
+for nobody. An operation that was made for an earlier group of the same name is left to the garbage collector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationType
+from brokergroup_operator.operations import decommission, drill, elect, rebuild, restart, switchover
+from brokergroup_operator.operations.plan import Adopt, DoEffect, PassPlan, Remove, Step, WriteStatus
+from brokergroup_operator.operations.premises import GROUP_UNKNOWN_GRACE_SECONDS
+from brokergroup_operator.operations.scene import being_deleted, created_seconds
+from brokergroup_operator.operations.status import next_status, note_of
+from brokergroup_operator.operations.verdicts import NOTHING_ASKED, Done, Fail, GoOn, Outcome, Reject, Start, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from brokergroup_operator.operations.procedure import Procedure
+    from brokergroup_operator.operations.scene import Operation, Scene
+    from brokergroup_operator.operations.settings import OperationSettings
+    from brokergroup_operator.operations.verdicts import Beginning, Verdict
+
+PROCEDURES: Mapping[OperationType, Procedure] = {
+    OperationType.SWITCHOVER: switchover.PROCEDURE,
+    OperationType.RESTART: restart.PROCEDURE,
+    OperationType.REBUILD: rebuild.PROCEDURE,
+    OperationType.ELECT: elect.PROCEDURE,
+    OperationType.DECOMMISSION: decommission.PROCEDURE,
+    OperationType.DRILL: drill.PROCEDURE,
+}
+
+
+def evaluate(scene: Scene, outcomes: Mapping[str, Outcome], settings: OperationSettings) -> PassPlan:
+    """The plan of one pass; `outcomes` by uid says how far is what this process asked of the controller plane."""
+    ours = sorted((item for item in scene.operations if _is_of_this_group(scene, item)), key=lambda item: item.order)
+    judge = _Judge(scene, outcomes)
+    steps: list[Step] = [step for item in ours for step in _adoption(scene, item)]
+    for item in ours:
+        if not item.finished:
+            steps += judge.judged(item, first_of=_next(scene, ours))
+    steps += _old_ones(scene, ours, settings)
+    again = [*judge.look_again, *_ends_of_life(scene, ours)]
+    if judge.something_runs:
+        again.append(settings.running_poll_seconds)
+    if judge.something_ended:
+        again.append(0.0)  # the next one's turn
+    return PassPlan(steps=tuple(steps), look_again_seconds=min(again, default=None))
+
+
+class _Judge:
+    """Goes over the unfinished operations, the oldest first."""
+
+    def __init__(self, scene: Scene, outcomes: Mapping[str, Outcome]) -> None:
+        self._scene = scene
+        self._outcomes = outcomes
+        self.look_again: list[float] = []
+        self.something_runs = False
+        self.something_ended = False
+
+    def judged(self, item: Operation, *, first_of: Operation | None) -> Iterator[Step]:
+        verdict = self._verdict(item, first_of)
+        if isinstance(verdict, Wait) and verdict.look_again_seconds is not None:
+            self.look_again.append(verdict.look_again_seconds)
+        self.something_runs |= isinstance(verdict, Start | GoOn)
+        self.something_ended |= isinstance(verdict, Reject | Done | Fail)
+        status = next_status(item, verdict, now_seconds=self._scene.now_seconds)
+        if status != item.asked.status:
+            yield WriteStatus(operation=item, status=status, note=note_of(item, verdict))
+        if isinstance(verdict, GoOn) and verdict.effect is not None:
+            yield DoEffect(operation=item, effect=verdict.effect)
+
+    def _verdict(self, item: Operation, first_of: Operation | None) -> Verdict:
+        scene, procedure = self._scene, PROCEDURES[item.asked.spec.type]
+        if scene.group is None:
+            return _without_group(scene, item)
+        if item.phase is OperationPhase.RUNNING:
+            return procedure.judge(scene, item, self._outcomes.get(item.uid, NOTHING_ASKED))
+        beginning = procedure.begin(scene, item)
+        if item.asked.spec.dry_run is DryRun.ALL:
+            return _dry(beginning)
+        if first_of is not None and item.uid != first_of.uid and not _waits_for_its_time(scene, item):
+            return Wait(message=f"waits for {first_of.name}")
+        return beginning
+
+
+def _next(scene: Scene, ours: list[Operation]) -> Operation | None:
+    """The one that runs, or else the oldest whose time has come."""
+    unfinished = [item for item in ours if not item.finished and item.asked.spec.dry_run is not DryRun.ALL]
+    running = [item for item in unfinished if item.phase is OperationPhase.RUNNING]
+    ready = [item for item in unfinished if not _waits_for_its_time(scene, item)]
+    return next(iter(running + ready), None)
+
+
+def _waits_for_its_time(scene: Scene, item: Operation) -> bool:
+    return item.phase is OperationPhase.PENDING and switchover.too_early_seconds(scene, item) > 0
+
+
+def _without_group(scene: Scene, item: Operation) -> Verdict:
+    what = f"BrokerGroup {scene.key.name} does not exist in namespace {scene.key.namespace}"
+    if item.phase is OperationPhase.RUNNING:
+        return Fail(message=f"{what} any more")
+    grace_seconds = created_seconds(item.raw) + GROUP_UNKNOWN_GRACE_SECONDS - scene.now_seconds
+    return Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else Reject(message=what)
+
+
+def _dry(beginning: Beginning) -> Verdict:
+    if isinstance(beginning, Start):
+        return Done(message=f"dry run: {beginning.message}", figures=beginning.figures, plan=beginning.steps)
+    return beginning
+
+
+def _is_of_this_group(scene: Scene, item: Operation) -> bool:
+    if being_deleted(item.raw):
+        return False
+    uids = {owner.get("uid") for owner in _owners(item) if owner.get("kind") == names.BROKER_GROUP_KIND}
+    return scene.group is None or not uids or scene.group["metadata"].get("uid") in uids
+
+
+def _owners(item: Operation) -> list[dict[str, object]]:
+    return list(item.raw["metadata"].get("ownerReferences") or [])
+
+
+def _adoption(scene: Scene, item: Operation) -> Iterator[Adopt]:
+    if scene.group is None or being_deleted(scene.group):
+        return
+    uid = str(scene.group["metadata"].get("uid", ""))
+    if all(owner.get("uid") != uid for owner in _owners(item)):
+        yield Adopt(operation=item, group_uid=uid)
+
+
+def _old_ones(scene: Scene, ours: list[Operation], settings: OperationSettings) -> Iterator[Remove]:
+    """Those whose time to live is over, and all but the last ones to finish."""
+    finished = sorted(
+        (item for item in ours if item.finished),
+        key=lambda item: (item.completed_seconds or 0.0, item.order),
+        reverse=True,
+    )
+    for index, item in enumerate(finished):
+        remaining_seconds = _remaining_seconds(scene, item)
+        if remaining_seconds is not None and remaining_seconds <= 0:
+            yield Remove(operation=item, reason="ttlSecondsAfterFinished is over")
+        elif index >= settings.history_limit:
+            yield Remove(operation=item, reason=f"only the last {settings.history_limit} are kept")
+
+
+def _ends_of_life(scene: Scene, ours: list[Operation]) -> Iterator[float]:
+    for item in ours:
+        remaining_seconds = _remaining_seconds(scene, item)
+        if remaining_seconds is not None and remaining_seconds > 0:
+            yield remaining_seconds
+
+
+def _remaining_seconds(scene: Scene, item: Operation) -> float | None:
+    ttl_seconds = item.asked.spec.ttl_seconds_after_finished
+    if not item.finished or ttl_seconds is None:
+        return None
+    return (item.completed_seconds or 0.0) + ttl_seconds - scene.now_seconds

@@ -1,0 +1,96 @@
+"""Reads the operations of one group and what they are judged by, straight from the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+)
+from brokergroup_operator.operations.scene import Operation, Scene, read_operation
+from brokergroup_operator.records.serialize import record_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.records.store import GroupKey
+
+log = structlog.get_logger(__name__)
+
+
+class SceneFetcher:
+    """Fetches through one client, with one deadline per request."""
+
+    def __init__(
+        self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._api = api
+        self._view = view
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+
+    async def fetch(self, key: GroupKey) -> Scene | None:
+        """What there is, or None where nothing was ever asked: then a pass costs one request."""
+        operations = await self._operations(key)
+        if not operations:
+            return None
+        group = await self._get(BROKER_GROUPS, key)
+        state = await self._get(BROKER_GROUP_STATES, key)
+        pods, claims = await asyncio.gather(self._list(PODS, key), self._list(PERSISTENT_VOLUME_CLAIMS, key))
+        return Scene(
+            key=key,
+            now_seconds=self._clock(),
+            group=group,
+            record=record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None,
+            snapshot=self._view.snapshot(key),
+            pods=pods,
+            claims=claims,
+            operations=tuple(operations),
+        )
+
+    async def _operations(self, key: GroupKey) -> list[Operation]:
+        """By the spec, not by a label: who writes YAML by hand writes none."""
+        listed = await self._api.list(
+            BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+        )
+        found = []
+        for raw in listed.items:
+            if ((raw.get("spec") or {}).get("brokerGroupRef") or {}).get("name") != key.name:
+                continue
+            try:
+                found.append(read_operation(raw))
+            except msgspec.ValidationError as error:
+                log.warning("operation.unreadable", group=str(key), name=raw["metadata"]["name"], error=str(error))
+        return found
+
+    async def _get(self, resource: Resource, key: GroupKey) -> JsonObject | None:
+        try:
+            return await self._api.get(
+                resource, key.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+            )
+        except NotFoundError:
+            return None
+
+    async def _list(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
+        listed = await self._api.list(
+            resource,
+            namespace=key.namespace,
+            label_selector=f"{names.LABEL_BROKER_GROUP}={key.name}",
+            timeout_seconds=self._timeout_seconds,
+        )
+        return {str(item["metadata"]["name"]): item for item in listed.items}

@@ -1,0 +1,78 @@
+"""What must hold before anything voluntary is done to a group. Each function says why not, or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
+from brokergroup_operator.operations.scene import being_deleted, created_seconds
+from brokergroup_operator.operations.verdicts import Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.operations.scene import Scene
+
+# GitOps may apply an operation a moment before its group.
+GROUP_UNKNOWN_GRACE_SECONDS = 5.0
+
+
+def group_is_not_there(scene: Scene) -> str:
+    if scene.group is None:
+        return f"BrokerGroup {scene.key.name} does not exist in namespace {scene.key.namespace}"
+    if being_deleted(scene.group):
+        return f"BrokerGroup {scene.key.name} is being deleted"
+    if scene.maintenance.get("hibernated"):
+        return f"BrokerGroup {scene.key.name} is hibernated: wake it first (spec.maintenance.hibernated)"
+    if scene.record is None:
+        return f"BrokerGroup {scene.key.name} has no member yet"
+    return ""
+
+
+def paused(scene: Scene) -> str:
+    """Pods of a paused group are nobody's to touch; its master may still be moved."""
+    if scene.maintenance.get("paused"):
+        return f"BrokerGroup {scene.key.name} is paused: resume it first (spec.maintenance.paused)"
+    return ""
+
+
+def not_a_member(scene: Scene, broker_id: int) -> str:
+    if broker_id not in scene.members:
+        return f"broker {broker_id} is not a member of {scene.key.name}; its members: {scene.members_text}"
+    return ""
+
+
+def no_master(scene: Scene) -> str:
+    if scene.master is None:
+        return f"{scene.key.name} has no master now: wait for its failover, or elect one"
+    return ""
+
+
+def not_failover_safe(scene: Scene) -> str:
+    """The group's own verdict, as its status shows it to everybody."""
+    condition = scene.condition(ConditionType.FAILOVER_SAFE.value)
+    if condition is None:
+        return f"{scene.key.name} is not known to be FailoverSafe yet"
+    if condition.get("status") != ConditionStatus.TRUE.value:
+        return f"{scene.key.name} is not FailoverSafe: {condition.get('reason')}: {condition.get('message')}"
+    return ""
+
+
+def cannot_spare(scene: Scene, broker_ids: Iterable[int]) -> str:
+    """A member without a seat may be missed at any time: nothing that was acknowledged rests on it."""
+    if any(scene.holds_seat(broker_id) for broker_id in broker_ids):
+        return not_failover_safe(scene)
+    return ""
+
+
+def born_too_late(scene: Scene, objects: Iterable[JsonObject | None]) -> Wait | None:
+    """Times have whole seconds, and what is older than the start is what will be replaced: so the start must be later.
+
+    This also covers an API server whose clock is ahead of ours.
+    """
+    youngest = max((created_seconds(obj) for obj in objects if obj is not None), default=0.0)
+    if youngest < int(scene.now_seconds):
+        return None
+    wait_seconds = youngest + 1.0 - scene.now_seconds
+    return Wait(message="a pod of the group was created in this very second", look_again_seconds=wait_seconds)

@@ -1,0 +1,64 @@
+"""One pass over the operations of one group: fetch, evaluate, apply. Called after each pass over the group itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.kube.errors import ConflictError
+from brokergroup_operator.operations.apply import StepApplier
+from brokergroup_operator.operations.attempts import Attempts
+from brokergroup_operator.operations.evaluate import evaluate
+from brokergroup_operator.operations.fetch import SceneFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.operations.settings import OperationSettings
+    from brokergroup_operator.records.store import GroupKey
+
+log = structlog.get_logger(__name__)
+
+
+class OperationRunner:
+    """Runs passes; `wake` queues a group when something that was asked of the controller plane has ended."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        view: GroupView,
+        settings: OperationSettings,
+        *,
+        wake: Callable[[GroupKey], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._attempts = Attempts(wake)
+        self._fetcher = SceneFetcher(api, view, timeout_seconds=settings.api_timeout_seconds, clock=clock)
+        self._applier = StepApplier(api, view, self._attempts, timeout_seconds=settings.api_timeout_seconds)
+
+    async def run_pass(self, key: GroupKey) -> float | None:
+        """Bring the group's operations one step on; returns in how many seconds to look again."""
+        # Before the record is read: an outcome that is known must never be older than the record it is judged with.
+        outcomes = self._attempts.outcomes(key)
+        scene = await self._fetcher.fetch(key)
+        if scene is None:
+            self._attempts.forget_all_but(key, ())
+            return None
+        self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
+        plan = evaluate(scene, outcomes, self._settings)
+        try:
+            await self._applier.carry_out(scene, plan)
+        except ConflictError as error:
+            # Somebody else wrote first, perhaps another operator: look again at what there is now.
+            log.info("operation.conflict", group=str(key), error=str(error))
+            return 0.0
+        return plan.look_again_seconds
+
+    async def stop(self) -> None:
+        """End what waits for answers."""
+        await self._attempts.stop()

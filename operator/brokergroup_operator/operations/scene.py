@@ -1,0 +1,208 @@
+"""What one pass saw: the group, its record, its pods and claims, and everything that was asked of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+FINISHED = frozenset({OperationPhase.SUCCEEDED, OperationPhase.FAILED, OperationPhase.REJECTED})
+
+
+def seconds_of(text: str) -> float:
+    """RFC 3339, as the API server writes it, in seconds since 1970."""
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+def rfc3339(unix_seconds: float) -> str:
+    """To the second, as metav1.Time."""
+    return dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def created_seconds(obj: JsonObject) -> float:
+    """When the API server made the object."""
+    return seconds_of(str(obj["metadata"]["creationTimestamp"]))
+
+
+def being_deleted(obj: JsonObject) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One BrokerGroupOperation as read: raw, and typed."""
+
+    raw: JsonObject
+    asked: BrokerGroupOperation
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return str(self.raw["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """metadata.uid."""
+        return str(self.raw["metadata"].get("uid", ""))
+
+    @property
+    def phase(self) -> OperationPhase:
+        """Pending before anybody wrote a status."""
+        status = self.asked.status
+        return (status.phase if status else None) or OperationPhase.PENDING
+
+    @property
+    def finished(self) -> bool:
+        """Over for good."""
+        return self.phase in FINISHED
+
+    @property
+    def result(self) -> OperationResult:
+        """What the status tells so far. While it runs, epoch and fromBrokerId are those of its start."""
+        status = self.asked.status
+        return (status.result if status else None) or OperationResult(message="")
+
+    @property
+    def started_seconds(self) -> float | None:
+        """When it became Running, by its status."""
+        status = self.asked.status
+        return seconds_of(status.started_at) if status and status.started_at else None
+
+    @property
+    def completed_seconds(self) -> float | None:
+        """When it was over, by its status."""
+        status = self.asked.status
+        return seconds_of(status.completed_at) if status and status.completed_at else None
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """The oldest first; of two of the same second, by name."""
+        return created_seconds(self.raw), self.name
+
+
+def read_operation(raw: JsonObject) -> Operation:
+    """Raises ``msgspec.ValidationError`` for an object that was stored under other rules than ours."""
+    return Operation(raw=raw, asked=msgspec.convert(raw, BrokerGroupOperation))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """The input of the pure evaluation."""
+
+    key: GroupKey
+    now_seconds: float
+    group: JsonObject | None = None
+    record: BrokerGroupRecord | None = None
+    snapshot: GroupSnapshot | None = None
+    pods: Mapping[str, JsonObject] = field(default_factory=dict)
+    claims: Mapping[str, JsonObject] = field(default_factory=dict)
+    operations: tuple[Operation, ...] = ()
+
+    @property
+    def spec(self) -> JsonObject:
+        """The group's spec, empty without a group."""
+        value: JsonObject = (self.group or {}).get("spec") or {}
+        return value
+
+    @property
+    def maintenance(self) -> JsonObject:
+        """spec.maintenance."""
+        value: JsonObject = self.spec.get("maintenance") or {}
+        return value
+
+    @property
+    def replicas(self) -> int:
+        """spec.replicas."""
+        return int(self.spec.get("replicas") or 0)
+
+    @property
+    def master(self) -> int | None:
+        """Who is master by the record."""
+        return self.record.granted_master_id if self.record else None
+
+    @property
+    def epoch(self) -> int:
+        """The master epoch of the record."""
+        return self.record.master_epoch if self.record else 0
+
+    @property
+    def writable(self) -> bool:
+        """Whether the master has said that it is master in its epoch."""
+        return self.snapshot is not None and self.snapshot.writable
+
+    @property
+    def members(self) -> list[int]:
+        """Broker ids that are in use, without those whose disk is known to be gone."""
+        if self.record is None:
+            return []
+        gone = self.record.superseded
+        return [
+            broker_id
+            for broker_id, replica in self.record.replicas.items()
+            if replica.claimed and broker_id not in gone
+        ]
+
+    @property
+    def members_text(self) -> str:
+        """For messages."""
+        return ", ".join(str(broker_id) for broker_id in self.members) or "none yet"
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the controller hears it."""
+        return self.snapshot is not None and broker_id in self.snapshot.live
+
+    def is_in_sync(self, broker_id: int) -> bool:
+        """Whether it is in the SyncStateSet."""
+        return self.record is not None and broker_id in self.record.sync_state_set
+
+    def holds_seat(self, broker_id: int) -> bool:
+        """Whether acknowledged messages may rest on this member's disk."""
+        return self.record is not None and (broker_id in self.record.seats or broker_id == self.record.master_broker_id)
+
+    def pod_name(self, broker_id: int) -> str:
+        """The pod that carries the id; a pod whose disk was wiped carries a higher id than its name says."""
+        replica = self.record.replicas.get(broker_id) if self.record else None
+        kept_for = replica.reserved_for if replica else ""
+        return kept_for or names.pod_name(self.key.name, broker_id)
+
+    def pod(self, broker_id: int) -> JsonObject | None:
+        """The pod of a member."""
+        return self.pods.get(self.pod_name(broker_id))
+
+    def claim(self, broker_id: int) -> JsonObject | None:
+        """The claim of a member: it has its pod's name."""
+        return self.claims.get(self.pod_name(broker_id))
+
+    def condition(self, kind: str) -> JsonObject | None:
+        """One condition of the group's status."""
+        conditions: list[JsonObject] = ((self.group or {}).get("status") or {}).get("conditions") or []
+        return next((item for item in conditions if item.get("type") == kind), None)
+
+    def timeline_of(self, epoch: int) -> FailoverTimeline | None:
+        """The change of master that led to this epoch, if this process saw it."""
+        if self.snapshot is None:
+            return None
+        seen = (self.snapshot.last_switchover, self.snapshot.last_failover)
+        return next((item for item in seen if item is not None and item.epoch_after == epoch), None)
+
+
+def pod_is_ready(pod: JsonObject | None) -> bool:
+    """Ready, and not on its way out."""
+    if pod is None or being_deleted(pod):
+        return False
+    conditions: list[JsonObject] = (pod.get("status") or {}).get("conditions") or []
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)

@@ -1,0 +1,16 @@
+"""What the operator may set about operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationSettings:
+    """One value per knob."""
+
+    api_timeout_seconds: float = 10.0
+    # Finished operations that are kept per group; a TTL of their own may end them sooner.
+    history_limit: int = 20
+    # While one runs, its end is looked for this often, even if nothing tells of it.
+    running_poll_seconds: float = 1.0
