@@ -282,7 +282,9 @@ class RemotingConnection(asyncio.Protocol):
 
     def _next_turn(self) -> None:
         self._turn = None
-        if self.is_open:
+        if self._backlog or not self._undecoded:
+            self._serve_backlog()
+        elif self.is_open:
             self._decode(b"")
 
     def _may_serve(self) -> bool:
@@ -327,8 +329,9 @@ class RemotingConnection(asyncio.Protocol):
             self._in_flight.add(request, result)
 
     def _serve_more(self) -> None:
-        if self._backlog or self._read_paused:
-            self._serve_backlog()
+        """Room for another request; not at once, because whoever gives an answer must not find himself in another handler."""
+        if (self._backlog or self._read_paused) and self._turn is None:
+            self._turn = self._loop.call_soon(self._next_turn)
 
     def _send_failure(self, request: RemotingCommand, error: BaseException) -> None:
         """Java's answer when a processor throws: code 1, class and message (controller-protocol.md §1.4)."""

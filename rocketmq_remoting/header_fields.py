@@ -116,7 +116,8 @@ def _parse_int64(text: str) -> int | None:
 
 
 def _parse_integer(text: str, limit: int) -> int | None:
-    if _INTEGER.fullmatch(text) is None:
+    plain = len(text) < 19 and text.isascii() and text.isdigit()  # what nearly all are, told at a third of the cost
+    if not plain and _INTEGER.fullmatch(text) is None:
         return None
     value = int(text)
     return value if -limit <= value < limit else None

@@ -50,10 +50,15 @@ PROPERTY_SEPARATOR = "\x02"
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _BLANK = struct.Struct(">ii")
+_LONG_HEX = "{:016X}".format
 # total size … born timestamp; then the born host, whose length depends on the sys flag.
 _HEAD = struct.Struct(">iiiiiqqiq")
 # reconsume times, prepared transaction offset, body length.
 _MIDDLE = struct.Struct(">iqi")
+# All up to the body, by the lengths of the two addresses.
+_UP_TO_BODY = {
+    (born, store): struct.Struct(f">iiiiiqqiq{born}siq{store}siiqi") for born in (4, 16) for store in (4, 16)
+}
 _IPV4_FIXED_BYTES = 88  # everything up to the body when both hosts are IPv4
 _SMALLEST_RECORD_BYTES = 91
 
@@ -225,10 +230,20 @@ def _ip_text(packed: bytes) -> str:
     return str(ipaddress.ip_address(packed))
 
 
-def record_size_bytes(*, body_bytes: int, topic_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
-    """The size a record of these parts will have."""
-    topic_length_bytes = 1 if topic_bytes <= MAX_TOPIC_BYTES_V1 else 2
-    return _body_position(sys_flag) + body_bytes + topic_length_bytes + topic_bytes + 2 + properties_bytes
+@lru_cache(maxsize=4096)
+def _packed_topic(topic: str) -> bytes:
+    """Its length, in two bytes where one is too short, and the topic."""
+    raw = topic.encode()
+    if not 0 < len(raw) <= MAX_TOPIC_BYTES_V2:
+        raise MessageRecordError(f"topic of {len(raw)} bytes, a record takes 1 to {MAX_TOPIC_BYTES_V2}")
+    return (bytes((len(raw),)) if len(raw) <= MAX_TOPIC_BYTES_V1 else _SHORT.pack(len(raw))) + raw
+
+
+@lru_cache(maxsize=4096)
+def record_overhead_bytes(topic: str, born_ip: str, store_ip: str) -> int:
+    """The size of a record without its body and properties."""
+    hosts = len(_packed_ip(born_ip)) + len(_packed_ip(store_ip))
+    return _IPV4_FIXED_BYTES - 8 + hosts + len(_packed_topic(topic)) + _SHORT.size
 
 
 def encode_record(  # noqa: PLR0913 - one keyword per field of the record
@@ -249,23 +264,18 @@ def encode_record(  # noqa: PLR0913 - one keyword per field of the record
     prepared_transaction_offset: int = 0,
 ) -> bytes:
     """One record; the IPv6 bits of ``sys_flag`` are set from the hosts, v2 is chosen for topics above 127 bytes."""
-    topic_raw = topic.encode()
-    if not 0 < len(topic_raw) <= MAX_TOPIC_BYTES_V2:
-        raise MessageRecordError(f"topic of {len(topic_raw)} bytes, a record takes 1 to {MAX_TOPIC_BYTES_V2}")
+    packed_topic = _packed_topic(topic)
     if len(properties) > MAX_PROPERTIES_BYTES:
         raise MessageRecordError(f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES_BYTES} fit a record")
     born_ip, store_ip = _packed_ip(born_host.ip), _packed_ip(store_host.ip)
     sys_flag &= ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
-    sys_flag |= (SYS_FLAG_BORN_HOST_V6 if len(born_ip) == 16 else 0) | (
-        SYS_FLAG_STORE_HOST_V6 if len(store_ip) == 16 else 0
-    )
-    version_2 = len(topic_raw) > MAX_TOPIC_BYTES_V1
-    total = record_size_bytes(
-        body_bytes=len(body), topic_bytes=len(topic_raw), properties_bytes=len(properties), sys_flag=sys_flag
-    )
-    head = _HEAD.pack(
-        total,
-        MAGIC_V2 if version_2 else MAGIC_V1,
+    if len(born_ip) == 16:
+        sys_flag |= SYS_FLAG_BORN_HOST_V6
+    if len(store_ip) == 16:
+        sys_flag |= SYS_FLAG_STORE_HOST_V6
+    up_to_body = _UP_TO_BODY[len(born_ip), len(store_ip)].pack(
+        record_overhead_bytes(topic, born_host.ip, store_host.ip) + len(body) + len(properties),
+        MAGIC_V1 if len(packed_topic) <= 1 + MAX_TOPIC_BYTES_V1 else MAGIC_V2,
         zlib.crc32(body) & 0x7FFFFFFF,
         queue_id,
         flag,
@@ -273,13 +283,16 @@ def encode_record(  # noqa: PLR0913 - one keyword per field of the record
         physical_offset,
         sys_flag,
         born_timestamp_ms,
+        born_ip,
+        born_host.port,
+        store_timestamp_ms,
+        store_ip,
+        store_host.port,
+        reconsume_times,
+        prepared_transaction_offset,
+        len(body),
     )
-    hosts = struct.pack(
-        f">{len(born_ip)}siq{len(store_ip)}si", born_ip, born_host.port, store_timestamp_ms, store_ip, store_host.port
-    )
-    topic_length = _SHORT.pack(len(topic_raw)) if version_2 else bytes((len(topic_raw),))
-    middle = _MIDDLE.pack(reconsume_times, prepared_transaction_offset, len(body))
-    return b"".join((head, hosts, middle, body, topic_length, topic_raw, _SHORT.pack(len(properties)), properties))
+    return b"".join((up_to_body, body, packed_topic, _SHORT.pack(len(properties)), properties))
 
 
 def encode_blank(size_bytes: int) -> bytes:
@@ -353,6 +366,8 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 def decode_properties(raw: bytes) -> dict[str, str]:
     """The reverse; a last property without its closing mark is read too, an entry without a value is left out."""
     properties: dict[str, str] = {}
+    if not raw:
+        return properties
     for entry in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, found, value = entry.partition(NAME_VALUE_SEPARATOR)
         if found:
@@ -362,4 +377,9 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 def offset_message_id(store_host: Host, physical_offset: int) -> str:
     """``msgId`` of a send answer: IP, port and physical offset, upper-case hex (C.4)."""
-    return (_packed_ip(store_host.ip) + struct.pack(">iq", store_host.port, physical_offset)).hex().upper()
+    return _message_id_prefix(store_host) + _LONG_HEX(physical_offset)
+
+
+@lru_cache(maxsize=64)
+def _message_id_prefix(store_host: Host) -> str:
+    return (_packed_ip(store_host.ip) + _INT.pack(store_host.port)).hex().upper()

@@ -76,13 +76,16 @@ class Waiting(Generic[Waiter]):
 class WaitingRoom(Generic[Waiter]):
     """Messages stored and not answered yet: in the order of the log to be released, by deadline to be given up.
 
-    Each has its own deadline, so nobody queues behind another's wait; Java serves them one after the other (B.3).
+    Each has its own deadline, so nobody queues behind another's wait; Java serves them one after the other (B.3). Who comes later
+    has nearly always the later deadline: those stand in a row, and only the others (the timeout was shortened meanwhile, or the
+    disk has longer than the replicas) in a heap.
     """
 
     def __init__(self) -> None:
         """Nobody waits."""
         self._queue: deque[Waiting[Waiter]] = deque()
-        self._deadlines: list[tuple[float, int, Waiting[Waiter]]] = []
+        self._in_turn: deque[tuple[float, Waiting[Waiter]]] = deque()
+        self._out_of_turn: list[tuple[float, int, Waiting[Waiter]]] = []
         self._arrivals = itertools.count()
         self._count = 0
 
@@ -108,16 +111,18 @@ class WaitingRoom(Generic[Waiter]):
             if not waiting.answered:
                 self.leave(waiting)
                 released.append(waiting.waiter)
+        self._forget_answered()
         return released
 
     def due(self, now_seconds: float) -> list[Waiting[Waiter]]:
         """Everyone whose deadline has passed: each has to ``leave`` now, or to ``wait_until`` another one."""
         due = []
-        while self._deadlines and (self._deadlines[0][2].answered or self._deadlines[0][0] <= now_seconds):
-            waiting = heapq.heappop(self._deadlines)[2]
-            if not waiting.answered:
-                due.append(waiting)
-        return due
+        self._forget_answered()
+        while self._in_turn and self._in_turn[0][0] <= now_seconds:
+            due.append(self._in_turn.popleft()[1])
+        while self._out_of_turn and self._out_of_turn[0][0] <= now_seconds:
+            due.append(heapq.heappop(self._out_of_turn)[2])
+        return [waiting for waiting in due if not waiting.answered]
 
     def leave(self, waiting: Waiting[Waiter]) -> None:
         """It is answered."""
@@ -126,18 +131,30 @@ class WaitingRoom(Generic[Waiter]):
 
     def wait_until(self, waiting: Waiting[Waiter], deadline_seconds: float) -> None:
         """Give it up at this time."""
-        heapq.heappush(self._deadlines, (deadline_seconds, next(self._arrivals), waiting))
+        if not self._in_turn or self._in_turn[-1][0] <= deadline_seconds:
+            self._in_turn.append((deadline_seconds, waiting))
+        else:
+            heapq.heappush(self._out_of_turn, (deadline_seconds, next(self._arrivals), waiting))
 
     def clear(self) -> list[Waiter]:
         """Take out everyone: this replica is no master any more."""
         waiters = [waiting.waiter for waiting in self._queue if not waiting.answered]
         self._queue.clear()
-        self._deadlines.clear()
+        self._in_turn.clear()
+        self._out_of_turn.clear()
         self._count = 0
         return waiters
 
     def next_deadline_seconds(self) -> float | None:
         """When ``due`` has something to tell next."""
-        while self._deadlines and self._deadlines[0][2].answered:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        self._forget_answered()
+        firsts = [self._in_turn[0][0]] if self._in_turn else []
+        if self._out_of_turn:
+            firsts.append(self._out_of_turn[0][0])
+        return min(firsts, default=None)
+
+    def _forget_answered(self) -> None:
+        while self._in_turn and self._in_turn[0][1].answered:
+            self._in_turn.popleft()
+        while self._out_of_turn and self._out_of_turn[0][2].answered:
+            heapq.heappop(self._out_of_turn)

@@ -10,6 +10,7 @@ import asyncio
 import enum
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,14 @@ from rocketmq_replica.acknowledgement import AcknowledgementPolicy
 from rocketmq_replica.reign import Outcome, Reign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketmq_replica.configuration import ReplicaConfiguration
     from rocketmq_replica.message_store import MessageStore, NewMessage, Stored
     from rocketmq_replica.topics import Topics
 
 logger = logging.getLogger(__name__)
+
+PendingSend = Callable[[Outcome], None]
+"""How a producer that waits for a stored message is told."""
 
 NO_BROKER_ID = -1
 _CONTAINER_ROLE_MASTER_ID = 0
@@ -39,14 +41,6 @@ class Role(enum.Enum):
 
 class NotWritableError(Exception):
     """This replica takes no messages now."""
-
-
-@dataclass
-class PendingSend:
-    """A stored message whose producer waits."""
-
-    future: asyncio.Future[Outcome]
-    end_offset: int
 
 
 @dataclass
@@ -141,16 +135,15 @@ class Broker:
         self.on_confirmed()
         return True
 
-    def acknowledgement(self, end_offset: int) -> asyncio.Future[Outcome]:
-        """Resolves when the message that ends at ``end_offset`` may be answered; often it is done at once."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    def tell_when_acknowledged(self, pending: PendingSend, end_offset: int) -> None:
+        """Tell, once and perhaps at once, what becomes of the message that ends at ``end_offset``."""
         if self.reign is None:
-            future.set_result(Outcome.MASTER_NO_MORE)
-            return future
+            pending(Outcome.MASTER_NO_MORE)
+            return
         now = monotonic_seconds()
         deadline = now + self.live.slave_timeout_seconds
         self.reign.wait(
-            PendingSend(future, end_offset),
+            pending,
             end_offset=end_offset,
             deadline_seconds=deadline,
             flush_deadline_seconds=now + self.configuration.sync_flush_timeout_seconds,
@@ -161,7 +154,6 @@ class Broker:
         if self.reign.settles_alone:
             self.settle()
         self._schedule_expiry(deadline)
-        return future
 
     def stored_without_waiting(self) -> None:
         """A message was stored whose producer waits for nothing (``WAIT=false``)."""
@@ -176,7 +168,7 @@ class Broker:
         confirmed_before = self.store.confirm_offset
         was_trusted = self.reign.trusted
         for pending in self.reign.settle(now_seconds=monotonic_seconds()):
-            _resolve(pending, Outcome.STORED)
+            pending(Outcome.STORED)
         if self.store.confirm_offset != confirmed_before:
             self.on_confirmed()
         if was_trusted and not self.reign.trusted:
@@ -190,7 +182,7 @@ class Broker:
         self.role = Role.FENCED
         if reign is not None:
             for pending in reign.end():
-                _resolve(pending, Outcome.MASTER_NO_MORE)
+                pending(Outcome.MASTER_NO_MORE)
 
     def _schedule_expiry(self, deadline_seconds: float) -> None:
         """Look at the deadlines then; one look is under way at a time, the earliest (slaveTimeout may shrink live)."""
@@ -210,7 +202,7 @@ class Broker:
         if self.reign is None:
             return
         for pending, outcome in self.reign.expire(monotonic_seconds()):
-            _resolve(pending, outcome)
+            pending(outcome)
         deadline = self.reign.next_deadline_seconds()
         if deadline is not None:
             self._schedule_expiry(deadline)
@@ -220,8 +212,3 @@ class Broker:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-
-
-def _resolve(pending: PendingSend, outcome: Outcome) -> None:
-    if not pending.future.done():
-        pending.future.set_result(outcome)

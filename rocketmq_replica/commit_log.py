@@ -87,6 +87,12 @@ class CommitLog:
 
     def append(self, data: bytes) -> None:
         """Write at the end, all or nothing; may span files, because replicated bytes are only bytes."""
+        if 0 < len(data) <= self.space_left_in_file():  # as every record of a master does
+            file = self._file_for_append()
+            disk.write_at(file.descriptor, data, self.max_offset - file.start_offset)
+            self._dirty.add(file.descriptor)
+            self.max_offset += len(data)
+            return
         view = memoryview(data)
         before = self.max_offset
         try:
@@ -182,6 +188,13 @@ class CommitLog:
             os.close(file.descriptor)
         self._files.clear()
         self._dirty.clear()
+
+    def abandon(self) -> None:
+        """Close the files after a failure. What the kernel only remembers goes: after a failed fsync its pages look clean, and the
+        next start would read them instead of the disk."""
+        for file in self._files:
+            os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        self.close()
 
     def recover(
         self, on_record: Callable[[int, LogEntry], None], is_known: Callable[[int], bool] = lambda _start: False

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from rocketmq_remoting.message_record import (
     BLANK_HEADER_BYTES,
@@ -23,7 +25,7 @@ from rocketmq_remoting.message_record import (
     encode_record,
     inspect_entry,
     offset_message_id,
-    record_size_bytes,
+    record_overhead_bytes,
 )
 from rocketmq_replica import disk
 from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -71,7 +73,7 @@ class StorePaths:
         return self.root / "lock"
 
 
-class NewMessage(NamedTuple):
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """What a producer sent, before it has a place in the log."""
 
     topic: str
@@ -85,7 +87,7 @@ class NewMessage(NamedTuple):
     reconsume_times: int = 0
 
 
-class Stored(NamedTuple):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """Where a message went. It is acknowledged once replicas hold the log up to ``end_offset``."""
 
     message_id: str
@@ -148,8 +150,8 @@ class MessageStore:
         size = self.check_fits(message)
         if size + BLANK_HEADER_BYTES > self.log.space_left_in_file():
             self.log.fill_file()
-        queue = self.queues.queue(message.topic, message.queue_id)
-        physical_offset, queue_offset = self.log.max_offset, queue.next_offset
+        log, queue = self.log, self.queues.queue(message.topic, message.queue_id)
+        physical_offset, queue_offset = log.max_offset, queue.next_offset
         record = encode_record(
             topic=message.topic,
             body=message.body,
@@ -165,20 +167,15 @@ class MessageStore:
             sys_flag=message.sys_flag,
             reconsume_times=message.reconsume_times,
         )
-        self.log.append(record)
+        log.append(record)
         queue.add(queue_offset, physical_offset, len(record), store_timestamp_ms)
-        self._indexed_offset = self.log.max_offset
-        message_id = offset_message_id(self._store_host, physical_offset)
-        return Stored(message_id, queue_offset, physical_offset, self.log.max_offset)
+        self._indexed_offset = end_offset = log.max_offset
+        return Stored(offset_message_id(self._store_host, physical_offset), queue_offset, physical_offset, end_offset)
 
     def check_fits(self, message: NewMessage) -> int:
-        """The size its record needs at most; MessageTooLargeError if no file of the log can take it."""
-        size = record_size_bytes(
-            body_bytes=len(message.body),
-            topic_bytes=len(message.topic.encode()),
-            properties_bytes=len(message.properties),
-            sys_flag=message.sys_flag | (0x30 if ":" in message.born_host.ip + self._store_host.ip else 0),
-        )
+        """The size of its record; MessageTooLargeError if no file of the log can take it."""
+        overhead = record_overhead_bytes(message.topic, message.born_host.ip, self._store_host.ip)
+        size = overhead + len(message.body) + len(message.properties)
         if size + BLANK_HEADER_BYTES > self.log.file_size_bytes:
             raise MessageTooLargeError(f"a record of {size} bytes, log files have {self.log.file_size_bytes}")
         return size
@@ -313,6 +310,11 @@ class MessageStore:
             self.index.write(*to_index)
         self.save_checkpoint()
         self.log.close()
+        os.close(self._lock)
+
+    def abandon(self) -> None:
+        """Release the store and write nothing more: something has failed, and only a start that reads the disk tells what holds."""
+        self.log.abandon()
         os.close(self._lock)
 
     def _recover(self) -> Recovery:

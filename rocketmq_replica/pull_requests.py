@@ -57,6 +57,7 @@ class PullRequests:
         self._broker = broker
         self._offsets = offsets
         self._held: dict[tuple[str, int], set[_Held]] = {}
+        self._waking = False
 
     def pull(self, request: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         """11 and 361."""
@@ -76,7 +77,13 @@ class PullRequests:
         return self._answer(request, header, page)
 
     def confirmed(self) -> None:
-        """The confirm offset moved: wake who waits for a queue that has something now."""
+        """The confirm offset moved: once per turn of the event loop, however many messages, wake who waits."""
+        if self._held and not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_held)
+
+    def _wake_held(self) -> None:
+        self._waking = False
         for (topic, queue_id), waiting in self._held.items():
             queue = self._broker.store.queues.find(topic, queue_id)
             if queue is None or not waiting:
@@ -117,10 +124,11 @@ class PullRequests:
     ) -> RemotingCommand:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        waiting = self._held.setdefault((header.topic or "", header.queue_id or 0), set())
+        key = (header.topic or "", header.queue_id or 0)
         page = self._read(header)
         while page.code == ResponseCode.PULL_NOT_FOUND and loop.time() < deadline:
             held = _Held(loop.create_future())
+            waiting = self._held.setdefault(key, set())
             waiting.add(held)
             timer = loop.call_at(deadline, _wake, held.future)
             try:
@@ -128,6 +136,8 @@ class PullRequests:
             finally:
                 timer.cancel()
                 waiting.discard(held)
+                if not waiting and self._held.get(key) is waiting:
+                    del self._held[key]
             refusal = self._refusal(request, header)
             if refusal is not None:
                 return refusal

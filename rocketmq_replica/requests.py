@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.handler import LaterAnswer
     from rocketmq_remoting.server import RemotingConnection
     from rocketmq_replica.client_requests import ClientRequests
     from rocketmq_replica.operator_requests import OperatorRequests
@@ -43,7 +44,9 @@ class RequestDispatcher:
         """Enter every handler under its code."""
         self._sends = sends
         self._signatures = signatures
-        self._handlers: dict[int, Callable[[RemotingCommand], RemotingCommand | Awaitable[RemotingCommand]]] = {
+        self._handlers: dict[
+            int, Callable[[RemotingCommand], RemotingCommand | LaterAnswer | Awaitable[RemotingCommand]]
+        ] = {
             RequestCode.PULL_MESSAGE: pulls.pull,
             RequestCode.LITE_PULL_MESSAGE: pulls.pull,
             RequestCode.QUERY_CONSUMER_OFFSET: clients.query_consumer_offset,
@@ -80,7 +83,7 @@ class RequestDispatcher:
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> RemotingCommand | LaterAnswer | Awaitable[RemotingCommand]:
         """Answer now, or later."""
         if request.code in _SENDS:
             return self._sends.send(request, connection)

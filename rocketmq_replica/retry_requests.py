@@ -24,9 +24,10 @@ from rocketmq_replica.send_requests import RefusedError, SendRequests
 from rocketmq_replica.topics import RETRY_PREFIX, InvalidTopicError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.handler import LaterAnswer
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 _MOST_RECONSUME_TIMES = 16
@@ -63,7 +64,7 @@ class RetryRequests:
         self._sends = sends
         self._on_topic_created = on_topic_created
 
-    def send_back(self, request: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def send_back(self, request: RemotingCommand) -> RemotingCommand | LaterAnswer:
         """36."""
         header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
         if self._broker.role is not Role.MASTER:

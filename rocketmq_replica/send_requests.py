@@ -7,9 +7,12 @@ Codes of ``ha-and-deployment.md`` B.4. One differs: a send that waits while this
 from __future__ import annotations
 
 import itertools
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.handler import LaterAnswer
 from rocketmq_remoting.message_batch import BatchedMessage, decode_batch
 from rocketmq_remoting.message_headers import SendFields, read_send_fields
 from rocketmq_remoting.message_record import (
@@ -26,14 +29,12 @@ from rocketmq_replica.reign import NotEnoughReplicasError, Outcome
 from rocketmq_replica.topics import PERMISSION_WRITE, RETRY_PREFIX, InvalidTopicError, Topic, check_topic_name
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.server import RemotingConnection
 
 _OUTCOME_CODES = {
-    Outcome.STORED: (ResponseCode.SUCCESS, None),
     Outcome.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
     Outcome.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
     Outcome.MASTER_NO_MORE: (
@@ -43,8 +44,12 @@ _OUTCOME_CODES = {
 }
 _REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 _MAX_CLIENT_QUEUES = 8
+_PROPERTY_END = PROPERTY_SEPARATOR.encode()
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_KEPT_BACK_MARKS = (b"DELAY", b"TIMER_", b"TRAN_MSG")
+_KEPT_BACK_MARK = re.compile(rb"DELAY|TIMER_|TRAN_MSG")
+_STORED = Outcome.STORED
+_SLAVE = Role.SLAVE
+_host = lru_cache(maxsize=4096)(Host)
 
 
 class RefusedError(Exception):
@@ -65,16 +70,14 @@ class SendRequests:
         self._on_topic_created = on_topic_created
         self._next_queue = itertools.count()
 
-    def send(
-        self, request: RemotingCommand, connection: RemotingConnection
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def send(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | LaterAnswer:
         """10, 310 and 320."""
         try:
             stored, queue_id, properties = self._store(request, connection)
         except RefusedError as refusal:
             return request.answer(refusal.code, remark=refusal.remark)
         ext_fields = {
-            "msgId": ",".join(each.message_id for each in stored),
+            "msgId": stored[0].message_id if len(stored) == 1 else ",".join(each.message_id for each in stored),
             "queueId": str(queue_id),
             "queueOffset": str(stored[0].queue_offset),
             "MSG_REGION": "DefaultRegion",
@@ -85,26 +88,25 @@ class SendRequests:
         waits = properties.get("WAIT", "true").lower() != "false"
         if not waits:
             self._broker.stored_without_waiting()
-            return _answer(request, Outcome.STORED, ext_fields)
+            return _answer(request, _STORED, ext_fields)
         return self.answer_when_acknowledged(request, stored[-1].end_offset, ext_fields)
 
     def answer_when_acknowledged(
         self, request: RemotingCommand, end_offset: int, ext_fields: dict[str, str]
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> RemotingCommand | LaterAnswer:
         """The answer to a message that is stored and ends at ``end_offset``; at once if it is acknowledged already."""
         if self._broker.acknowledged_at_once(end_offset):
-            return _answer(request, Outcome.STORED, ext_fields)
-        future = self._broker.acknowledgement(end_offset)
-        if future.done():
-            return _answer(request, future.result(), ext_fields)
-        answer: asyncio.Future[RemotingCommand] = future.get_loop().create_future()
-        future.add_done_callback(lambda done: _resolve(answer, _answer(request, done.result(), ext_fields)))
-        return answer
+            return _answer(request, _STORED, ext_fields)
+        later = LaterAnswer()
+        self._broker.tell_when_acknowledged(
+            lambda outcome: later.give(_answer(request, outcome, ext_fields)), end_offset
+        )
+        return later
 
     def _store(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> tuple[list[Stored], int, dict[str, str]]:
-        if self._broker.role is Role.SLAVE:
+        if self._broker.role is _SLAVE:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
         header = read_send_fields(request)
         topic = self._topic(header)
@@ -116,7 +118,7 @@ class SendRequests:
         messages = _messages(request, header)
         self._check_sizes(messages)
         _check_kinds(messages, header.sys_flag, topic.name)
-        born_host = Host(connection.peer_host, connection.peer_port)
+        born_host = _host(connection.peer_host, connection.peer_port)
         born_timestamp_ms = header.born_timestamp_ms or wall_clock_ms()
         new_messages = [
             NewMessage(
@@ -216,7 +218,7 @@ def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> N
     if sys_flag & SYS_FLAG_TRANSACTION_MASK:
         raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
     for message in messages:
-        if not any(mark in message.properties for mark in _KEPT_BACK_MARKS):
+        if _KEPT_BACK_MARK.search(message.properties) is None:
             continue
         properties = decode_properties(message.properties)
         if properties.get("TRAN_MSG") == "true":
@@ -229,15 +231,11 @@ def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> N
 
 def _terminated(properties: bytes) -> bytes:
     """Every property ends with its mark, as Java's broker stores them."""
-    mark = PROPERTY_SEPARATOR.encode()
-    return properties if not properties or properties.endswith(mark) else properties + mark
+    return properties if not properties or properties.endswith(_PROPERTY_END) else properties + _PROPERTY_END
 
 
 def _answer(request: RemotingCommand, outcome: Outcome, ext_fields: dict[str, str]) -> RemotingCommand:
+    if outcome is _STORED:
+        return request.answer(ResponseCode.SUCCESS, ext_fields=ext_fields)
     code, remark = _OUTCOME_CODES[outcome]
     return request.answer(code, remark=remark, ext_fields=None if outcome is Outcome.MASTER_NO_MORE else ext_fields)
-
-
-def _resolve(answer: asyncio.Future[RemotingCommand], command: RemotingCommand) -> None:
-    if not answer.done():
-        answer.set_result(command)

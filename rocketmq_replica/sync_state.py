@@ -23,6 +23,7 @@ REFUSED_AGAIN_SECONDS = 0.5
 LATE_GRANT_SECONDS = 10.0
 """A request the controller has not carried out after so long it never will: twice what a Java controller waits for its quorum."""
 _MARK_EVERY_SECONDS = 0.05
+_NOBODY: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -68,11 +69,16 @@ class SyncState:
         self._outcome_unknown: frozenset[int] = frozenset()
         self._unknown_since_seconds = NEVER
         self._refused: tuple[frozenset[int], float] = (frozenset(), NEVER)
+        self._waited_for_of: tuple[frozenset[int], ...] = ()
+        self._waited_for: frozenset[int] = frozenset()
 
     @property
     def waited_for(self) -> frozenset[int]:
         """Members, all that may be members already, and all about to be proposed: whose acknowledgement a message needs."""
-        return self.members | self._outcome_unknown | self._joining | (self._asked or frozenset())
+        parts = (self.members, self._outcome_unknown, self._joining, self._asked or _NOBODY)
+        if parts != self._waited_for_of:  # asked for every message, and seldom another set than before
+            self._waited_for_of, self._waited_for = parts, frozenset().union(*parts)
+        return self._waited_for
 
     @property
     def in_doubt(self) -> bool:
@@ -82,7 +88,8 @@ class SyncState:
     @property
     def alone(self) -> bool:
         """Nobody else's acknowledgement is needed."""
-        return self.waited_for <= {self.own_id}
+        waited_for = self.waited_for
+        return not waited_for or (len(waited_for) == 1 and self.own_id in waited_for)
 
     @property
     def complete(self) -> bool:
@@ -120,11 +127,12 @@ class SyncState:
 
     def advance(self, *, max_offset: int, now_seconds: float) -> int:
         """Choose whom to wait for, then compute what all of them hold (A.8, ``compute``)."""
-        self._joining = frozenset(
-            slave.broker_id
-            for slave in self.links.values()
-            if slave.broker_id not in self.members and self._is_fresh(slave, now_seconds)
-        )
+        if self._joining or not self.links.keys() <= self.members:
+            self._joining = frozenset(
+                slave.broker_id
+                for slave in self.links.values()
+                if slave.broker_id not in self.members and self._is_fresh(slave, now_seconds)
+            )
         others = self.waited_for - {self.own_id}
         acknowledged = [self.links[member].ack_offset for member in others if member in self.links]
         if len(acknowledged) == len(others):

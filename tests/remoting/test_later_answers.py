@@ -162,8 +162,11 @@ async def test_they_count_as_being_handled(handler: Handler) -> None:
     ask(connection, *range(5))
     assert len(handler.waiting) == 2
     handler.give(0)
+    assert len(handler.waiting) == 2, "who gives an answer must not find himself in another handler"
+    await asyncio.sleep(0)
     assert len(handler.waiting) == 3
     handler.give(1, 2)
+    await asyncio.sleep(0)
     handler.give(3, 4)
     await asyncio.sleep(0)
     assert transport.answers() == [(opaque, opaque) for opaque in range(5)]
