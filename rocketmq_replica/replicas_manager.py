@@ -232,7 +232,7 @@ class ReplicasManager:
         reign = self._broker.reign
         if reign is not None and verdict is Verdict.CONFIRMED:
             if not reign.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch):
-                reign.sync_state.seen_unchanged(now_seconds=monotonic_seconds())
+                reign.sync_state.seen_unchanged(asked_seconds=asked_seconds)
             was_trusted = reign.trusted
             if not reign.confirmed(asked_seconds=asked_seconds, now_seconds=monotonic_seconds()):
                 self.poll_soon()

@@ -21,7 +21,12 @@ NEVER = -1e9
 JOINING_FRESHNESS_SECONDS = 1.0
 REFUSED_AGAIN_SECONDS = 0.5
 LATE_GRANT_SECONDS = 10.0
-"""A request the controller has not carried out after so long it never will: twice what a Java controller waits for its quorum."""
+"""A request the controller has not carried out after so long it never will: twice what a Java controller waits for its quorum.
+
+Not quite: a controller that was frozen carries out what waited in its socket, however late. So the doubt is not only waited out:
+the doubted set is asked for again (``propose``). Granted, the set epoch is newer, and what still waits compares against an older
+one; refused, because the doubted member is not alive, what still waits would be refused for the same reason.
+"""
 _MARK_EVERY_SECONDS = 0.05
 _NOBODY: frozenset[int] = frozenset()
 
@@ -147,6 +152,8 @@ class SyncState:
         barrier = max(self.replicated_offset, self.epoch_start_offset, 0)
         joining = frozenset(member for member in self._joining if self.links[member].ack_offset >= barrier)
         wanted = kept | joining | {self.own_id}
+        if wanted == self.members:
+            wanted |= self._outcome_unknown  # either answer ends the doubt, and who is doubted is waited for anyway
         refused, refused_at = self._refused
         if wanted == self.members or (wanted == refused and now_seconds - refused_at < REFUSED_AGAIN_SECONDS):
             return None
@@ -170,9 +177,11 @@ class SyncState:
         self._unknown_since_seconds = now_seconds
         self.refused(now_seconds=now_seconds)
 
-    def seen_unchanged(self, *, now_seconds: float) -> None:
-        """The controller still has the set we know: what was not answered long ago was never carried out."""
-        if now_seconds - self._unknown_since_seconds > LATE_GRANT_SECONDS:
+    def seen_unchanged(self, *, asked_seconds: float) -> None:
+        """The controller still had the set we know when, or after, it was asked: what had not been answered long before was
+        never carried out. When its answer came says nothing: that may have waited in a buffer for as long as we were paused.
+        """
+        if asked_seconds - self._unknown_since_seconds > LATE_GRANT_SECONDS:
             self._outcome_unknown = frozenset()
 
     def apply(self, members: frozenset[int], set_epoch: int) -> bool:

@@ -142,12 +142,62 @@ def test_an_unknown_outcome_is_settled_when_the_controller_still_has_the_old_set
     each = proposing()
     each.outcome_unknown(now_seconds=5.0)
     each.link_closed(each.links[2])
-    each.seen_unchanged(now_seconds=14.9)
-    assert each.in_doubt
+    each.seen_unchanged(asked_seconds=14.9)
+    assert each.in_doubt, "the answer may have come later; what it says is of when it was asked"
     assert each.waited_for == {1, 2}
-    each.seen_unchanged(now_seconds=15.1)
+    each.seen_unchanged(asked_seconds=15.1)
     assert not each.in_doubt
     assert each.waited_for == {1}
+
+
+def test_a_set_in_doubt_is_asked_for_again_although_its_member_has_left() -> None:
+    """A frozen controller may still have the first request in its socket; a newer set epoch makes that one too late."""
+    each = proposing()
+    each.outcome_unknown(now_seconds=5.0)
+    each.link_closed(each.links[2])
+    assert each.propose(now_seconds=5.4, allowed_lag_seconds=LAG) is None, "not at once"
+    assert each.propose(now_seconds=5.6, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+    assert each.waited_for == {1, 2}
+    assert each.granted(frozenset({1, 2}), 6)
+    assert not each.in_doubt
+    assert each.propose(now_seconds=5.7, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 6)
+    assert each.waited_for == {1, 2}, "a member until the controller has let it go"
+
+
+def test_a_set_in_doubt_that_is_asked_for_again_and_refused_is_in_doubt_until_much_later() -> None:
+    each = proposing()
+    each.outcome_unknown(now_seconds=5.0)
+    each.link_closed(each.links[2])
+    for now_seconds in (5.6, 9.0, 14.0):
+        assert each.propose(now_seconds=now_seconds, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+        each.refused(now_seconds=now_seconds)
+        each.seen_unchanged(asked_seconds=now_seconds)
+        assert each.waited_for == {1, 2}
+    each.seen_unchanged(asked_seconds=15.1)
+    assert each.waited_for == {1}
+    assert each.propose(now_seconds=16.0, allowed_lag_seconds=LAG) is None
+
+
+def test_a_doubt_that_is_renewed_lasts_from_then_on() -> None:
+    each = proposing()
+    each.outcome_unknown(now_seconds=0.0)
+    each.link_closed(each.links[2])
+    assert each.propose(now_seconds=8.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+    each.outcome_unknown(now_seconds=9.0)
+    each.seen_unchanged(asked_seconds=18.9)
+    assert each.waited_for == {1, 2}
+    each.seen_unchanged(asked_seconds=19.1)
+    assert each.waited_for == {1}
+
+
+def test_a_set_in_doubt_that_would_shrink_is_waited_for_whole() -> None:
+    each = state({1, 2, 3}, {2: 100, 3: 100})
+    each.link_closed(each.links[3])
+    assert each.propose(now_seconds=1.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+    each.outcome_unknown(now_seconds=1.0)
+    each.link_opened(SlaveProgress(3, ack_offset=100, linked_at_seconds=1.0))
+    assert each.waited_for == {1, 2, 3}
+    assert each.propose(now_seconds=2.0, allowed_lag_seconds=LAG) is None, "nothing is doubted that we do not wait for"
 
 
 def test_a_refused_set_is_asked_for_again_after_a_while() -> None:
