@@ -1,9 +1,29 @@
-"""``python -m rocketmq_replica --config FILE``."""
+"""``python -m rocketmq_replica``: what ``brokergroup replica`` does, for machines that have this package only."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
 
-from rocketmq_replica.process import entry_point
+from rocketmq_replica import container_process, process
+
+
+def entry_point() -> int:
+    """The exit code of the process."""
+    parser = argparse.ArgumentParser(prog="rocketmq_replica", description="A RocketMQ broker replica, or several")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, help="broker.conf of the one replica")
+    what.add_argument("--container", type=Path, nargs="*", metavar="CONFIG", help="broker.conf files of several")
+    parser.add_argument(
+        "--container-config", type=Path, help="container.conf: the container's own port, and more brokers"
+    )
+    arguments = parser.parse_args()
+    if arguments.config is None:
+        return container_process.main(arguments.container, arguments.container_config)
+    if arguments.container_config is not None:
+        parser.error("--container-config belongs to --container")
+    return process.main(arguments.config)
+
 
 sys.exit(entry_point())

@@ -13,10 +13,10 @@ from rocketmq_replica.property_values import (
     flush_kind,
     hours,
     ip_address,
+    load,
     milliseconds,
     name,
     prop,
-    read_file,
     read_properties,
     text,
     whole,
@@ -130,7 +130,7 @@ _REQUIRED = ("brokerName", "controllerAddr", "storePathRootDir")
 
 def load_configuration(path: Path, environment: Mapping[str, str]) -> ReplicaConfiguration:
     """Read the file; ConfigurationError names what is wrong with it."""
-    return _parse(read_file(path), environment)
+    return load(path, lambda content: _parse(content, environment))
 
 
 def parse_configuration(content: str, environment: Mapping[str, str]) -> ReplicaConfiguration:

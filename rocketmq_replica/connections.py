@@ -84,3 +84,33 @@ def server_tls(configuration: SecurityConfiguration) -> TlsServerSettings | None
 def signed(command: RemotingCommand, credentials: Credentials | None) -> RemotingCommand:
     """The command as it goes out: signed where there is a key."""
     return command if credentials is None else sign_command(command, credentials)
+
+
+class SharedConnections:
+    """What the replicas of one process share: one connection to each controller address.
+
+    Not where they differ in the address they speak from or in their TLS, by which a controller knows them. Each signs with
+    its own key all the same.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._clients: dict[tuple[object, ...], RemotingClient] = {}
+
+    def client(self, configuration: ReplicaConfiguration) -> RemotingClient:
+        """The client for this replica, made if nobody has one like it. ConfigurationError as ``client_tls``."""
+        likeness = (
+            configuration.broker_ip,
+            configuration.tls_enable,
+            configuration.tls_client_certificate,
+            configuration.tls_client_key,
+            configuration.tls_client_trust,
+        )
+        if likeness not in self._clients:
+            self._clients[likeness] = new_client(configuration)
+        return self._clients[likeness]
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for client in self._clients.values():
+            await client.close()

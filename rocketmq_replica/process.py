@@ -19,6 +19,7 @@ import uvloop
 from rocketmq_remoting.message_record import Host
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.broker_log_names import BrokerNameFilter
 from rocketmq_replica.client_requests import ClientRequests
 from rocketmq_replica.configuration import ConfigurationError, ReplicaConfiguration, load_configuration
 from rocketmq_replica.connections import new_client, server_tls
@@ -45,8 +46,10 @@ from rocketmq_replica.topics import Topics
 from rocketmq_replica.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
+
+    from rocketmq_remoting.client import RemotingClient
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +60,16 @@ _STOP_GRACE_SECONDS = 0.5
 class ReplicaProcess:
     """All parts of one replica."""
 
-    def __init__(self, configuration: ReplicaConfiguration) -> None:
-        """Open the store; nothing listens yet. ConfigurationError, StoreFileError, OSError: it cannot be run as it is."""
+    def __init__(self, configuration: ReplicaConfiguration, *, controllers: RemotingClient | None = None) -> None:
+        """Open the store; nothing listens yet. ConfigurationError, StoreFileError, OSError: it cannot be run as it is.
+
+        ``controllers`` are connections that are shared with others and outlive this replica.
+        """
         self.configuration = configuration
+        self.listening = asyncio.Event()
         tls = server_tls(configuration)
-        self._controllers = new_client(configuration)
+        self._controllers = new_client(configuration) if controllers is None else controllers
+        self._controllers_are_shared = controllers is not None
         identity = IdentityFiles(
             configuration.identity_file,
             cluster_name=configuration.broker_cluster_name,
@@ -110,30 +118,36 @@ class ReplicaProcess:
         self._connect_parts()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set, then close everything."""
-        configuration = self.configuration
+        """Serve until ``stop`` is set, then close everything; also when a part fails, whose error is raised then."""
+        failed = True
         try:
-            await self.ha_server.start(configuration.ha_ip or configuration.broker_ip, configuration.ha_port)
-            await self.server.start(configuration.broker_ip, configuration.listen_port)
-            async with asyncio.TaskGroup() as tasks:
-                running = [
-                    tasks.create_task(part, name=name)
-                    for name, part in (
-                        ("replicas manager", self.manager.run()),
-                        ("heartbeats", self.manager.run_heartbeats()),
-                        ("leader refresh", self.manager.run_leader_refresh()),
-                        ("name servers", self.name_servers.run()),
-                        ("saving", self.saving.run()),
-                        ("upkeep", self.upkeep.run()),
-                        ("metadata", self.metadata.run()),
-                        ("ticks", self._tick()),
-                    )
-                ]
-                await stop.wait()
-                for task in running:
-                    task.cancel()
+            await self._serve(stop)
+            failed = False
         finally:
-            await self._close()
+            await self._close(failed=failed)
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        configuration = self.configuration
+        await self.ha_server.start(configuration.ha_ip or configuration.broker_ip, configuration.ha_port)
+        await self.server.start(configuration.broker_ip, configuration.listen_port)
+        self.listening.set()
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(part, name=name)
+                for name, part in (
+                    ("replicas manager", self.manager.run()),
+                    ("heartbeats", self.manager.run_heartbeats()),
+                    ("leader refresh", self.manager.run_leader_refresh()),
+                    ("name servers", self.name_servers.run()),
+                    ("saving", self.saving.run()),
+                    ("upkeep", self.upkeep.run()),
+                    ("metadata", self.metadata.run()),
+                    ("ticks", self._tick()),
+                )
+            ]
+            await stop.wait()
+            for task in running:
+                task.cancel()
 
     async def _tick(self) -> None:
         while True:
@@ -168,10 +182,20 @@ class ReplicaProcess:
         if self.broker.role is not Role.FENCED:
             self.manager.heartbeat()
 
-    async def _close(self) -> None:
+    async def _close(self, *, failed: bool) -> None:
         self.broker.end_reign()
         self.broker.close()
         self.pulls.release_all()
+        try:
+            await self._close_connections()
+            await asyncio.gather(self.saving.stop(), self.upkeep.stop())  # their threads use the store's files
+        except OSError:
+            failed = True
+            raise
+        finally:
+            self._release_store(failed=failed)
+
+    async def _close_connections(self) -> None:
         await self.manager.stop()
         await self.server.stop(grace_seconds=_STOP_GRACE_SECONDS)
         await asyncio.gather(
@@ -181,9 +205,19 @@ class ReplicaProcess:
             self.controller.close(),
             self.metadata.stop(),
         )
-        await self._controllers.close()
-        await asyncio.gather(self.saving.stop(), self.upkeep.stop())
-        self.store.close()
+        if not self._controllers_are_shared:
+            await self._controllers.close()
+
+    def _release_store(self, *, failed: bool) -> None:
+        """Whoever starts next, perhaps in this very process, must find the store free."""
+        if failed:
+            self.store.abandon()
+            return
+        try:
+            self.store.close()
+        except OSError:
+            self.store.abandon()
+            raise
         logger.info("stopped, log ends at %d", self.store.max_offset)
 
 
@@ -207,25 +241,29 @@ async def run_replica(configuration: ReplicaConfiguration, *, stop: asyncio.Even
     await ReplicaProcess(configuration).run(stop)
 
 
-async def _run_until_signal(configuration: ReplicaConfiguration) -> None:
+def stop_on_signals() -> asyncio.Event:
+    """Set on SIGTERM and SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run_replica(configuration, stop=stop)
+    return stop
 
 
 def main(config_path: Path) -> int:
     """Run the replica of this ``broker.conf``; the exit code of the process."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+
+    async def run() -> None:
+        await run_replica(load_configuration(config_path, os.environ), stop=stop_on_signals())
+
+    return run_process(run)
+
+
+def run_process(run: Callable[[], Coroutine[None, None, None]]) -> int:
+    """Log to stderr, run to the end; the exit code: 1 where somebody has to look at configuration, disk or ports, 2 for a bug."""
+    _log_to_stderr()
     try:
-        configuration = load_configuration(config_path, os.environ)
-        uvloop.run(_run_until_signal(configuration))
+        uvloop.run(run())
     except (ConfigurationError, StoreFileError) as error:
         logger.critical("%s", error)
         return 1
@@ -233,16 +271,17 @@ def main(config_path: Path) -> int:
         logger.critical("cannot start: %s", error)
         return 1
     except BaseExceptionGroup:
-        logger.critical("a part of this replica failed", exc_info=True)
+        logger.critical("a part of this process failed", exc_info=True)
         return 2
     return 0
 
 
-def entry_point(arguments: Sequence[str] | None = None) -> int:
-    """``python -m rocketmq_replica --config FILE``."""
-    import argparse  # noqa: PLC0415 - only the bare module start needs it
-    from pathlib import Path  # noqa: PLC0415
-
-    parser = argparse.ArgumentParser(prog="rocketmq_replica", description="A RocketMQ broker replica")
-    parser.add_argument("--config", type=Path, required=True, help="broker.conf")
-    return main(parser.parse_args(arguments).config)
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(BrokerNameFilter())
+    logging.basicConfig(
+        level=logging.INFO,
+        handlers=[handler],
+        format="%(asctime)s.%(msecs)03d %(levelname)s%(broker)s %(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )

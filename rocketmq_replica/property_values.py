@@ -123,12 +123,14 @@ def path(value: str) -> Path:
 _Kind = TypeVar("_Kind")
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a configuration file; ConfigurationError when there is none."""
+def load(path: Path, parse: Callable[[bytes], _Kind]) -> _Kind:
+    """What ``parse`` makes of the file; ConfigurationError names the file and what is wrong with it."""
     try:
-        return path.read_bytes()
+        return parse(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
 
 
 def read_properties(

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.controller.conftest import start_plane
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_replica
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+__all__ = ["client", "controller", "start", "start_plane"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`brokergroup replica`: one broker replica in Python, configured like a Java broker."""
+"""`brokergroup replica`: broker replicas in Python, configured like Java brokers: one, or several in one process."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +7,29 @@ import typer
 
 
 def replica(
-    config: Annotated[Path, typer.Option("--config", help="broker.conf; ${VAR} is filled from the environment")],
+    configs: Annotated[
+        list[Path] | None, typer.Argument(help="With --container: the broker.conf of each replica", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="broker.conf; ${VAR} is filled from the environment")
+    ] = None,
+    container: Annotated[
+        bool, typer.Option("--container", help="Several replicas in this process (RocketMQ's BrokerContainer)")
+    ] = False,
+    container_config: Annotated[
+        Path | None,
+        typer.Option("--container-config", help="container.conf: the container's own port, and more brokers"),
+    ] = None,
 ) -> None:
-    """Run a broker replica until SIGTERM."""
-    from rocketmq_replica.process import main
+    """Run a broker replica, or with --container several, until SIGTERM."""
+    if container:
+        if config is not None:
+            raise typer.BadParameter("expected the files of a container as arguments", param_hint="--config")
+        from rocketmq_replica import container_process
 
-    raise typer.Exit(main(config))
+        raise typer.Exit(container_process.main(configs or [], container_config))
+    if config is None or configs or container_config is not None:
+        raise typer.BadParameter("expected --config FILE, or --container FILE...", param_hint="--config")
+    from rocketmq_replica import process
+
+    raise typer.Exit(process.main(config))

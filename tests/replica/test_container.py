@@ -1,0 +1,448 @@
+"""Several replicas in one process: three groups over three containers, kept by a controller plane of ours on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.container_headers import AddBrokerRequestHeader, RemoveBrokerRequestHeader
+from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.signature import Credentials, sign_command
+from rocketmq_replica import disk, supervision
+from rocketmq_replica.configuration import parse_configuration
+from rocketmq_replica.container import BrokerContainer, ContainerError, Member, NoSuchBrokerError
+from rocketmq_replica.container_configuration import ContainerConfiguration, load_container_configuration
+from rocketmq_replica.container_process import read_container, run_container
+from rocketmq_replica.property_values import ConfigurationError
+from tests.replica.support import Client, configuration_text, eventually, fresh_address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from controller_core.model import BrokerGroupRecord
+    from tests.controller.conftest import StartPlane
+
+GROUPS = ("orders", "payments", "stock")
+ADMIN = Credentials(access_key="admin", secret_key="planted-secret-of-the-container")
+SUCCESS = ResponseCode.SUCCESS
+QUICK_KEYS = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 1}
+
+
+@dataclass
+class RunningContainer:
+    """One container in this event loop, with a replica of each group, all at one address."""
+
+    root: Path
+    controller: str
+    address: str = field(default_factory=fresh_address)
+    admin: ContainerConfiguration | None = None
+    keys: dict[str, object] = field(default_factory=dict)
+
+    def text(self, group: str, *, port: int | None = None) -> str:
+        number = GROUPS.index(group) if group in GROUPS else len(GROUPS)
+        keys = QUICK_KEYS | {"brokerName": group, "listenPort": port or 10911 + 10 * number} | self.keys
+        return configuration_text(self.root / group, self.controller, self.address, **keys)
+
+    def start(self, groups: tuple[str, ...] = GROUPS) -> None:
+        self.container = BrokerContainer([parse_configuration(self.text(group), {}) for group in groups])
+        self.stop_event = asyncio.Event()
+        self.task = asyncio.create_task(run_container(self.container, self.admin, stop=self.stop_event))
+
+    async def stop(self) -> None:
+        self.stop_event.set()
+        await self.task
+
+    def member(self, group: str) -> Member:
+        return next(member for member in self.container.members if member.configuration.broker_name == group)
+
+    def role(self, group: str) -> str:
+        process = self.member(group).process
+        return "" if process is None else process.broker.role.name
+
+    def broker_id(self, group: str) -> int:
+        process = self.member(group).process
+        assert process is not None
+        return process.broker.broker_id
+
+
+@dataclass
+class World:
+    """A controller plane and three containers."""
+
+    plane: ControllerPlane
+    containers: list[RunningContainer]
+
+    def record(self, group: str) -> BrokerGroupRecord:
+        snapshot = self.plane.snapshot(GroupKey("standalone", group))
+        assert snapshot is not None
+        assert snapshot.record is not None
+        return snapshot.record
+
+    def complete(self, group: str, *, size: int = 3) -> bool:
+        snapshot = self.plane.snapshot(GroupKey("standalone", group))
+        record = None if snapshot is None else snapshot.record
+        return record is not None and record.master_broker_id is not None and len(record.sync_state_set) == size
+
+    def master(self, group: str) -> str:
+        record = self.record(group)
+        address = record.address_of(record.master_broker_id)
+        assert address is not None
+        return address
+
+    def container_of_master(self, group: str) -> RunningContainer:
+        host = self.master(group).partition(":")[0]
+        return next(container for container in self.containers if container.address == host)
+
+    def connections_from(self, container: RunningContainer) -> int:
+        return sum(each.peer_host == container.address for each in self.plane._server.connections)
+
+
+@pytest.fixture
+async def world(start_plane: StartPlane, tmp_path: Path) -> AsyncIterator[World]:
+    plane = await start_plane(heartbeat_timeout_seconds=2.0)
+    containers = [RunningContainer(tmp_path / f"container-{number}", plane.address) for number in (1, 2, 3)]
+    yield World(plane, containers)
+    for container in containers:
+        if hasattr(container, "task") and not container.task.done():
+            await container.stop()
+
+
+async def complete_world(world: World) -> None:
+    """Each container is master of one group: it is the first of that group."""
+    pairs = list(zip(world.containers, GROUPS, strict=True))
+    for container, group in pairs:
+        container.start((group,))
+    await eventually(lambda: all(container.role(group) == "MASTER" for container, group in pairs))
+    for container, group in zip(world.containers, GROUPS, strict=True):
+        for other in GROUPS:
+            if other != group:
+                await container.container.add(parse_configuration(container.text(other), {}))
+    await eventually(lambda: all(world.complete(group) for group in GROUPS))
+
+
+async def test_three_groups_in_containers_fail_over_each_for_itself(world: World, client: Client) -> None:
+    await complete_world(world)
+    first = world.containers[0]
+    assert [world.container_of_master(group) for group in GROUPS] == world.containers
+    for number in range(20):
+        for group in GROUPS:
+            assert (await client.send(world.master(group), b"%d" % number)).code == SUCCESS
+    epochs = {group: world.record(group).master_epoch for group in GROUPS}
+    await first.stop()
+    await eventually(lambda: world.complete("orders", size=2) and world.container_of_master("orders") is not first)
+    await eventually(lambda: all(world.complete(group, size=2) for group in GROUPS))
+    for group in ("payments", "stock"):
+        assert world.record(group).master_epoch == epochs[group], "nobody was elected where the master lives"
+    await eventually(lambda: all(world.container_of_master(group).role(group) == "MASTER" for group in GROUPS))
+    for group in GROUPS:
+        messages = await client.pull_all(world.master(group))
+        assert [message.body for message in messages] == [b"%d" % number for number in range(20)]
+        assert (await client.send(world.master(group), b"after")).code == SUCCESS
+
+
+async def test_a_container_comes_back_with_the_same_ids(world: World, client: Client) -> None:
+    await complete_world(world)
+    container = world.containers[0]
+    ids = {group: container.broker_id(group) for group in GROUPS}
+    await container.stop()
+    files = {group: (container.root / group / "brokerIdentity").read_text() for group in GROUPS}
+    assert files == {group: f"DefaultCluster#{group}#{ids[group]}" for group in GROUPS}
+    container.start()
+    await eventually(lambda: all(container.role(group) in ("MASTER", "SLAVE") for group in GROUPS))
+    assert {group: container.broker_id(group) for group in GROUPS} == ids
+    await eventually(lambda: all(world.complete(group) for group in GROUPS))
+    for group in GROUPS:
+        assert len(world.record(group).replicas) == 3, "no id was burnt"
+
+
+async def test_the_brokers_of_a_container_share_one_connection_to_the_controller(world: World) -> None:
+    await complete_world(world)
+    await eventually(lambda: [world.connections_from(container) for container in world.containers] == [1, 1, 1])
+
+
+async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_SECONDS", 0.2)
+    await complete_world(world)
+    container = world.containers[0]
+    member = container.member("orders")
+    identity = container.broker_id("orders")
+    for number in range(5):
+        assert (await client.send(world.master("orders"), b"%d" % number)).code == SUCCESS
+    assert member.process is not None
+    log = os.fstat(member.process.store.log._files[-1].descriptor)
+    failing = True
+    real_sync = disk.sync_data
+
+    def sync_data(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        if failing and (status.st_dev, status.st_ino) == (log.st_dev, log.st_ino):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real_sync(descriptor)
+
+    monkeypatch.setattr(disk, "sync_data", sync_data)
+    others = {group: container.member(group).process for group in ("payments", "stock")}
+    assert (await client.send(world.master("orders"), b"5")).code == SUCCESS, "async flush: the replicas hold it"
+    await eventually(lambda: member.supervision.failures > 0)
+    failing = False
+    assert "Input/output error" in member.problem
+    assert {group: container.member(group).process for group in others} == others
+    assert container.role("stock") == "SLAVE"
+    await eventually(lambda: member.listens and container.role("orders") in ("MASTER", "SLAVE"))
+    assert container.broker_id("orders") == identity
+    await eventually(lambda: world.complete("orders"))
+    await eventually(lambda: world.container_of_master("orders").role("orders") == "MASTER")
+    messages = await client.pull_all(world.master("orders"))
+    assert [message.body for message in messages] == [b"%d" % number for number in range(6)]
+
+
+async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_running(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_SECONDS", 0.05)
+    container = world.containers[0]
+    damaged = container.root / "payments" / "brokerIdentity"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("")
+    container.start()
+    await eventually(lambda: container.role("orders") == "MASTER" and container.role("stock") == "MASTER")
+    member = container.member("payments")
+    await eventually(lambda: member.supervision.failures >= 2)
+    assert "do not delete it" in member.problem
+    assert (await client.send(world.master("orders"), b"taken")).code == SUCCESS
+    damaged.unlink()
+    await eventually(lambda: container.role("payments") == "MASTER")
+
+
+async def test_a_killed_container_is_replaced_by_others_at_once(world: World, client: Client) -> None:
+    """A real process with two groups: its one connection closes, and both groups have new masters; then it comes back."""
+    inside = world.containers[0]
+    groups = ("orders", "payments")
+    inside.root.mkdir()
+    for group in groups:
+        (inside.root / f"{group}.conf").write_text(inside.text(group))
+    process = await _start_process(inside, groups)
+    await eventually(lambda: all(world.complete(group, size=1) for group in groups), within_seconds=30)
+    outside = world.containers[1]
+    outside.start(groups)
+    await eventually(lambda: all(world.complete(group, size=2) for group in groups), within_seconds=30)
+    for group in groups:
+        assert world.container_of_master(group) is inside
+        assert (await client.send(world.master(group), b"kept")).code == SUCCESS
+    process.kill()
+    await process.wait()
+    await eventually(lambda: all(world.container_of_master(group) is outside for group in groups), within_seconds=30)
+    await eventually(lambda: all(outside.role(group) == "MASTER" for group in groups))
+    for group in groups:
+        assert [message.body for message in await client.pull_all(world.master(group))] == [b"kept"]
+    ids = {group: world.record(group).replicas.keys() for group in groups}
+    process = await _start_process(inside, groups)
+    await eventually(lambda: all(world.complete(group, size=2) for group in groups), within_seconds=30)
+    for group in groups:
+        assert world.record(group).replicas.keys() == ids[group]
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+    log = (inside.root / "log").read_text()
+    assert "INFO orders rocketmq_replica" in log
+    assert "INFO payments rocketmq_replica" in log
+
+
+async def _start_process(container: RunningContainer, groups: tuple[str, ...]) -> asyncio.subprocess.Process:
+    files = [str(container.root / f"{group}.conf") for group in groups]
+    with (container.root / "log").open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rocketmq_replica", "--container", *files, stderr=log, cwd=Path.cwd()
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- the container's port
+
+
+def change(code: int, header: AddBrokerRequestHeader | RemoveBrokerRequestHeader) -> RemotingCommand:
+    return request(code, ext_fields=header.encode())
+
+
+@pytest.fixture
+async def administered(world: World, tmp_path: Path) -> RunningContainer:
+    container = world.containers[0]
+    container.admin = ContainerConfiguration(bind_address=container.address, credentials=ADMIN)
+    container.start(("orders",))
+    await eventually(lambda: container.role("orders") == "MASTER")
+    (tmp_path / "payments.conf").write_text(container.text("payments"))
+    return container
+
+
+async def ask(container: RunningContainer, command: RemotingCommand, signed_as: Credentials | None) -> RemotingCommand:
+    client = RemotingClient()
+    try:
+        return await client.invoke(
+            f"{container.address}:10811",
+            command if signed_as is None else sign_command(command, signed_as),
+            timeout_seconds=10.0,
+        )
+    finally:
+        await client.close()
+
+
+async def test_brokers_are_added_listed_and_removed(administered: RunningContainer, tmp_path: Path) -> None:
+    add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
+    assert (await ask(administered, add, ADMIN)).code == SUCCESS
+    assert administered.member("payments").listens, "0 means that it listens"
+    await eventually(lambda: administered.role("payments") == "MASTER")
+    again = await ask(administered, add, ADMIN)
+    assert again.code == ResponseCode.SYSTEM_ERROR
+    assert "of this container has it already" in (again.remark or "")
+    listed = decode_properties((await ask(administered, request(RequestCode.GET_BROKER_CONFIG), ADMIN)).body)
+    assert listed["listenPort"] == "10811"
+    assert ADMIN.secret_key not in str(listed)
+    assert listed[f"broker.DefaultCluster.payments.{administered.address}:10921"] == "SYNC_MASTER brokerId=1 failures=0"
+    remove = RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="payments", broker_id=1)
+    assert (await ask(administered, change(RequestCode.REMOVE_BROKER, remove), ADMIN)).code == SUCCESS
+    assert [member.configuration.broker_name for member in administered.container.members] == ["orders"]
+    assert (administered.root / "payments" / "brokerIdentity").exists(), "its data stays"
+    gone = await ask(administered, change(RequestCode.REMOVE_BROKER, remove), ADMIN)
+    assert gone.code == ResponseCode.BROKER_NOT_EXIST
+    assert administered.role("orders") == "MASTER"
+    assert (await ask(administered, add, ADMIN)).code == SUCCESS
+    await eventually(lambda: administered.role("payments") == "MASTER")
+    assert administered.broker_id("payments") == 1
+
+
+@pytest.mark.parametrize(
+    "signed_as", [None, Credentials(access_key="admin", secret_key="another")], ids=["unsigned", "wrong"]
+)
+async def test_only_who_signs_changes_or_reads_a_container(
+    administered: RunningContainer, tmp_path: Path, signed_as: Credentials | None
+) -> None:
+    for command in (
+        change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf"))),
+        change(
+            RequestCode.REMOVE_BROKER,
+            RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="orders", broker_id=1),
+        ),
+        request(RequestCode.GET_BROKER_CONFIG),
+    ):
+        answer = await ask(administered, command, signed_as)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert not answer.body
+    assert [member.configuration.broker_name for member in administered.container.members] == ["orders"]
+    other = await ask(administered, request(RequestCode.UPDATE_BROKER_CONFIG, body=b"listenPort=1"), ADMIN)
+    assert other.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_container_without_a_key_can_be_read_and_not_changed(world: World, tmp_path: Path) -> None:
+    container = world.containers[0]
+    container.admin = ContainerConfiguration(bind_address=container.address)
+    container.start(("orders",))
+    await eventually(lambda: container.role("orders") == "MASTER")
+    (tmp_path / "payments.conf").write_text(container.text("payments"))
+    add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
+    assert (await ask(container, add, None)).code == ResponseCode.NO_PERMISSION
+    assert (await ask(container, add, ADMIN)).code == ResponseCode.NO_PERMISSION
+    assert (await ask(container, request(RequestCode.GET_BROKER_CONFIG), None)).code == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("content", "remark"),
+    [
+        ("brokerName=payments\n", "missing, expected in every broker.conf"),
+        ("listenPort=abc\n", "listenPort=abc: expected a whole number"),
+        (None, "cannot be read"),
+    ],
+)
+async def test_a_broker_that_cannot_start_is_not_kept(
+    administered: RunningContainer, tmp_path: Path, content: str | None, remark: str
+) -> None:
+    path = tmp_path / "broken.conf"
+    if content is not None:
+        path.write_text(content)
+    answer = await ask(
+        administered, change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(path))), ADMIN
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in (answer.remark or "")
+    assert len(administered.container.members) == 1
+
+
+async def test_a_broker_whose_first_start_fails_is_not_kept(administered: RunningContainer) -> None:
+    with pytest.raises(ContainerError, match=r"DefaultCluster#payments: .*address already in use"):
+        await administered.container.add(parse_configuration(administered.text("payments", port=10811), {}))
+    assert len(administered.container.members) == 1
+    with pytest.raises(NoSuchBrokerError, match="0 brokers of this container"):
+        await administered.container.remove("DefaultCluster", "payments", None)
+
+
+# --------------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "storePathRootDir"),
+        ({"storePathRootDir": "other"}, "listenPort"),
+        ({"storePathRootDir": "other", "listenPort": 10912, "haListenPort": 12000}, "listenPort=.*has it already"),
+        ({"storePathRootDir": "other", "listenPort": 12000, "haListenPort": 10911}, "haListenPort=.*has it already"),
+        (
+            {"storePathRootDir": "other", "listenPort": 12000, "storePathBrokerIdentity": "one/brokerIdentity"},
+            "storePathBrokerIdentity=.*DefaultCluster#broker-a of this container has it already",
+        ),
+    ],
+)
+def test_two_brokers_that_would_share_something_are_refused(keys: dict[str, object], message: str) -> None:
+    first = parse_configuration(configuration_text(Path("one"), "h:1", "127.0.0.1"), {})
+    second = parse_configuration(configuration_text(Path("one"), "h:1", "127.0.0.1", **keys), {})
+    with pytest.raises(ConfigurationError, match=message):
+        BrokerContainer([first, second])
+
+
+def test_a_broker_whose_own_ports_are_one_is_refused() -> None:
+    text = configuration_text(Path("one"), "h:1", "127.0.0.1", listenPort=11000, haListenPort=11000)
+    with pytest.raises(ConfigurationError, match="must differ"):
+        BrokerContainer([parse_configuration(text, {})])
+
+
+def test_javas_container_conf_is_read(tmp_path: Path) -> None:
+    for name, port in (("a", 10911), ("b", 10921)):
+        text = configuration_text(tmp_path / name, "h:1", "127.0.0.1", brokerName=name, listenPort=port)
+        (tmp_path / f"{name}.conf").write_text(text)
+    (tmp_path / "container.conf").write_text(
+        f"listenPort=10811\nnamesrvAddr=h:9876\nbrokerConfigPaths={tmp_path}/a.conf:{tmp_path}/b.conf\n"
+    )
+    container, configuration = read_container([], tmp_path / "container.conf", {})
+    assert [member.configuration.broker_name for member in container.members] == ["a", "b"]
+    assert configuration == load_container_configuration(tmp_path / "container.conf", {})
+    assert configuration is not None
+    assert (configuration.bind_address, configuration.listen_port) == ("127.0.0.1", 10811)
+    with pytest.raises(ConfigurationError, match=r"c\.conf: cannot be read"):
+        read_container([tmp_path / "c.conf"], None, {})
+    with pytest.raises(ConfigurationError, match=r"a container needs broker\.conf files"):
+        read_container([], None, {})
+
+
+def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:
+    watched = supervision.Supervision()
+    times = itertools.count(0, 100)
+    pauses = []
+    for _ in range(8):
+        now = float(next(times))
+        watched.started(now_seconds=now)
+        pauses.append(watched.failed(now_seconds=now + 1))
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    watched.started(now_seconds=1000.0)
+    assert watched.failed(now_seconds=1000.0 + supervision.FORGIVEN_AFTER_SECONDS) == 1
+    assert watched.failures == 9
