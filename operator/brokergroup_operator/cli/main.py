@@ -8,6 +8,7 @@ import typer
 from brokergroup_operator.cli import migrate_command, sla_command
 from brokergroup_operator.cli.controller_command import controller
 from brokergroup_operator.cli.demo_command import demo
+from brokergroup_operator.cli.fence_command import fence
 from brokergroup_operator.cli.operator_command import operator
 from brokergroup_operator.cli.replica_command import replica
 from brokergroup_operator.cli.sandbox_command import sandbox
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command("operator")(operator)
 app.command("controller")(controller)
 app.command("replica")(replica)
+app.command("fence")(fence)
 app.command("sandbox")(sandbox)
 app.command("demo")(demo)
 app.add_typer(sla_command.app, name="sla")

@@ -1,0 +1,267 @@
+"""When the broker of this pod must die: pure, time comes as an argument (ADR 8; design.md §4, rule 7).
+
+An unmodified Java master that is cut off or frozen may acknowledge, later, what no other replica has. Whoever elects another
+one waits for ``heartbeatTimeout + fenceTimeout`` first; so a master that has been cut off from every controller for less than
+that, and dies then, can do no harm. Four cases:
+
+* *Isolated*: no controller has answered for the isolation timeout.
+* *Nobody can elect*: none has answered, but every other replica that could be elected says that it hears none either. A
+  controller that hears none of them can make none of them master: the broker lives on, through an outage or a restart of all
+  operators. As soon as one of them hears a controller again, or is heard no more itself, this excuse ends, and a shorter time
+  than ``fenceTimeout`` is left.
+* *Frozen*: we ourselves did not run, and not for want of a processor. The broker beside us did not run either, and is about
+  to go on with what waits in its sockets. Nobody is asked first.
+* *Deposed*: a controller says that another replica is master now, and the broker does not answer, or is still master long
+  after.
+
+Only a broker that may be master is killed: a slave acknowledges nothing. Once killed, the new process is nobody until a
+controller grants it a role, so nothing is killed again before a controller was heard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+# Of fenceTimeout, how much is used after an excuse has ended; the rest is for looking, asking and killing.
+_SHARE_OF_FENCE_TIMEOUT: Final = 0.75
+# Of the isolation timeout: from when on the others are asked, and how long they must have heard nothing themselves.
+_SHARE_BEFORE_ASKING: Final = 0.5
+_QUESTIONS_IN_ISOLATION: Final = 5
+
+
+class LocalRole(Enum):
+    """What the broker beside us says of itself (907)."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+    SILENT = "silent"
+    # It answered, but not this question (it may ask for a signature).
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One replica of the group, as a controller shows it (1006)."""
+
+    broker_id: int
+    address: str
+    in_sync: bool
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a controller said of the group; ``own_id`` is the replica at our address, None while it has none."""
+
+    own_id: int | None
+    master_id: int | None
+    master_epoch: int
+    members: tuple[Member, ...] = ()
+
+    @property
+    def we_are_master(self) -> bool:
+        """Whether the record names the broker of this pod."""
+        return self.own_id is not None and self.own_id == self.master_id
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRules:
+    """Times of one fence, all in seconds."""
+
+    isolation_seconds: float
+    fence_timeout_seconds: float
+    # A broker that a controller calls deposed, and that does not answer for this long, is frozen ...
+    deposed_silent_seconds: float = 1.0
+    # ... but not if it is so young that it is only starting.
+    starting_seconds: float = 30.0
+    # One that goes on calling itself master for this long was not reached by its role change (worst case measured: 5 s).
+    deposed_master_seconds: float = 8.0
+
+    @property
+    def question_period_seconds(self) -> float:
+        """How often a controller is asked."""
+        return self.isolation_seconds / _QUESTIONS_IN_ISOLATION
+
+    @property
+    def asking_others_after_seconds(self) -> float:
+        """Silence of the controllers after which the other replicas and the broker are asked."""
+        return self.isolation_seconds * _SHARE_BEFORE_ASKING
+
+    @property
+    def left_after_excuse_seconds(self) -> float:
+        """How long an excuse lasts: who hears controllers again when it ends is elected ``fenceTimeout`` later at the earliest."""
+        return min(self.isolation_seconds, self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
+
+    @property
+    def blind_seconds(self) -> float:
+        """How long another replica must have heard no controller to count as cut off.
+
+        One that was cut off later than we by more than ``fenceTimeout`` would still count as alive when we count as fenced.
+        """
+        return max(self.asking_others_after_seconds, self.isolation_seconds - self.left_after_excuse_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The broker must die, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _PeerWord:
+    at: float
+    hears_none_for_seconds: float
+
+
+@dataclass(slots=True)
+class FenceCore:
+    """Everything one fence knows. Times are seconds of one clock that goes on while the machine sleeps."""
+
+    rules: FenceRules
+    started_at: float
+    told: Told | None = None
+    _heard_at: float | None = None
+    _excused_at: float | None = None
+    # Time in which we were kept from running by other work, not by a freeze: it is not held against anybody.
+    _forgiven_seconds: float = 0.0
+    _peers: dict[int, _PeerWord] = field(default_factory=dict)
+    _local: LocalRole | None = None
+    _local_at: float = 0.0
+    _local_silent_since: float | None = None
+    _deposed_at: float | None = None
+    _armed: bool = True
+
+    # What happened.
+
+    def controller_answered(self, now: float, told: Told | None) -> None:
+        """A controller answered; ``told`` is None if it does not know the group."""
+        self._heard_at, self._excused_at, self._forgiven_seconds = now, None, 0.0
+        self._armed = True
+        if told is None:
+            return
+        before, self.told = self.told, told
+        if told.we_are_master or told.master_id is None:
+            self._deposed_at = None
+        elif before is not None and before.we_are_master and told.master_epoch > before.master_epoch:
+            self._deposed_at, self._local_silent_since = now, None
+
+    def peer_answered(self, now: float, broker_id: int, hears_none_for_seconds: float) -> None:
+        """The fence of another replica said since when it has heard no controller."""
+        self._peers[broker_id] = _PeerWord(now, hears_none_for_seconds)
+
+    def local_answered(self, now: float, role: LocalRole, *, process_age_seconds: float | None) -> None:
+        """The broker beside us was asked what it is; without a process there is nobody to be asked."""
+        self._local, self._local_at = role, now
+        if role is not LocalRole.SILENT or process_age_seconds is None:
+            self._local_silent_since = None
+        elif self._local_silent_since is None and process_age_seconds > self.rules.starting_seconds:
+            self._local_silent_since = now
+        if self._deposed_at is not None and role is LocalRole.SLAVE:
+            self._deposed_at = None
+
+    def woke(self, paused_seconds: float, *, starved_seconds: float) -> None:
+        """We did not run for so long, and for ``starved_seconds`` of it we wanted to (the scheduler's own word)."""
+        if starved_seconds >= paused_seconds / 2:
+            self._forgiven_seconds += paused_seconds
+
+    def killed(self) -> None:
+        """The broker is dead; the next process is nobody until a controller says otherwise."""
+        self._armed = False
+        self._deposed_at = None
+        self.told = None
+
+    # What to do.
+
+    @property
+    def role_word(self) -> str:
+        """``master`` as long as the broker may think so: also after the record named another, until it has stepped down."""
+        if self.told is None or self.told.own_id is None:
+            return "unknown"
+        return "master" if self.told.we_are_master or self._deposed_at is not None else "slave"
+
+    def hears_none_for_seconds(self, now: float) -> float | None:
+        """Since when no controller has answered, for the others; None if none ever has."""
+        return None if self._heard_at is None else now - self._heard_at
+
+    def asks_others(self, now: float) -> tuple[Member, ...]:
+        """The replicas whose word is wanted now."""
+        if not self._armed or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
+            return ()
+        return self._candidates()
+
+    def asks_local(self, now: float) -> bool:
+        """Whether the broker's own word is wanted now."""
+        if self._deposed_at is not None:
+            return True
+        return self._armed and self._silence_seconds(now) >= self.rules.asking_others_after_seconds
+
+    def look(self, now: float) -> Kill | None:
+        """Whether the broker has to die now."""
+        if not self._armed:
+            return None
+        if self._nobody_can_elect(now):
+            self._excused_at = now
+        return self._deposed(now) or self._isolated(now)
+
+    def _isolated(self, now: float) -> Kill | None:
+        silence = self._silence_seconds(now)
+        if silence < self.rules.isolation_seconds or not self._may_be_master(now):
+            return None
+        if self._excused_at is not None:
+            unexcused = now - self._excused_at
+            if unexcused < self.rules.left_after_excuse_seconds:
+                return None
+            return Kill(f"no controller for {silence:.1f} s, and for {unexcused:.1f} s another replica may hear one")
+        return Kill(f"no controller for {silence:.1f} s")
+
+    def _deposed(self, now: float) -> Kill | None:
+        if self._deposed_at is None or self.told is None:
+            return None
+        whom = f"broker {self.told.master_id} is master of epoch {self.told.master_epoch}"
+        silent_since = self._local_silent_since
+        if silent_since is not None and now - silent_since >= self.rules.deposed_silent_seconds:
+            return Kill(f"{whom}, and ours does not answer")
+        if self._local is LocalRole.MASTER and now - self._deposed_at >= self.rules.deposed_master_seconds:
+            return Kill(f"{whom}, and ours has not stepped down for {now - self._deposed_at:.1f} s")
+        return None
+
+    def _silence_seconds(self, now: float) -> float:
+        heard_at = self.started_at if self._heard_at is None else self._heard_at
+        return now - heard_at - self._forgiven_seconds
+
+    def _may_be_master(self, now: float) -> bool:
+        """The broker's own word if it is younger than the silence, else the controller's last one."""
+        if self._local_at > now - self._silence_seconds(now):
+            if self._local is LocalRole.MASTER:
+                return True
+            if self._local is LocalRole.SLAVE:
+                return False
+        return self.told is not None and self.told.we_are_master
+
+    def _candidates(self) -> tuple[Member, ...]:
+        """Who else could be elected: the SyncStateSet, and whoever was alive to join it.
+
+        Replicas that are eligible only (rule 1) need no question: they exist only while the set is below its minimum, and then
+        a master acknowledges nothing.
+        """
+        if self.told is None:
+            return ()
+        return tuple(
+            member
+            for member in self.told.members
+            if member.broker_id != self.told.own_id and (member.in_sync or member.alive)
+        )
+
+    def _nobody_can_elect(self, now: float) -> bool:
+        if self.told is None or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
+            return False
+        return all(self._is_blind(now, member.broker_id) for member in self._candidates())
+
+    def _is_blind(self, now: float, broker_id: int) -> bool:
+        word = self._peers.get(broker_id)
+        if word is None or now - word.at > self.rules.question_period_seconds:
+            return False
+        return word.hears_none_for_seconds >= self.rules.blind_seconds

@@ -1,0 +1,86 @@
+"""What the fences of one group ask each other: "since when have you heard no controller?" One UDP datagram each way.
+
+    question  BGQ1 | nonce 8 | broker id 4 | broker name
+    answer    BGA1 | nonce 8 | milliseconds 4
+
+Only the fence of the very replica that is asked for answers, so an address that changed hands says nothing; and only to a
+nonce of its own that it has not seen answered does the asker listen.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.fence.addresses import is_number
+from brokergroup_operator.fence.settings import Address, FenceSettingsError
+
+if TYPE_CHECKING:
+    from brokergroup_operator.fence.decide import Member
+
+_QUESTION: Final = struct.Struct(">4s8si")
+_ANSWER: Final = struct.Struct(">4s8sI")
+_ASKS: Final = b"BGQ1"
+_SAYS: Final = b"BGA1"
+_NONCE_BYTES: Final = 8
+_OUTSTANDING: Final = 64
+_LONGEST_MILLISECONDS: Final = 2**32 - 1
+
+
+class Peers:
+    """One UDP socket, for questions and answers."""
+
+    def __init__(self, local: Address, broker_name: str) -> None:
+        family = socket.AF_INET6 if ":" in local.host else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.socket.settimeout(0)
+        self.socket.bind((local.host, local.port))
+        self._broker_name = broker_name.encode()
+        self._asked: dict[bytes, int] = {}
+
+    def ask(self, member: Member) -> None:
+        """Ask the fence beside that replica; its address has to be a number."""
+        try:
+            target = Address.parse("brokerAddress", member.address).fence
+        except FenceSettingsError:
+            return
+        if not is_number(target.host):
+            return
+        nonce = os.urandom(_NONCE_BYTES)
+        while len(self._asked) >= _OUTSTANDING:
+            del self._asked[next(iter(self._asked))]
+        self._asked[nonce] = member.broker_id
+        with suppress(OSError):  # a cut network may say so at once; silence is the answer
+            question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
+            self.socket.sendto(question, (target.host, target.port))
+
+    def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[tuple[int, float]]:
+        """Answer what was asked of us; returns what others said: broker id, and since when it has heard no controller."""
+        words: list[tuple[int, float]] = []
+        while True:
+            try:
+                data, sender = self.socket.recvfrom(2048)
+            except BlockingIOError:
+                return words
+            except OSError:  # an earlier datagram of ours met nobody (ICMP)
+                continue
+            if data.startswith(_ASKS) and len(data) >= _QUESTION.size:
+                self._answer(data, sender, own_id, hears_none_for_seconds)
+            elif data.startswith(_SAYS) and len(data) == _ANSWER.size:
+                _, nonce, milliseconds = _ANSWER.unpack(data)
+                if (broker_id := self._asked.pop(nonce, None)) is not None:
+                    words.append((broker_id, milliseconds / 1000))
+
+    def _answer(self, data: bytes, sender: tuple[str, int], own_id: int | None, hears_none: float | None) -> None:
+        _, nonce, broker_id = _QUESTION.unpack_from(data)
+        if broker_id != own_id or data[_QUESTION.size :] != self._broker_name or hears_none is None:
+            return
+        milliseconds = min(_LONGEST_MILLISECONDS, max(0, int(hears_none * 1000)))
+        with suppress(OSError):
+            self.socket.sendto(_ANSWER.pack(_SAYS, nonce, milliseconds), sender)
+
+    def close(self) -> None:
+        self.socket.close()

@@ -1,0 +1,129 @@
+"""The broker's processes, found by the marks in their environment, and held by pidfds: never another process is killed.
+
+In a shared process namespace ``/proc`` shows the pod; under the sandbox's process kubelet it shows the whole machine. In both
+the broker carries its pod's uid and ``BROKERGROUP_CONTAINER=broker``. Held means that a kill after a thaw needs no search.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.fence.settings import BROKER_CONTAINER, CONTAINER_VARIABLE, POD_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SEARCH_SECONDS = 1.0
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class BrokerProcesses:
+    """The processes of this pod's broker container."""
+
+    def __init__(self, pod_uid: str) -> None:
+        self._marks = (f"{POD_VARIABLE}={pod_uid}".encode(), f"{CONTAINER_VARIABLE}={BROKER_CONTAINER}".encode())
+        self._held: dict[int, int] = {}
+        self._searched_at: float | None = None
+
+    def refresh(self, now: float) -> None:
+        """Search again, now and then."""
+        if self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS:
+            self.search(now)
+
+    def search(self, now: float) -> None:
+        """Let go of what has ended, take hold of what is new."""
+        self._searched_at = now
+        for pid, pidfd in list(self._held.items()):
+            if _has_ended(pidfd):
+                os.close(pidfd)
+                del self._held[pid]
+        for pid in self._marked():
+            found = None if pid in self._held else self._hold(pid)
+            if found is not None:
+                self._held[pid] = found
+
+    @property
+    def pids(self) -> list[int]:
+        """Those held."""
+        return sorted(self._held)
+
+    def any_left(self, now: float) -> bool:
+        """Whether one runs; searches."""
+        self.search(now)
+        return bool(self._held)
+
+    def age_seconds(self, now: float) -> float | None:
+        """How long the oldest has run; ``now`` is of the boot clock, as start times are."""
+        ages = [now - started for pid in self._held if (started := _started_at(pid)) is not None]
+        return max(ages, default=None)
+
+    def kill(self, now: float, *, deadline_seconds: float = 2.0) -> list[int]:
+        """SIGKILL to all of them, those held first; returns the pids. A stopped process dies of it too."""
+        killed: list[int] = []
+        until = time.monotonic() + deadline_seconds
+        while True:
+            for pid, pidfd in self._held.items():
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    killed.append(pid)
+            _wait_ended(list(self._held.values()), until)
+            self.search(now)
+            if not self._held or time.monotonic() > until:
+                return sorted(set(killed))
+
+    def _marked(self) -> Iterator[int]:
+        own = os.getpid()
+        for name in os.listdir("/proc"):  # noqa: PTH208 (a hundred paths less)
+            if name.isdigit() and int(name) != own and self._is_marked(int(name)):
+                yield int(name)
+
+    def _is_marked(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 (as above)
+                entries = file.read().split(b"\0")
+        except OSError:  # gone, or not ours to look at: then it is not the broker, which runs under our user
+            return False
+        return all(mark in entries for mark in self._marks)
+
+    def _hold(self, pid: int) -> int | None:
+        """The pidfd first, then the question again: what a pidfd names cannot change in between."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        if self._is_marked(pid) and not _has_ended(pidfd):
+            return pidfd
+        os.close(pidfd)
+        return None
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _wait_ended(pidfds: list[int], until: float) -> None:
+    poller = select.poll()
+    for pidfd in pidfds:
+        poller.register(pidfd, select.POLLIN)
+    waiting = set(pidfds)
+    while waiting and (left_seconds := until - time.monotonic()) > 0:
+        for pidfd, _ in poller.poll(left_seconds * 1000):
+            poller.unregister(pidfd)
+            waiting.discard(pidfd)
+
+
+def _started_at(pid: int) -> float | None:
+    """On the boot clock."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (as above)
+            # The second field is the program's name in parentheses and may hold anything: count from its end.
+            return int(file.read().rpartition(")")[2].split()[19]) / _CLOCK_TICKS
+    except OSError:
+        return None

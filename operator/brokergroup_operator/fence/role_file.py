@@ -1,0 +1,36 @@
+"""One word in a file that the broker's container can read: ``master``, ``slave`` or ``unknown``.
+
+The preStop hook of the broker waits on it: a Java master that gets SIGTERM leaves its group without a master for about 9 s,
+so it is told only when another one is master.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.fence.settings import ROLE_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class RoleFile:
+    """Written when the word changes; a folder that cannot be written is told once and costs only the waiting."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None if folder is None else folder / ROLE_FILE
+        self._written: str | None = None
+
+    def write(self, word: str) -> str | None:
+        """Write it, if it is another than before; returns what went wrong, if something did."""
+        if self._file is None or word == self._written:
+            return None
+        self._written = word
+        try:
+            temporary = self._file.with_suffix(".new")
+            temporary.write_text(word + "\n", encoding="ascii")
+            temporary.replace(self._file)
+        except OSError as error:
+            self._file, failed = None, self._file
+            return f"{failed} cannot be written: {error}"
+        return None

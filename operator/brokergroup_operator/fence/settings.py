@@ -1,0 +1,92 @@
+"""What the fence is told, all of it by its environment: the operator renders it (reconcile/pods.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The fences of a group ask each other at the broker's port plus this: broker, HA, fence. By UDP.
+FENCE_PORT_OFFSET: Final = 2
+CONTAINER_VARIABLE: Final = "BROKERGROUP_CONTAINER"
+POD_VARIABLE: Final = "POD_UID"
+BROKER_CONTAINER: Final = "broker"
+ROLE_FILE: Final = "role"
+
+
+class FenceSettingsError(ValueError):
+    """The environment is not what the operator renders: names the variable, its value and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host, by name or number, and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Address:
+        """``host:port``; ``name`` is who asks, for the message."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise FenceSettingsError(f"{name} is {text!r}, expected host:port")
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def fence(self) -> Address:
+        """Where the fence beside the broker at this address listens."""
+        return Address(self.host, self.port + FENCE_PORT_OFFSET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceSettings:
+    """One pod's fence."""
+
+    pod_uid: str
+    broker_name: str
+    # As the record has it, and where it listens in the pod.
+    broker_address: Address
+    local_address: Address
+    controllers: tuple[Address, ...]
+    isolation_seconds: float
+    fence_timeout_seconds: float
+    run_dir: Path | None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> FenceSettings:
+        """Raises FenceSettingsError."""
+        broker = Address.parse("FENCE_BROKER_ADDRESS", _required(environment, "FENCE_BROKER_ADDRESS"))
+        local = environment.get("FENCE_LOCAL_ADDRESS")
+        texts = [text for text in _required(environment, "FENCE_CONTROLLERS").split(";") if text.strip()]
+        run_dir = environment.get("RUN_DIR")
+        return cls(
+            pod_uid=_required(environment, POD_VARIABLE),
+            broker_name=_required(environment, "FENCE_BROKER_NAME"),
+            broker_address=broker,
+            local_address=Address.parse("FENCE_LOCAL_ADDRESS", local) if local else broker,
+            controllers=tuple(Address.parse("FENCE_CONTROLLERS", text) for text in texts),
+            isolation_seconds=_milliseconds(environment, "FENCE_ISOLATION_MILLISECONDS") / 1000,
+            fence_timeout_seconds=_milliseconds(environment, "FENCE_TIMEOUT_MILLISECONDS") / 1000,
+            run_dir=Path(run_dir) if run_dir else None,
+        )
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise FenceSettingsError(f"{name} is not set")
+    return value
+
+
+def _milliseconds(environment: Mapping[str, str], name: str) -> int:
+    text = _required(environment, name)
+    if not text.isdigit() or not 100 <= int(text) <= 120_000:
+        raise FenceSettingsError(f"{name} is {text!r}, expected a number of milliseconds from 100 to 120000")
+    return int(text)

@@ -1,0 +1,153 @@
+"""The fence's loop: asks, listens, looks, kills. Everything that decides is in ``decide.py``.
+
+It sleeps only in the selector, at most for ``TICK_SECONDS``; after a freeze the first thing it does is to look, before it
+reads anything. One controller is asked at a time, on a connection that stays; when it fails to answer, all of them are asked
+at once.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.fence.addresses import AddressBook
+from brokergroup_operator.fence.decide import FenceCore, FenceRules, LocalRole
+from brokergroup_operator.fence.lines import Line
+from brokergroup_operator.fence.pauses import PauseWatch, boot_seconds, starved_seconds
+from brokergroup_operator.fence.peers import Peers
+from brokergroup_operator.fence.processes import BrokerProcesses
+from brokergroup_operator.fence.questions import (
+    broker_question,
+    controller_question,
+    is_word_of_a_controller,
+    local_role,
+    told_by,
+)
+from brokergroup_operator.fence.role_file import RoleFile
+
+if TYPE_CHECKING:
+    from brokergroup_operator.fence.decide import Kill
+    from brokergroup_operator.fence.settings import FenceSettings
+    from rocketmq_remoting.command import RemotingCommand
+
+TICK_SECONDS: Final = 0.05
+# While the pod is leaving, the role is asked for more often: a preStop hook waits for it.
+_LEAVING_PERIOD_SECONDS: Final = 0.1
+_LOCAL_PERIOD_SECONDS: Final = 0.2
+_LOCAL_TIMEOUT_SECONDS: Final = 0.5
+_PEERS_PERIOD_SECONDS: Final = 0.1
+
+
+class Watchman:
+    """Run ``run()``; it returns when the pod is leaving and the broker has ended."""
+
+    def __init__(self, settings: FenceSettings) -> None:
+        self._settings = settings
+        self._rules = FenceRules(settings.isolation_seconds, settings.fence_timeout_seconds)
+        self.core = FenceCore(self._rules, started_at=boot_seconds())
+        self._processes = BrokerProcesses(settings.pod_uid)
+        self._role_file = RoleFile(settings.run_dir)
+        self._selector = selectors.DefaultSelector()
+        self._peers = Peers(settings.local_address.fence, settings.broker_name)
+        self._selector.register(self._peers.socket, selectors.EVENT_READ)
+        book = AddressBook(settings.controllers)
+        book.start()
+        self._controllers = [
+            Line(address, book, self._selector, partial(self._on_controller, index))
+            for index, address in enumerate(settings.controllers)
+        ]
+        self._broker = Line(settings.local_address, book, self._selector, self._on_broker)
+        self._question = controller_question(settings.broker_name)
+        self._current: int | None = None
+        self._controllers_due = self._local_due = self._peers_due = 0.0
+        self._pauses = PauseWatch(boot_seconds(), starved_seconds())
+        self._leaving = False
+
+    def leave(self) -> None:
+        """The pod is to go: stay until the broker has ended, and ask for its role more often."""
+        self._leaving = True
+
+    def run(self) -> None:
+        """Watch."""
+        _tell("watching", controllers=[str(address) for address in self._settings.controllers])
+        while True:
+            ready = self._selector.select(TICK_SECONDS)
+            now = boot_seconds()
+            if (pause := self._pauses.look(now, starved_seconds(), waited_at_most_seconds=TICK_SECONDS)) is not None:
+                self.core.woke(pause.seconds, starved_seconds=pause.starved_seconds)
+                _tell("did not run", seconds=round(pause.seconds, 2), starved_seconds=round(pause.starved_seconds, 2))
+                self._look(now)
+            for key, events in ready:
+                self._on_ready(key, events, now)
+            self._look(now)
+            self._ask(now)
+            self._processes.refresh(now)
+            if (trouble := self._role_file.write(self.core.role_word)) is not None:
+                _tell("role not written", why=trouble)
+            if self._leaving and not self._processes.any_left(now):
+                return
+
+    def _on_ready(self, key: selectors.SelectorKey, events: int, now: float) -> None:
+        if isinstance(key.data, Line):
+            key.data.on_ready(events)
+            return
+        own_id = self.core.told.own_id if self.core.told is not None else None
+        hears_none = self.core.hears_none_for_seconds(now)
+        for broker_id, seconds in self._peers.read(own_id=own_id, hears_none_for_seconds=hears_none):
+            self.core.peer_answered(now, broker_id, seconds)
+
+    def _ask(self, now: float) -> None:
+        for line in (*self._controllers, self._broker):
+            line.expire(now)
+        if now >= self._controllers_due:
+            period = _LEAVING_PERIOD_SECONDS if self._leaving else self._rules.question_period_seconds
+            self._controllers_due = now + period
+            wanted = self._controllers if self._current is None else [self._controllers[self._current]]
+            for line in wanted:
+                if not line.is_busy:
+                    line.ask(self._question, now=now, timeout_seconds=self._rules.question_period_seconds)
+        if now >= self._local_due and not self._broker.is_busy and self.core.asks_local(now):
+            self._local_due = now + _LOCAL_PERIOD_SECONDS
+            self._broker.ask(broker_question(), now=now, timeout_seconds=_LOCAL_TIMEOUT_SECONDS)
+        if now >= self._peers_due and (members := self.core.asks_others(now)):
+            self._peers_due = now + _PEERS_PERIOD_SECONDS
+            for member in members:
+                self._peers.ask(member)
+
+    def _on_controller(self, index: int, answer: RemotingCommand | None) -> None:
+        if answer is None or not is_word_of_a_controller(answer):
+            if self._current == index:
+                self._current, self._controllers_due = None, 0.0  # all of them, at once
+            return
+        self._current = index
+        told = told_by(answer, self._settings.broker_name, self._settings.broker_address)
+        self.core.controller_answered(boot_seconds(), told)
+
+    def _on_broker(self, answer: RemotingCommand | None) -> None:
+        now = boot_seconds()
+        self._processes.search(now)
+        age = self._processes.age_seconds(now)
+        role = LocalRole.SILENT if age is None else local_role(answer)
+        self.core.local_answered(now, role, process_age_seconds=age)
+
+    def _look(self, now: float) -> None:
+        verdict = self.core.look(now)
+        if verdict is not None:
+            self._kill(verdict, now)
+
+    def _kill(self, verdict: Kill, now: float) -> None:
+        began = time.monotonic()
+        pids = self._processes.kill(now)
+        self.core.killed()
+        _tell("killed", why=verdict.why, pids=pids, milliseconds=round((time.monotonic() - began) * 1000, 1))
+
+
+def _tell(event: str, **facts: object) -> None:
+    """One line of JSON, as all our processes log."""
+    line = {"event": event, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()

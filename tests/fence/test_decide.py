@@ -1,0 +1,255 @@
+"""When the fence kills: every case of ADR 8, with time as a number."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
+
+RULES = FenceRules(isolation_seconds=2.5, fence_timeout_seconds=2.0)
+TICK = 0.05
+
+
+def told(master: int = 1, *, own: int | None = 1, epoch: int = 5, in_sync: tuple[int, ...] = (1, 2, 3)) -> Told:
+    members = tuple(
+        Member(broker_id, f"10.0.0.{broker_id}:10911", in_sync=broker_id in in_sync, alive=broker_id in in_sync)
+        for broker_id in (1, 2, 3)
+    )
+    return Told(own_id=own, master_id=master, master_epoch=epoch, members=members)
+
+
+def master_heard_at(now: float, **what: tuple[int, ...]) -> FenceCore:
+    core = FenceCore(RULES, started_at=now - 100)
+    core.controller_answered(now, told(**what))
+    return core
+
+
+HEARS = float("inf")
+
+
+def first_kill(core: FenceCore, begin: float, end: float, *, peers: dict[int, float] | None = None) -> float | None:
+    """Tick through a time; ``peers`` have heard no controller since the given moments (or HEARS), and answer every tick."""
+    now = begin
+    while now < end:
+        for member in core.asks_others(now):
+            if peers is not None and member.broker_id in peers:
+                core.peer_answered(now, member.broker_id, max(0.0, now - peers[member.broker_id]))
+        if core.look(now) is not None:
+            return now
+        now += TICK
+    return None
+
+
+def test_a_master_that_hears_a_controller_lives() -> None:
+    core = master_heard_at(0.0)
+    for period in range(100):
+        core.controller_answered(period * 0.5, told())
+        assert first_kill(core, period * 0.5, period * 0.5 + 0.5) is None
+
+
+def test_an_isolated_master_dies_at_its_timeout_and_only_once() -> None:
+    core = master_heard_at(0.0)
+    killed = first_kill(core, 0.0, 10.0)
+    assert killed == pytest.approx(2.5, abs=2 * TICK)
+    core.killed()
+    assert first_kill(core, killed, 100.0) is None
+    core.controller_answered(100.0, told())
+    assert first_kill(core, 100.0, 110.0) is not None
+
+
+def test_a_slave_is_never_killed_for_isolation() -> None:
+    core = FenceCore(RULES, started_at=0.0)
+    core.controller_answered(0.0, told(master=2))
+    assert first_kill(core, 0.0, 60.0) is None
+
+
+def test_a_slave_by_the_last_word_that_says_it_is_master_dies() -> None:
+    """It was elected after the last question: only the broker itself knows."""
+    core = FenceCore(RULES, started_at=0.0)
+    core.controller_answered(0.0, told(master=2))
+    assert core.asks_local(2.0)
+    core.local_answered(2.0, LocalRole.MASTER, process_age_seconds=100.0)
+    assert isinstance(core.look(2.6), Kill)
+
+
+def test_a_master_by_the_last_word_that_has_stepped_down_lives() -> None:
+    core = master_heard_at(0.0)
+    core.local_answered(2.0, LocalRole.SLAVE, process_age_seconds=100.0)
+    assert core.look(2.6) is None
+
+
+@pytest.mark.parametrize("role", [LocalRole.SILENT, LocalRole.UNKNOWN])
+def test_a_master_that_does_not_say_what_it_is_dies(role: LocalRole) -> None:
+    core = master_heard_at(0.0)
+    core.local_answered(2.0, role, process_age_seconds=100.0)
+    assert core.look(2.6) is not None
+
+
+def test_no_controller_for_anybody_kills_nobody() -> None:
+    """All operators are away, for as long as they like."""
+    core = master_heard_at(0.0)
+    assert first_kill(core, 0.0, 120.0, peers={2: 0.2, 3: -0.2}) is None
+
+
+def test_a_restart_of_all_operators_kills_nobody() -> None:
+    """The others may hear the new one a little earlier than we."""
+    core = master_heard_at(0.0)
+    assert first_kill(core, 0.0, 20.0, peers={2: 0.0, 3: 0.0}) is None
+    assert first_kill(core, 20.0, 21.0, peers={2: HEARS, 3: 0.0}) is None
+    core.controller_answered(21.0, told())
+    assert first_kill(core, 21.0, 23.0) is None
+
+
+def test_a_master_whose_peer_still_hears_a_controller_dies() -> None:
+    core = master_heard_at(0.0)
+    now = 0.0
+    while now < 5.0:
+        for broker_id, silence in ((2, 0.1), (3, now)):
+            core.peer_answered(now, broker_id, silence)
+        if core.look(now) is not None:
+            break
+        now += TICK
+    assert now == pytest.approx(2.5, abs=2 * TICK)
+
+
+def test_an_unreachable_member_of_the_set_may_be_on_the_other_side() -> None:
+    core = master_heard_at(0.0)
+    assert first_kill(core, 0.0, 10.0, peers={2: 0.0}) == pytest.approx(2.5, abs=2 * TICK)
+
+
+def test_a_member_that_had_left_the_set_and_was_dead_needs_no_word() -> None:
+    core = master_heard_at(0.0, in_sync=(1, 2))
+    assert first_kill(core, 0.0, 60.0, peers={2: 0.0}) is None
+
+
+def test_a_master_alone_in_its_set_can_be_replaced_by_nobody() -> None:
+    core = master_heard_at(0.0, in_sync=(1,))
+    assert first_kill(core, 0.0, 60.0) is None
+
+
+def test_an_excuse_ends_with_the_peer() -> None:
+    """After an outage of all controllers a peer is lost: less than fenceTimeout is left."""
+    core = master_heard_at(0.0)
+    assert first_kill(core, 0.0, 60.0, peers={2: 0.0, 3: 0.0}) is None
+    killed = first_kill(core, 60.0, 70.0, peers={2: 0.0})
+    assert killed is not None
+    assert killed - 60.0 < RULES.fence_timeout_seconds
+
+
+def test_a_master_that_was_frozen_for_long_dies_before_anybody_is_asked() -> None:
+    core = master_heard_at(0.0)
+    core.woke(4.0, starved_seconds=0.01)
+    assert core.look(4.0) is not None
+
+
+def test_a_short_freeze_costs_nothing() -> None:
+    core = master_heard_at(0.0)
+    core.woke(1.5, starved_seconds=0.0)
+    assert core.look(1.5) is None
+
+
+def test_a_busy_machine_is_no_freeze() -> None:
+    """We wanted to run and were not let: nobody had the chance to answer us."""
+    core = master_heard_at(0.0)
+    core.woke(4.0, starved_seconds=3.9)
+    assert core.look(4.0) is None
+    assert first_kill(core, 4.0, 20.0) == pytest.approx(6.5, abs=2 * TICK)
+
+
+def test_a_frozen_broker_that_was_deposed_dies() -> None:
+    core = master_heard_at(0.0)
+    core.controller_answered(0.5, told(master=2, epoch=6))
+    assert core.asks_local(0.5)
+    assert core.role_word == "master"
+    core.local_answered(1.0, LocalRole.SILENT, process_age_seconds=100.0)
+    assert core.look(1.5) is None
+    core.local_answered(2.0, LocalRole.SILENT, process_age_seconds=101.0)
+    assert core.look(2.1) is not None
+
+
+def test_a_deposed_broker_that_is_starting_is_left_alone() -> None:
+    """It died, which is why another was elected, and its next process does not answer yet."""
+    core = master_heard_at(0.0)
+    core.controller_answered(0.5, told(master=2, epoch=6))
+    for now in range(1, 20):
+        core.controller_answered(now, told(master=2, epoch=6))
+        core.local_answered(now, LocalRole.SILENT, process_age_seconds=now)
+        assert core.look(now + 0.1) is None
+
+
+def test_a_deposed_broker_that_steps_down_is_left_alone() -> None:
+    core = master_heard_at(0.0)
+    core.controller_answered(0.5, told(master=2, epoch=6))
+    core.local_answered(0.6, LocalRole.MASTER, process_age_seconds=100.0)
+    assert core.look(0.7) is None
+    core.local_answered(1.0, LocalRole.SLAVE, process_age_seconds=100.0)
+    assert not core.asks_local(1.1)
+    assert core.role_word == "slave"
+
+
+def test_a_deposed_broker_that_never_steps_down_dies() -> None:
+    core = master_heard_at(0.0)
+    now = 0.5
+    while now < 20.0:
+        core.controller_answered(now, told(master=2, epoch=6))
+        core.local_answered(now, LocalRole.MASTER, process_age_seconds=100.0)
+        if core.look(now) is not None:
+            break
+        now += 0.5
+    assert 0.5 + RULES.deposed_master_seconds <= now < 10.0
+
+
+def test_a_fence_that_never_heard_anybody_kills_only_a_broker_that_says_it_is_master() -> None:
+    """The fence was started again in an isolated pod; a starting pod without controllers has no master in it."""
+    starting = FenceCore(RULES, started_at=0.0)
+    assert first_kill(starting, 0.0, 60.0) is None
+    restarted = FenceCore(RULES, started_at=0.0)
+    restarted.local_answered(2.0, LocalRole.MASTER, process_age_seconds=100.0)
+    assert restarted.look(2.6) is not None
+
+
+def test_a_controller_that_does_not_know_the_group_is_a_controller() -> None:
+    core = master_heard_at(0.0)
+    core.controller_answered(2.0, None)
+    assert core.look(4.0) is None
+
+
+@given(
+    cut_us=st.just(10.0),
+    cut_other=st.floats(4.0, 20.0),
+    isolation=st.floats(0.5, 10.0),
+    fence_timeout=st.floats(0.1, 10.0),
+    heartbeat=st.floats(0.5, 10.0),
+)
+def test_whoever_can_be_elected_finds_us_dead(
+    cut_us: float, cut_other: float, isolation: float, fence_timeout: float, heartbeat: float
+) -> None:
+    """Two replicas are cut off, the other one possibly later than we: it is elected only after our death.
+
+    The controllers elect at ``cut_us + heartbeat + fence_timeout`` at the earliest, and only who was heard within ``heartbeat``.
+    """
+    if isolation >= heartbeat + fence_timeout:  # the CRD refuses it
+        return
+    core = FenceCore(FenceRules(isolation, fence_timeout), started_at=0.0)
+    core.controller_answered(cut_us, told(in_sync=(1, 2)))
+    elected_at = cut_us + heartbeat + fence_timeout
+    other_is_live = cut_other + heartbeat > elected_at
+    died_at = first_kill(core, cut_us, elected_at, peers={2: cut_other})
+    if other_is_live:
+        assert died_at is not None
+
+
+@given(isolation=st.floats(0.5, 10.0), fence_timeout=st.floats(0.3, 10.0), heals=st.floats(0.0, 20.0))
+def test_after_an_outage_of_all_who_is_heard_first_finds_us_dead(
+    isolation: float, fence_timeout: float, heals: float
+) -> None:
+    """Controllers that hear one replica again fence us at once, and elect it ``fence_timeout`` later."""
+    core = FenceCore(FenceRules(isolation, fence_timeout), started_at=-1.0)
+    core.controller_answered(0.0, told(in_sync=(1, 2)))
+    heal_at = isolation + heals
+    died_at = first_kill(core, 0.0, heal_at, peers={2: 0.0})
+    if died_at is None:
+        died_at = first_kill(core, heal_at, heal_at + fence_timeout, peers={2: HEARS})
+    assert died_at is not None
