@@ -1,0 +1,97 @@
+"""`kubectl brokergroup explain`: why the group is not FailoverSafe, member by member, and what would help."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from brokergroup_operator.kubectl import options
+from brokergroup_operator.kubectl.status_page import ABNORMAL, condition
+
+JsonObject = dict[str, Any]
+MEMBER_ADVICE = {
+    "Pending": "its pod does not run: kubectl describe pod {pod}",
+    "Registering": "its pod runs, but the broker has not registered with the controller: kubectl logs {pod}",
+    "CatchingUp": "it copies what it lacks: kubectl brokergroup lag {group} -w",
+    "OutOfSync": "its pod is not ready, or it is not heard: kubectl describe pod {pod}; kubectl logs {pod}",
+    "Lost": "neither pod nor heartbeat: kubectl describe pod {pod};"
+    " if its volume is lost for good, kubectl brokergroup rebuild {group} {id}",
+    "Fenced": "its pod is being killed, so that another may be master: it comes back by itself",
+    "Stopped": "the group is hibernated: kubectl brokergroup wake {group}",
+}
+CONDITION_ADVICE = {
+    "Paused": "kubectl brokergroup resume {group}",
+    "Hibernated": "kubectl brokergroup wake {group}",
+    "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretName names",
+    "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",
+    "SeatLost": "bring back the disks; else kubectl brokergroup elect --unclean --yes-lose-data, which loses messages",
+    "Unfenced": "look at the old master's node: what it still acknowledged may be lost",
+    "MetadataDiverged": "wait for the slaves to copy it; if they do not, restart the slave that lacks it",
+}
+
+
+def explain(
+    group: options.GroupName,
+    *,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
+    kubeconfig: options.Kubeconfig = None,
+) -> None:
+    """Say why the group is not FailoverSafe, and what to do. Exit code 1 while it is not."""
+    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+
+    found = Cluster(kubeconfig, context, namespace).get(BROKER_GROUPS, group)
+    for line in explanation(found):
+        typer.echo(line)
+    if not is_safe(found):
+        raise typer.Exit(1)
+
+
+def is_safe(group: JsonObject) -> bool:
+    return condition(group, "FailoverSafe").get("status") == "True"
+
+
+def explanation(group: JsonObject) -> Iterator[str]:
+    """Pure."""
+    name, safety = group["metadata"]["name"], condition(group, "FailoverSafe")
+    if is_safe(group):
+        yield f"{name} is FailoverSafe: {safety.get('message', '')}"
+    elif safety:
+        yield f"{name} is NOT FailoverSafe: {safety['reason']}: {safety['message']}"
+    else:
+        yield f"{name} is not known to be FailoverSafe: the operator has not judged it yet; does it run?"
+    yield from _freshness(group)
+    yield from _members(group)
+    yield from _conditions(group)
+
+
+def _freshness(group: JsonObject) -> Iterator[str]:
+    generation, seen = group["metadata"].get("generation"), (group.get("status") or {}).get("observedGeneration")
+    if generation is not None and seen is not None and seen != generation:
+        yield f"  the status is about generation {seen} of the spec, which is at {generation}: the operator is behind"
+
+
+def _members(group: JsonObject) -> Iterator[str]:
+    status, name = group.get("status") or {}, group["metadata"]["name"]
+    if not status.get("master"):
+        yield "  there is no master: a failover is under way, or nobody may be elected (kubectl brokergroup status)"
+    members = sorted(status.get("members") or [], key=lambda item: int(item["brokerId"]))
+    for member in members:
+        if member["state"] in MEMBER_ADVICE:
+            advice = MEMBER_ADVICE[member["state"]].format(pod=member["pod"], group=name, id=member["brokerId"])
+            yield f"  broker {member['brokerId']} is {member['state']}: {advice}"
+    missing = int(group["spec"].get("replicas") or 0) - len(members)
+    if missing > 0:
+        yield f"  {missing} of {group['spec']['replicas']} members do not exist yet"
+
+
+def _conditions(group: JsonObject) -> Iterator[str]:
+    for item in (group.get("status") or {}).get("conditions") or []:
+        kind = item["type"]
+        bad = item["status"] == ("True" if kind in ABNORMAL else "False")
+        if not bad or kind == "FailoverSafe":
+            continue
+        yield f"  {kind}={item['status']}, {item['reason']}: {item['message']}"
+        if kind in CONDITION_ADVICE:
+            yield f"    -> {CONDITION_ADVICE[kind].format(group=group['metadata']['name'])}"

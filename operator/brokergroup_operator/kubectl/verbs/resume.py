@@ -1,0 +1,17 @@
+"""`kubectl brokergroup resume`: the end of a pause."""
+
+from brokergroup_operator.kubectl import options
+
+
+def resume(
+    group: options.GroupName,
+    *,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
+    kubeconfig: options.Kubeconfig = None,
+) -> None:
+    """End a pause: what differs from the spec is put right."""
+    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.maintaining import maintain
+
+    maintain(Cluster(kubeconfig, context, namespace), group, "paused", on=False, word="resumed")

@@ -1,0 +1,74 @@
+"""`kubectl brokergroup status`: what a group is doing, in one look; without a name, one line per group."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from brokergroup_operator.kubectl import options
+from brokergroup_operator.kubectl.errors import ForbiddenError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kubectl.cluster import Cluster
+
+
+def status(
+    group: options.OptionalGroupName = None,
+    *,
+    all_namespaces: options.AllNamespaces = False,
+    watch: options.Watch = False,
+    output: options.Output = options.Format.TABLE,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
+    kubeconfig: options.Kubeconfig = None,
+) -> None:
+    """Master, epoch, SyncStateSet, members, conditions, last failover and running operations of a group; or all groups."""
+    from brokergroup_operator.kubectl.cluster import Cluster
+
+    cluster = Cluster(kubeconfig, context, namespace)
+    if group is not None and all_namespaces:
+        raise UsageError("status: a group has one namespace: expected GROUP or --all-namespaces, not both")
+    if group is None:
+        if watch:
+            raise UsageError("status --watch: expected a GROUP; kubectl get brokergroups -w watches all of them")
+        _print_list(cluster, everywhere=all_namespaces, output=output)
+    else:
+        _print_group(cluster, group, watch=watch, output=output)
+
+
+def _print_list(cluster: "Cluster", *, everywhere: bool, output: options.Format) -> None:
+    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.printing import as_list, print_objects
+    from brokergroup_operator.kubectl.status_page import group_list
+
+    groups = cluster.list(BROKER_GROUPS, everywhere=everywhere)
+    if print_objects(as_list(groups), output):
+        return
+    if groups:
+        typer.echo(group_list(groups, everywhere=everywhere, wide=output is options.Format.WIDE))
+    else:
+        typer.echo("No broker groups" + ("" if everywhere else f" in namespace {cluster.namespace}"), err=True)
+
+
+def _print_group(cluster: "Cluster", group: str, *, watch: bool, output: options.Format) -> None:
+    from brokergroup_operator.kubectl.printing import print_objects
+    from brokergroup_operator.kubectl.status_page import page
+    from brokergroup_operator.kubectl.watching import show
+
+    if output in (options.Format.JSON, options.Format.YAML):
+        from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+
+        print_objects(cluster.get(BROKER_GROUPS, group), output)
+        return
+    wide = output is options.Format.WIDE
+    show(cluster, group, lambda obj: page(obj, operations_of(cluster, group), wide=wide), watch=watch)
+
+
+def operations_of(cluster: "Cluster", group: str) -> list[dict[str, Any]]:
+    """None where they may not be read: the rest of the page is worth showing."""
+    from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS
+
+    try:
+        listed = cluster.list(BROKER_GROUP_OPERATIONS)
+    except (ForbiddenError, NotFoundError):
+        return []
+    return [item for item in listed if item["spec"]["brokerGroupRef"]["name"] == group]

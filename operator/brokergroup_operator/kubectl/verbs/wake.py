@@ -1,0 +1,17 @@
+"""`kubectl brokergroup wake`: the end of a hibernation."""
+
+from brokergroup_operator.kubectl import options
+
+
+def wake(
+    group: options.GroupName,
+    *,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
+    kubeconfig: options.Kubeconfig = None,
+) -> None:
+    """Start the pods of a hibernated group again, on their own volumes, with their own broker ids."""
+    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.maintaining import maintain
+
+    maintain(Cluster(kubeconfig, context, namespace), group, "hibernated", on=False, word="waking")
