@@ -20,9 +20,9 @@ def told(master: int = 1, *, own: int | None = 1, epoch: int = 5, in_sync: tuple
     return Told(own_id=own, master_id=master, master_epoch=epoch, members=members)
 
 
-def master_heard_at(now: float, **what: tuple[int, ...]) -> FenceCore:
+def master_heard_at(now: float, *, in_sync: tuple[int, ...] = (1, 2, 3)) -> FenceCore:
     core = FenceCore(RULES, started_at=now - 100)
-    core.controller_answered(now, told(**what))
+    core.controller_answered(now, told(in_sync=in_sync))
     return core
 
 
@@ -52,6 +52,7 @@ def test_a_master_that_hears_a_controller_lives() -> None:
 def test_an_isolated_master_dies_at_its_timeout_and_only_once() -> None:
     core = master_heard_at(0.0)
     killed = first_kill(core, 0.0, 10.0)
+    assert killed is not None
     assert killed == pytest.approx(2.5, abs=2 * TICK)
     core.killed()
     assert first_kill(core, killed, 100.0) is None

@@ -1,0 +1,258 @@
+"""The fence as a process: beside a broker's process that it finds by its marks, with a controller and peers that answer or do not.
+
+Everything is on addresses of 127.0.0.0/8: three members on three hosts, ports as in pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+
+BROKER_NAME = "orders"
+ISOLATION_MILLISECONDS = 1500
+MOST_RSS_KIB = 30 * 1024
+DEADLINE_SECONDS = 20.0
+
+
+class Controller:
+    """Answers 1006 with what the test says, or to nothing at all."""
+
+    def __init__(self, hosts: list[str], port: int) -> None:
+        self.master = 1
+        self.epoch = 1
+        self._hosts = hosts
+        self._port = port
+        self.server = RemotingServer(self)
+
+    def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if request.code != RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
+            return not_supported(request)
+        members = tuple(
+            ReplicaIdentity(BROKER_NAME, number, f"{host}:{self._port}", alive=True)
+            for number, host in enumerate(self._hosts, start=1)
+        )
+        info = ReplicasInfo(self.master, members[self.master - 1].broker_address, self.epoch, 1, members, ())
+        return request.answer(ResponseCode.SUCCESS, body=BrokerReplicasInfoBody({BROKER_NAME: info}).encode())
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """Nothing."""
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Nothing."""
+
+
+@dataclass
+class Pod:
+    """A broker that does nothing, and its fence."""
+
+    host: str
+    broker: asyncio.subprocess.Process
+    fence: asyncio.subprocess.Process
+    run_dir: Path
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    async def read(self) -> None:
+        assert self.fence.stdout is not None
+        async for line in self.fence.stdout:
+            self.lines.append(json.loads(line))
+
+    def role(self) -> str:
+        file = self.run_dir / "role"
+        return file.read_text(encoding="ascii").strip() if file.exists() else ""
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+    while not condition():
+        if asyncio.get_running_loop().time() > deadline:
+            pytest.fail(f"not within {DEADLINE_SECONDS} s: {what}")
+        await asyncio.sleep(0.02)
+
+
+class Group:
+    """Three pods and the one controller that they know."""
+
+    def __init__(self, folder: Path) -> None:
+        number = uuid.uuid4().int
+        self.hosts = [f"127.{80 + number % 100}.{number // 100 % 250}.{10 + place}" for place in range(3)]
+        self.port = 10911
+        self.controller = Controller(self.hosts, self.port)
+        self.controller_port = 0
+        self.pods: list[Pod] = []
+        self._folder = folder
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self, *, pods: int = 3) -> None:
+        await self.start_controller()
+        for host in self.hosts[:pods]:
+            self.pods.append(await self._start_pod(host))
+        await until(lambda: all(pod.role() in {"master", "slave"} for pod in self.pods), "roles heard of")
+
+    async def start_controller(self) -> None:
+        self.controller = Controller(self.hosts, self.port)
+        await self.controller.server.start("127.0.0.1", self.controller_port)
+        self.controller_port = self.controller.server.port
+
+    async def stop_controller(self) -> None:
+        await self.controller.server.stop()
+
+    async def _start_pod(self, host: str) -> Pod:
+        uid = str(uuid.uuid4())
+        run_dir = self._folder / host
+        run_dir.mkdir()
+        marks = {"POD_UID": uid, "BROKERGROUP_CONTAINER": "broker"}
+        broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**os.environ, **marks})
+        environment = {
+            "POD_UID": uid,
+            "BROKERGROUP_CONTAINER": "fence",
+            "RUN_DIR": str(run_dir),
+            "FENCE_BROKER_NAME": BROKER_NAME,
+            "FENCE_BROKER_ADDRESS": f"{host}:{self.port}",
+            "FENCE_CONTROLLERS": f"127.0.0.1:{self.controller_port}",
+            "FENCE_ISOLATION_MILLISECONDS": str(ISOLATION_MILLISECONDS),
+            "FENCE_TIMEOUT_MILLISECONDS": "2000",
+        }
+        fence = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "brokergroup_operator.fence"),
+            env={**os.environ, **environment},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        pod = Pod(host, broker, fence, run_dir)
+        reading = asyncio.create_task(pod.read())
+        self._stack.push_async_callback(_end, pod, reading)
+        return pod
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+        await self.controller.server.stop()
+
+
+async def _end(pod: Pod, reading: asyncio.Task[None]) -> None:
+    for process in (pod.broker, pod.fence):
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+    await reading
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    made = Group(tmp_path)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_an_isolated_master_is_killed_and_nobody_else(group: Group) -> None:
+    """The others' fences do not answer: they may hear a controller."""
+    await group.start()
+    for pod in group.pods[1:]:
+        pod.fence.kill()
+    await group.stop_controller()
+    assert await group.pods[0].broker.wait() == -signal.SIGKILL
+    await until(lambda: bool(group.pods[0].told("killed")), "the fence tells")
+    assert group.pods[0].told("killed")[0]["pids"] == [group.pods[0].broker.pid]
+    assert all(pod.broker.returncode is None for pod in group.pods[1:])
+
+
+async def test_without_any_controller_everybody_lives_on(group: Group) -> None:
+    await group.start()
+    await group.stop_controller()
+    await asyncio.sleep(3 * ISOLATION_MILLISECONDS / 1000)  # that nothing happens takes as long as it takes
+    await group.start_controller()
+    await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)
+    assert all(pod.broker.returncode is None and not pod.told("killed") for pod in group.pods)
+
+
+async def test_a_frozen_pod_is_killed_as_it_wakes(group: Group) -> None:
+    await group.start()
+    master = group.pods[0]
+    for process in (master.broker, master.fence):
+        process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)
+    assert master.broker.returncode is None
+    for process in (master.broker, master.fence):
+        process.send_signal(signal.SIGCONT)
+    assert await master.broker.wait() == -signal.SIGKILL
+    await until(lambda: bool(master.told("killed")), "the fence tells")
+    assert master.told("did not run")
+
+
+async def test_a_stopped_broker_dies_of_it_too(group: Group) -> None:
+    await group.start(pods=1)
+    group.pods[0].broker.send_signal(signal.SIGSTOP)
+    await group.stop_controller()
+    assert await group.pods[0].broker.wait() == -signal.SIGKILL
+
+
+async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Group) -> None:
+    await group.start()
+    assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]
+    group.controller.master, group.controller.epoch = 2, 2
+    leaving = group.pods[1]
+    await until(lambda: leaving.role() == "master", "the new master's role")
+    leaving.fence.terminate()
+    await asyncio.sleep(0.5)
+    assert leaving.fence.returncode is None
+    leaving.broker.terminate()
+    assert await leaving.fence.wait() == 0
+
+
+async def test_it_is_small(group: Group) -> None:
+    await group.start(pods=1)
+    with open(f"/proc/{group.pods[0].fence.pid}/status", encoding="ascii") as file:  # noqa: ASYNC230, PTH123
+        rss = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+    assert rss <= MOST_RSS_KIB
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("FENCE_CONTROLLERS", "nowhere", "FENCE_CONTROLLERS is 'nowhere', expected host:port"),
+        ("FENCE_ISOLATION_MILLISECONDS", "2s", "FENCE_ISOLATION_MILLISECONDS is '2s', expected a number"),
+        ("POD_UID", "", "POD_UID is not set"),
+    ],
+)
+async def test_a_wrong_environment_is_told(variable: str, value: str, message: str) -> None:
+    environment = {
+        "POD_UID": "u",
+        "FENCE_BROKER_NAME": BROKER_NAME,
+        "FENCE_BROKER_ADDRESS": "127.0.0.1:10911",
+        "FENCE_CONTROLLERS": "127.0.0.1:1",
+        "FENCE_ISOLATION_MILLISECONDS": "1500",
+        "FENCE_TIMEOUT_MILLISECONDS": "2000",
+        variable: value,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "brokergroup_operator.fence"),
+        env={**os.environ, **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert message in errors.decode()
