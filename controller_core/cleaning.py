@@ -1,4 +1,5 @@
 """CleanBrokerData (1011): an administrator forgets replicas. Java's checks in Java's order (`controller-protocol.md` §5.6).
+And RemoveMember, ours: the operator forgets one member, and only where nothing that was acknowledged can depend on it.
 
 Java forgets too much: cleaning the last in-sync member drops the epochs and the id counter, so the next broker gets a
 used id and an epoch that running brokers ignore; cleaning the master leaves its id as master; `isCleanLivingBroker`
@@ -6,6 +7,12 @@ ignores the list of ids and drops the whole group. Here ids and epochs survive e
 master is no master, and ids that were named are the only ones cleaned. Promises to pods that have not started yet
 survive the cleaning of a whole group: they hold no data, and the pod would else be born under another id than its
 name.
+
+`remove_member` is what scaling in, decommissioning and replacing a lost disk need. An administrator may be wrong on purpose,
+the operator may not: it removes only the dead, never the master (an election comes first), never a seat without which the
+set would be below the floor (safety rule 1), and nobody at all while a replica is eligible under the floor or while no seat
+says whose data counts: there the elections wait for everybody who could hold more, and to forget one of those would be to elect
+without asking it. Who is superseded (its pod came back without the disk) can tell nothing any more, but its seat still counts.
 """
 
 from collections.abc import Mapping
@@ -14,8 +21,10 @@ from controller_core.codes import ControllerCode
 from controller_core.decision import CleanBrokerDataAnswer, Decision
 from controller_core.electorate import draw_ids
 from controller_core.events import BrokersCleaned, apply_event
+from controller_core.holdings import usable_eligible
 from controller_core.model import BrokerGroupRecord, LiveReplica
-from controller_core.requests import CleanBrokerData
+from controller_core.requests import CleanBrokerData, RemoveMember
+from controller_core.settings import ControllerSettings
 
 
 def clean_broker_data(
@@ -42,6 +51,58 @@ def clean_broker_data(
         return _refuse(record, remark, why=f"no broker of {request.broker_name} holds an id")
     claimed = {replica.broker_id for replica in record.replicas.values() if replica.claimed}
     return _clean(record, frozenset(broker_ids & record.replicas.keys() if named else claimed))
+
+
+def remove_member(
+    record: BrokerGroupRecord | None,
+    request: RemoveMember,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> Decision:
+    """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
+    if record is None or request.broker_id not in record.replicas:
+        return Decision(
+            code=ControllerCode.SUCCESS,
+            answer=CleanBrokerDataAnswer(),
+            record=record,
+            why=f"{request.broker_id} is no member",
+        )
+    needed = _needed_for(record, request.broker_id, live, settings)
+    if needed is not None:
+        return _refuse(record, f"Broker {request.broker_id} is not removed: {needed}", why=needed)
+    return _clean(record, frozenset({request.broker_id}))
+
+
+def _needed_for(  # noqa: PLR0911 - one return per reason
+    record: BrokerGroupRecord, broker_id: int, live: Mapping[int, LiveReplica], settings: ControllerSettings
+) -> str | None:
+    """Return why a member may not be forgotten; None if it may."""
+    if broker_id == record.master_broker_id:
+        return "it is master"
+    if broker_id in live:
+        return "it is alive"
+    if not record.replicas[broker_id].registered:
+        return None  # no disk ever knew this id
+    if record.lost_seats:
+        return f"rule 2: {draw_ids(record.lost_seats)} lost the last seats, so every disk must be heard"
+    eligible = usable_eligible(record, settings)
+    if eligible:
+        return f"rule 1: {draw_ids(eligible)} are eligible while the set is below the floor, and it may hold more than they"
+    if record.is_first_election:
+        return None if broker_id in record.superseded else "no seat says whose data counts, so it must be heard"
+    return _seat_needed_for(record, broker_id, settings)
+
+
+def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: ControllerSettings) -> str | None:
+    left = record.sync_state_set - {broker_id}
+    if broker_id not in record.sync_state_set:
+        return None
+    if record.master_broker_id is None:
+        return f"nobody is master, and the next one comes from the set {draw_ids(record.sync_state_set)}"
+    floor = settings.min_in_sync_replicas if settings.shrink_floor else 1
+    if len(left) < floor:
+        return f"rule 1: the set would be {draw_ids(left)}, the least is {floor}"
+    return None
 
 
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:

@@ -6,6 +6,7 @@ far above to be followed stops all elections of the group until a human accepts 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer
@@ -37,6 +38,8 @@ def elect_master(
     is_broker = caller is not None and not request.designate_elect
     if base.is_first_election and is_broker and base.claimed_replica(caller) is None:
         return _not_registered(record, why=f"rule 5: {caller} wants to be the first master, but holds no id")
+    if request.unclean:
+        settings = replace(settings, unclean_election_allowed=True)
     electorate = Electorate(record=base, live=live, settings=settings, passed_over=request.passed_over)
     choice = _choose(electorate, request, caller)
     if choice.broker_id is not None and choice.broker_id == base.granted_master_id:

@@ -48,6 +48,7 @@ class ElectMaster:
     The current master may be among them: that is a planned switchover to whoever is best.
     `incumbent` is ours too: who in fact acts as master (found by 907) where the record names nobody, `record.is_first_election`.
     Whoever calls `step` looks for it before any such election, also one that a broker asked for (safety rule 3).
+    `unclean` is ours as well: a person accepts that messages are lost, for this one election.
     """
 
     broker_name: str
@@ -56,6 +57,7 @@ class ElectMaster:
     cluster_name: str = ""
     passed_over: frozenset[int] = frozenset()
     incumbent: int | None = None
+    unclean: bool = False
 
     @property
     def by_controller(self) -> bool:
@@ -96,6 +98,14 @@ class CleanBrokerData:
     cluster_name: str = ""
     broker_controller_ids_to_clean: str | None = None
     is_clean_living_broker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveMember:
+    """Ours. Forget one dead member for good, unless the group still needs what it stands for (`cleaning.remove_member`)."""
+
+    broker_name: str
+    broker_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +182,7 @@ Request = (
     | GetReplicaInfo
     | GetSyncStateData
     | CleanBrokerData
+    | RemoveMember
     | ReserveBrokerId
     | ReportHoldings
     | ReportAhead

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from controller_core.adopting import adopt_broker
-from controller_core.cleaning import clean_broker_data
+from controller_core.cleaning import clean_broker_data, remove_member
 from controller_core.decision import Decision
 from controller_core.electing import elect_master
 from controller_core.events import EligibleForgotten, apply_events
@@ -32,6 +32,7 @@ from controller_core.requests import (
     GetReplicaInfo,
     GetSyncStateData,
     RegisterBroker,
+    RemoveMember,
     ReportAhead,
     ReportHoldings,
     Request,
@@ -57,7 +58,7 @@ def step(
     return decision
 
 
-def _decide(  # noqa: PLR0911, C901 - one return per kind of request is the plainest table there is
+def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is the plainest table there is
     record: BrokerGroupRecord | None,
     request: Request,
     live: Mapping[int, LiveReplica],
@@ -82,6 +83,8 @@ def _decide(  # noqa: PLR0911, C901 - one return per kind of request is the plai
             return get_sync_state_data(record, request, live)
         case CleanBrokerData():
             return clean_broker_data(record, request, live)
+        case RemoveMember():
+            return remove_member(record, request, live, settings)
         case ReportHoldings():
             return report_holdings(record, request, settings)
         case ReportAhead():

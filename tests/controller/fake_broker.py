@@ -18,6 +18,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.properties import decode_properties, encode_properties
 from rocketmq_remoting.server import RemotingServer, not_supported
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class FakeBroker:
         self.epoch_file = epoch_file
         self.max_offset = max_offset
         self.minimum = minimum
+        self.config: dict[str, str] = {}
         self.heartbeat_seconds = heartbeat_seconds
         self.host = host or f"127.64.7.{next(_hosts)}"
         self.epoch = 0
@@ -277,10 +279,15 @@ class FakeBroker:
             case RequestCode.GET_BROKER_HA_STATUS if self.answers_ha_status:
                 return command.answer(0, body=self._ha_status().encode())
             case RequestCode.GET_BROKER_CONFIG:
-                return command.answer(0, body=f"brokerName={NAME}\nminInSyncReplicas={self.minimum}\n".encode())
+                known = {"brokerName": NAME, "minInSyncReplicas": str(self.minimum), **self.config}
+                return command.answer(0, body=encode_properties(known))
             case RequestCode.UPDATE_BROKER_CONFIG:
-                self.minimum = int((command.body or b"").decode().strip().partition("=")[2])
-                self.group.journal.append(f"minInSyncReplicas={self.minimum} at {self.broker_id}")
+                for name, value in decode_properties(command.body).items():
+                    if name == "minInSyncReplicas":
+                        self.minimum = int(value)
+                    else:
+                        self.config[name] = value
+                    self.group.journal.append(f"{name}={value} at {self.broker_id}")
                 return command.answer(0)
         return not_supported(command)
 

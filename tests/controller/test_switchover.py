@@ -36,7 +36,10 @@ async def test_a_living_master_is_moved_in_the_measured_order(start_plane: Start
     first, second, third = await group.three()
     await eventually(lambda: plane.snapshot(KEY).writable)
     group.journal.clear()
-    assert await plane.switch_master_away(KEY, 1) == 2
+    result = await plane.switch_master(KEY, from_broker_id=1)
+    assert (result.from_broker_id, result.to_broker_id, result.epoch, result.confirmed) == (1, 2, 2, True)
+    assert list(result.phases)[:5] == ["detected", "decided", "committed", "notified", "roleChanged"]
+    assert result.milliseconds == max(result.phases.values())
     assert group.journal[:5] == [
         "minInSyncReplicas=99 at 1",
         "1008 to 1",
@@ -62,13 +65,13 @@ async def test_while_a_switchover_runs_1004_tells_the_old_state(start_plane: Sta
     group.planes = [plane.address]
     first, second, _ = await group.three()
     first.role_change_waits = asyncio.Event()
-    switching = asyncio.create_task(plane.switch_master_away(KEY, 1))
+    switching = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))
     await eventually(lambda: plane.snapshot(KEY).record.master_broker_id == 2, what="the election to be committed")
     answer = await second.ask(1004)
     assert (answer.ext_fields or {})["masterBrokerId"] == "1"
     assert (answer.ext_fields or {})["masterEpoch"] == "1"
     first.role_change_waits.set()
-    assert await switching == 2
+    assert (await switching).to_broker_id == 2
     answer = await second.ask(1004)
     assert (answer.ext_fields or {})["masterEpoch"] == "2"
 
@@ -79,7 +82,7 @@ async def test_slaves_that_never_catch_up_undo_the_switchover(start_plane: Start
     first, _, _ = await group.three()
     first.links_behind = 100
     with pytest.raises(SwitchoverFailedError, match="not level"):
-        await plane.switch_master_away(KEY, 1)
+        await plane.switch_master(KEY, from_broker_id=1)
     assert first.minimum == 2
     assert first.is_master
     assert plane.snapshot(KEY).record.master_epoch == 1
@@ -93,9 +96,44 @@ async def test_without_another_member_in_sync_a_switchover_is_refused_and_touche
     group.planes = [plane.address]
     first = await group.broker()
     with pytest.raises(SwitchoverRefusedError):
-        await plane.switch_master_away(KEY, 1)
+        await plane.switch_master(KEY, from_broker_id=1)
     assert first.minimum == 2
-    assert await plane.switch_master_away(KEY, 9) == 1  # who is not master needs no switchover
+    unneeded = await plane.switch_master(KEY, from_broker_id=9)  # who is not master needs no switchover
+    assert (unneeded.to_broker_id, unneeded.epoch, unneeded.phases) == (1, 1, {})
+
+
+async def test_a_master_is_moved_to_the_one_that_was_asked_for(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    _, _, third = await group.three()
+    result = await plane.switch_master(KEY, to_broker_id=3)
+    assert (result.from_broker_id, result.to_broker_id) == (1, 3)
+    await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="everybody in sync under 3")
+    assert (await plane.switch_master(KEY, to_broker_id=3)).phases == {}  # it is so
+
+
+async def test_a_living_group_gets_no_master_that_is_out_of_sync(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Unclean elections are for groups that have nobody else, whatever the spec allows."""
+    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings(unclean_election_allowed=True)))
+    group.planes = [plane.address]
+    first, _, third = await group.three()
+    third.ignored_ha_pushes = 1000
+    first.linked.discard(3)
+    await first.propose_set()
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2}, what="3 to leave the set")
+    with pytest.raises(SwitchoverRefusedError, match="not in sync"):
+        await plane.switch_master(KEY, to_broker_id=3)
+    assert first.minimum == 2
+
+
+async def test_a_switchover_ends_at_its_deadline(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.links_behind = 100
+    with pytest.raises(SwitchoverFailedError, match=r"not level within 0\.\d"):
+        await plane.switch_master(KEY, from_broker_id=1, deadline_seconds=0.2)
+    assert first.minimum == 2
 
 
 async def test_an_administrators_election_drains_the_old_master_first(

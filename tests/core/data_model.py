@@ -46,6 +46,7 @@ class Left(NamedTuple):
     suspicions: int = 0
     lost_answers: int = 0
     restores: int = 0
+    removals: int = 0
 
 
 class World(NamedTuple):

@@ -14,6 +14,7 @@ message in the log of everyone who acts as master (I4), and is no replica barred
 * A process dies and comes back with its disk, without it, or with a part of it. What it told last before it died is what it
   had: heartbeats are as exact as that (`holdings.py`); between two of them a disk could lose what nobody knew it had.
 * The controller may take anybody for dead at any time. It hears each replica when it hears it.
+* A member that the controller takes for dead may be removed for good, with its disk, if the core lets it.
 
 Not in the model: hole A of Java 5.5.0 (a master that lost all its links acknowledges alone), power loss, a second disk.
 """
@@ -29,6 +30,7 @@ from controller_core.requests import (
     ElectMaster,
     Holding,
     RegisterBroker,
+    RemoveMember,
     ReportHoldings,
 )
 from controller_core.step import step
@@ -50,7 +52,9 @@ def start(rules: Rules, left: Left) -> World:
 def ways(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
     """Everything that can happen next."""
     for one in IDS:
-        yield from _of_broker(world, one, rules)
+        if one in world.record.replicas:
+            yield from _of_broker(world, one, rules)
+            yield from _removal(world, one, rules)
     elected = elect(world, rules)
     if elected is not None:
         yield "elect", elected
@@ -82,6 +86,17 @@ def _of_broker(world: World, one: int, rules: Rules) -> Iterator[tuple[str, Worl
         yield from _of_master(world, one, rules)
     elif broker.epoch:
         yield from _of_slave(world, one)
+
+
+def _removal(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
+    """The pod is gone with its volume, and the operator forgets the member."""
+    broker = world.broker(one)
+    if broker.up or not world.left.removals:
+        return
+    decision = step(world.record, RemoveMember(broker_name="bn", broker_id=one), world.live, rules.settings)
+    if decision.changed and decision.record is not None:
+        left = world.left._replace(removals=world.left.removals - 1)
+        yield f"remove {one}", _recorded(world._replace(left=left), decision.record)
 
 
 def _somebody_will_tell(world: World, backup: BrokerGroupRecord) -> bool:

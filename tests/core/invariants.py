@@ -4,6 +4,7 @@ The invariants of `reliability-security.md` §2.1, and each safety rule where it
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer, GetReplicaInfoAnswer, RegisterBrokerAnswer
@@ -25,6 +26,7 @@ from controller_core.requests import (
     GetNextBrokerId,
     GetReplicaInfo,
     GetSyncStateData,
+    RemoveMember,
     ReportHoldings,
     Request,
 )
@@ -64,7 +66,7 @@ def check_decision(
             assert before is not None
             assert before.master_broker_id is not None, "one epoch per lost master (rule 6)"
         if isinstance(event, BrokersCleaned):
-            _check_clean(event, heard, request)
+            _check_clean(before, event, heard, request, settings)
         if isinstance(event, SeatsLost):
             _check_loss(before, event, after, request)
     _check_answer(before, after, decision)
@@ -130,6 +132,8 @@ def _check_grant(
 ) -> None:
     assert before is not None
     assert isinstance(request, ElectMaster)
+    if request.unclean:
+        settings = replace(settings, unclean_election_allowed=True)
     winner = event.broker_id
     assert before.claimed_replica(winner) is not None, "an unregistered id is never elected (rule 5)"
     assert before.address_of(winner), "nobody is elected whose address is unknown (rule 8)"
@@ -204,7 +208,27 @@ def _check_best(before: BrokerGroupRecord, winner: int, electable: set[int], hea
             assert (best.epoch, best.max_offset) >= (other.epoch, other.max_offset), "the best data wins"
 
 
-def _check_clean(event: BrokersCleaned, heard: Mapping[int, LiveReplica], request: Request) -> None:
+def _check_clean(
+    before: BrokerGroupRecord | None,
+    event: BrokersCleaned,
+    heard: Mapping[int, LiveReplica],
+    request: Request,
+    settings: ControllerSettings,
+) -> None:
+    assert before is not None
+    if isinstance(request, RemoveMember):
+        (gone,) = event.broker_ids
+        assert gone == request.broker_id
+        assert gone not in heard, "the living are not removed"
+        assert gone != before.master_broker_id, "nor is the master"
+        assert not before.lost_seats or not before.replicas[gone].registered, "nor one that rule 2 waits for"
+        if before.replicas[gone].registered:
+            assert not usable_eligible(before, settings), "nobody an election may have to hear is removed (rule 1)"
+            assert gone in before.superseded or not before.is_first_election, "nor one that rule 5 waits for"
+        if gone in before.sync_state_set:
+            assert before.master_broker_id in before.sync_state_set - {gone}
+            assert not settings.shrink_floor or len(before.sync_state_set) > settings.min_in_sync_replicas, "rule 1"
+        return
     assert isinstance(request, CleanBrokerData)
     if request.broker_controller_ids_to_clean and not request.is_clean_living_broker:
         assert not event.broker_ids & heard.keys(), "the living are not cleaned by name"

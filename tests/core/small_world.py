@@ -25,6 +25,7 @@ from controller_core.requests import (
     GetSyncStateData,
     Holding,
     RegisterBroker,
+    RemoveMember,
     ReportHoldings,
     Request,
     ReserveBrokerId,
@@ -131,6 +132,8 @@ def _cleanings(ids: list[int]) -> Iterator[Command]:
             yield CleanBrokerData(
                 broker_name="bn", is_clean_living_broker=living, broker_controller_ids_to_clean=str(broker_id)
             )
+    for broker_id in [*ids, 99]:
+        yield RemoveMember(broker_name="bn", broker_id=broker_id)
 
 
 def _registrations(ids: list[int], scope: Scope) -> Iterator[Command]:
@@ -144,6 +147,7 @@ def _elections(record: BrokerGroupRecord | None, ids: list[int]) -> Iterator[Com
     for broker_id in [*ids, 99]:
         yield ElectMaster(broker_name="bn", broker_id=broker_id)
         yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True)
+        yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True, unclean=True)
     if record is not None and record.master_broker_id is not None:
         yield ElectMaster(broker_name="bn", passed_over=frozenset({record.master_broker_id}))
 

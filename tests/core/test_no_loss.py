@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller_core import election
+from controller_core import cleaning, election
 from controller_core.electorate import Choice, Electorate
 from controller_core.settings import ControllerSettings
 from tests.core import data_world
@@ -49,6 +49,10 @@ GOALS: dict[str, Callable[[World], bool]] = {
     "all seats lost": lambda world: bool(world.record.lost_seats),
     "asked for, and not answered": lambda world: any(broker.asked and not broker.asking for broker in world.brokers),
     "restored": lambda world: world.backup is not None and not world.left.restores,
+    "a member removed": lambda world: len(world.record.replicas) < len(world.brokers),
+    "a master after a removal": lambda world: (
+        _master(world) is not None and len(world.record.replicas) < len(world.brokers)
+    ),
     "a master above the floor": lambda world: _master(world) is not None and world.record.sync_state_set_epoch >= JUMP,
 }
 ALWAYS = {"a second failover", "acknowledged after a failover", "asked for, and not answered"}
@@ -79,6 +83,13 @@ def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
         pytest.param(
             AVAILABLE, LONG_LIFE._replace(spoilings=0, restores=1), {"restored", "a master above the floor"}, id="V5"
         ),
+        pytest.param(
+            STRICT,
+            LONG_LIFE._replace(spoilings=0, removals=1, suspicions=2),
+            {"a member removed", "a master after a removal"},
+            id="removals-strict",
+        ),
+        pytest.param(AVAILABLE, LONG_LIFE._replace(removals=1), {"a member removed"}, id="removals"),
     ],
 )
 def test_long_lives_lose_nothing(settings: ControllerSettings, left: Left, reached: set[str]) -> None:
@@ -148,6 +159,21 @@ def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatc
 
     monkeypatch.setattr(election, "_choose_eligible", anybody)
     assert "without" in _loses(_far(STRICT), LONG_LIFE._replace(spoilings=0), walks=8_000)
+
+
+FORGOTTEN = (
+    "crash 1; elect; poll 2; restart 1; poll 1; 1 links to 2; 1 gets a frame; poll 3; beat 1; 2 asks for 1; write 2; 1 gets; "
+    "crash 1; crash 2; remove 1; beat 3; elect; poll 3"
+)
+
+
+def test_nobody_is_removed_whom_an_election_must_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the floor, a replica outside the set may hold what the eligible do not: to forget it is to elect without it."""
+    rules, left = _far(STRICT), LONG_LIFE._replace(spoilings=0, removals=1)
+    follow(start(rules, left), rules, FORGOTTEN)
+    monkeypatch.setattr(cleaning, "usable_eligible", lambda record, settings: frozenset())
+    with pytest.raises(MessageLostError, match=r"epoch 3 without \[97\]"):
+        follow(start(rules, left), rules, FORGOTTEN)
 
 
 STALE = (

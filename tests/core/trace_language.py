@@ -10,11 +10,11 @@ drawing up to an empty line:
     0 clusterName=cl brokerName=bn nextBrokerId=1
     why: 1 is next
 
-Requests are named by their code (`reserve`, `report`, `ahead` and `adopt` are ours; `report` says what the heartbeats of the
-given ids told, or of all). After a request the drawing is: code and answer, the remark, the reason, and the record if it
-changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale` (what was told is
-older than a loss), `settings key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java is), `new`
-(forget everything).
+Requests are named by their code (`reserve`, `remove`, `report`, `ahead` and `adopt` are ours; `report` says what the
+heartbeats of the given ids told, or of all). After a request the drawing is: code and answer, the remark, the reason, and the
+record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale` (what
+was told is older than a loss), `settings key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java
+is), `new` (forget everything).
 
 Where a block says what Java answered, the answer must be the same, or the block's comment must say `deviates, rule <n>` (or
 `deviates, §<section>` for a Java bug the protocol reference lists); a named deviation that is none fails as well.
@@ -44,6 +44,7 @@ from controller_core.requests import (
     GetSyncStateData,
     Holding,
     RegisterBroker,
+    RemoveMember,
     ReportAhead,
     ReportHoldings,
     Request,
@@ -223,6 +224,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 designate_elect=given("designate") == "true",
                 passed_over=_read_ids(given("passedOver", "")),
                 incumbent=_read_int(given("incumbent")),
+                unclean=given("unclean") == "true",
             )
         case "1001":
             return AlterSyncStateSet(
@@ -243,6 +245,8 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_controller_ids_to_clean=given("ids"),
                 is_clean_living_broker=given("living") == "true",
             )
+        case "remove":
+            return RemoveMember(broker_name=name or "", broker_id=int(arguments["id"]))
         case "ahead":
             return ReportAhead(
                 broker_name=name,

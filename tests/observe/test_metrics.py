@@ -54,9 +54,6 @@ class View:
     async def reserve_broker_id(self, key: GroupKey, pod_name: str) -> int:
         raise NotImplementedError
 
-    async def switch_master_away(self, key: GroupKey, broker_id: int) -> int | None:
-        raise NotImplementedError
-
 
 def timeline(**changes: Any) -> FailoverTimeline:
     made = FailoverTimeline(

@@ -50,7 +50,7 @@ async def test_a_failover_and_a_switchover_are_told_with_signatures(
     plane = await start_plane(directory=named)
     fakes = FakeGroup(plane.address)
     brokers = await fakes.three()
-    assert await plane.switch_master_away(KEY, 1) in (2, 3)
+    assert (await plane.switch_master(KEY, from_broker_id=1)).to_broker_id in (2, 3)
     await eventually(lambda: len(fakes.master().sync_state_set) == 3, what="all in sync after the switchover")
     before = plane.snapshot(KEY)
     assert before is not None
@@ -82,7 +82,7 @@ async def test_without_credentials_nothing_is_signed(
     plane = await start_plane(directory=FixedDirectory())
     fakes = FakeGroup(plane.address)
     await fakes.three()
-    assert await plane.switch_master_away(KEY, 1) in (2, 3)
+    assert (await plane.switch_master(KEY, from_broker_id=1)).to_broker_id in (2, 3)
     assert seen
     assert {state for _, state in seen} == {SignatureState.UNSIGNED}
     await fakes.stop()

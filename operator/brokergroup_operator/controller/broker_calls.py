@@ -34,7 +34,7 @@ from rocketmq_remoting.properties import decode_properties, encode_properties
 from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
@@ -119,22 +119,29 @@ class BrokerCalls:
         except BodyError as error:
             raise BrokerCallError(f"{address}: 907 answered something unreadable: {error}") from error
 
-    async def min_in_sync_replicas(self, address: str) -> int | None:
-        """26: the live value of minInSyncReplicas; None where the broker does not say."""
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """26: all that the broker says of its configuration."""
         answer = await self._ask(
             address, request(RequestCode.GET_BROKER_CONFIG), self._settings.small_rpc_deadline_seconds
         )
         try:
-            value = decode_properties(answer.body).get(MIN_IN_SYNC_REPLICAS, "")
+            return decode_properties(answer.body)
         except BodyError as error:
             raise BrokerCallError(f"{address}: 26 answered something unreadable: {error}") from error
+
+    async def min_in_sync_replicas(self, address: str) -> int | None:
+        """26: the live value of minInSyncReplicas; None where the broker does not say."""
+        value = (await self.broker_config(address)).get(MIN_IN_SYNC_REPLICAS, "")
         return int(value) if value.isdecimal() else None
 
-    async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
-        """25: change minInSyncReplicas, live and in the broker's file."""
-        body = encode_properties({MIN_IN_SYNC_REPLICAS: str(value)})
-        command = request(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+    async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
+        """25: change these, live and in the broker's file."""
+        command = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
         await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
+        """25: change minInSyncReplicas."""
+        await self.update_broker_config(address, {MIN_IN_SYNC_REPLICAS: str(value)})
 
     async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
         credentials = self._credentials_of(address)

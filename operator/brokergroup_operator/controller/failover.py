@@ -190,6 +190,35 @@ class Failover:
             group.open_incident(timeline)
         return decision
 
+    async def elect(self, group: Group, wanted: ElectMaster) -> tuple[FailoverTimeline, Decision]:
+        """A person's election for a group that lost its master: decided as wanted, then told in order like any other."""
+        record = group.record
+        if record is None or group.master_change is not None:
+            raise PremiseGoneError(f"group {group.key}: a change of master is under way")
+        timeline = self._timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
+        timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
+        timeline.last_sign_of_life_seconds = group.masterless_since_seconds
+        timeline.reach(Step.DETECTED, time.monotonic())
+        decisions: list[Decision] = []
+
+        async def run() -> None:
+            decision = await self._fail_over(
+                group,
+                timeline,
+                lambda now: now is not None and now.granted_master_id is None,
+                slaves_first_seconds=None,
+                wanted=wanted,
+            )
+            if decision is not None:
+                decisions.append(decision)
+
+        self._start(group, run())
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
+        if not decisions:
+            raise PremiseGoneError(f"group {group.key}: the record has moved on, or is older than the brokers")
+        return timeline, decisions[0]
+
     async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
         record = group.record
         assert record is not None
@@ -262,8 +291,9 @@ class Failover:
         premise: Premise,
         *,
         slaves_first_seconds: float | None,
-    ) -> None:
-        """Elect, commit, tell. The premise is checked against the record that is committed on."""
+        wanted: ElectMaster | None = None,
+    ) -> Decision | None:
+        """Elect, commit, tell. The premise is checked against the record that is committed on; None if it does not hold."""
         group.in_progress = timeline
         before = group.record
         group.hold_back(before)
@@ -271,7 +301,7 @@ class Failover:
         if before is not None and may_have_acting_masters(group, before):
             acting = await self._recovery.acting_masters(group)
         try:
-            decision = await self._decide(group, timeline, premise, acting)
+            decision = await self._decide(group, timeline, premise, acting, wanted)
         except PremiseGoneError:
             # Another controller plane, or the brokers themselves, were faster; they also tell the members.
             group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
@@ -279,13 +309,15 @@ class Failover:
                 group.in_progress = None
             else:
                 self._finish(group, timeline, Outcome.CANCELLED)
-            return
+            return None
         group.unfenced = timeline.unfenced
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             # A group that is being deleted loses its members one by one: that nobody is left is no incident.
-            kept = decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving
+            kept = (
+                decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving or wanted is not None
+            )
             self._finish(group, timeline, Outcome.CANCELLED if kept else Outcome.NO_ELIGIBLE_REPLICA)
-            return
+            return decision
         timeline.to_broker_id = decision.record.master_broker_id
         timeline.epoch_after = decision.record.master_epoch
         gone = before.address_of(timeline.from_broker_id) if before is not None else None
@@ -303,19 +335,19 @@ class Failover:
             timeline=timeline,
         )
         self._finish(group, timeline, Outcome.COMPLETED if changed else Outcome.INCOMPLETE)
+        return decision
 
     async def _decide(
-        self, group: Group, timeline: FailoverTimeline, premise: Premise, acting: ActingMasters
+        self,
+        group: Group,
+        timeline: FailoverTimeline,
+        premise: Premise,
+        acting: ActingMasters,
+        wanted: ElectMaster | None,
     ) -> Decision:
         """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
-        request = but_crash_loops(
-            group,
-            ElectMaster(
-                broker_name=group.binding.broker_name,
-                cluster_name=group.binding.cluster_name,
-                incumbent=acting.incumbent,
-            ),
-        )
+        anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
+        request = but_crash_loops(group, replace(wanted or anybody, incumbent=acting.incumbent))
         pause_seconds = RETRY_SECONDS
         while True:
             try:

@@ -23,6 +23,7 @@ from brokergroup_operator.controller.corroboration import Corroboration
 from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.fencing import NoFencer
 from brokergroup_operator.controller.group_credentials import GroupCredentials
+from brokergroup_operator.controller.group_verbs import GroupVerbs
 from brokergroup_operator.controller.groups import Groups
 from brokergroup_operator.controller.heartbeats import Heartbeats
 from brokergroup_operator.controller.holdings_watch import HoldingsWatch
@@ -35,14 +36,17 @@ from brokergroup_operator.controller.role_sequence import RoleSequence
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.switchover import Switchover
 from brokergroup_operator.controller.transport import open_client, open_server
-from brokergroup_operator.observe.group_view import GroupSnapshot, GroupUnknownError, GroupViewError
+from brokergroup_operator.observe.group_view import (
+    SWITCHOVER_DEADLINE_SECONDS,
+    ElectionResult,
+    GroupSnapshot,
+    SwitchoverResult,
+)
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.decision import ReserveBrokerIdAnswer
-from controller_core.requests import ReserveBrokerId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from brokergroup_operator.controller.directory import GroupDirectory, MemberGone
     from brokergroup_operator.controller.fencing import Fencer
@@ -113,6 +117,13 @@ class ControllerPlane:
         )
         self._switchover = Switchover(
             calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer
+        )
+        self._verbs = GroupVerbs(
+            groups=self._groups,
+            calls=calls,
+            failover=self._failover,
+            switchover=self._switchover,
+            settings=self._settings,
         )
         self._keeper = Keeper(calls=calls, sequence=self._sequence, settings=self._settings)
         self.handler = RequestHandler(
@@ -198,29 +209,36 @@ class ControllerPlane:
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the id kept for this pod, reserving the next one durably where it has none. ``GroupViewError`` if refused."""
-        group = self._known(key)
-        binding = group.binding
-        request = ReserveBrokerId(
-            cluster_name=binding.cluster_name,
-            broker_name=binding.broker_name,
-            reserved_for=pod_name,
-            broker_id=broker_id,
-        )
-        try:
-            decision = await group.decide(request)
-        except RecordStoreError as error:
-            raise GroupViewError(f"group {key}: no broker id reserved for {pod_name}: {error}") from error
-        assert isinstance(decision.answer, ReserveBrokerIdAnswer)
-        if decision.answer.broker_id is None:
-            raise GroupViewError(f"group {key}: {decision.remark}")
-        return decision.answer.broker_id
+        return await self._verbs.reserve_broker_id(key, pod_name, broker_id)
 
-    async def switch_master_away(self, key: GroupKey, broker_id: int) -> int | None:
-        """Make another member master if this one is; returns the master afterwards."""
-        try:
-            return await self._switchover.away_from(self._known(key), broker_id)
-        except RecordStoreError as error:
-            raise GroupViewError(f"group {key}: {error}") from error
+    async def switch_master(
+        self,
+        key: GroupKey,
+        *,
+        from_broker_id: int | None = None,
+        to_broker_id: int | None = None,
+        deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
+    ) -> SwitchoverResult:
+        """Move the mastership in order; see ``GroupView``."""
+        return await self._verbs.switch_master(
+            key, from_broker_id=from_broker_id, to_broker_id=to_broker_id, deadline_seconds=deadline_seconds
+        )
+
+    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
+        """Make a member master of a group without one; see ``GroupView``."""
+        return await self._verbs.elect(key, to_broker_id=to_broker_id, unclean=unclean)
+
+    async def remove_member(self, key: GroupKey, broker_id: int) -> None:
+        """Forget a dead member; see ``GroupView``."""
+        await self._verbs.remove_member(key, broker_id)
+
+    async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
+        """26; see ``GroupView``."""
+        return await self._verbs.broker_config(key, broker_id)
+
+    async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
+        """25; see ``GroupView``."""
+        await self._verbs.set_broker_config(key, broker_id, values)
 
     async def load(self, key: GroupKey) -> GroupSnapshot | None:
         """The same as ``snapshot``, with the record read if it was not yet."""
@@ -237,12 +255,6 @@ class ControllerPlane:
             group.distrust_copy(version)
 
     # ---- what wakes it
-
-    def _known(self, key: GroupKey) -> Group:
-        group = self._groups.get(key)
-        if group is None:
-            raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
-        return group
 
     def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()

@@ -15,17 +15,20 @@ process dies in between, 99 stays in the old master's file: the next process fin
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.group import PremiseGoneError
-from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
+from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
+from controller_core.events import MasterElected
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
@@ -43,6 +46,17 @@ DRAIN_POLL_SECONDS = 0.005
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One switchover under way. ``planned``: only somebody who holds every acknowledged message may win."""
+
+    election: ElectMaster
+    decided: asyncio.Future[Decision]
+    timeline: FailoverTimeline
+    drain_seconds: float
+    planned: bool
+
+
 class Switchover:
     """Runs switchovers, one for each group at a time."""
 
@@ -54,51 +68,80 @@ class Switchover:
         self._settings = settings
         self._observer = observer
 
-    async def away_from(self, group: Group, broker_id: int) -> int | None:
-        """Make somebody else master if this member is; returns the master afterwards, when all members were told."""
+    async def move(
+        self, group: Group, *, from_broker_id: int | None, to_broker_id: int | None, deadline_seconds: float
+    ) -> SwitchoverResult:
+        """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline."""
+        clock = asyncio.get_running_loop().time
+        deadline_at_seconds = clock() + deadline_seconds
         record = await group.load()
-        if record is None or record.granted_master_id != broker_id:
-            return record.granted_master_id if record is not None else None
+        if record is None or (master := record.granted_master_id) is None:
+            raise SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
+        if from_broker_id not in (None, master) or to_broker_id == master:
+            return SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
         election = ElectMaster(
-            broker_name=record.broker_name, cluster_name=record.cluster_name, passed_over=frozenset({broker_id})
+            broker_name=record.broker_name,
+            cluster_name=record.cluster_name,
+            broker_id=to_broker_id,
+            designate_elect=to_broker_id is not None,
+            passed_over=frozenset({master}),
         )
-        decided = self._begin(group, record, broker_id, election)
-        await decided
+        run = self._begin(group, record, master, election, drain_seconds=deadline_at_seconds - clock(), planned=True)
+        await asyncio.shield(run.decided)
         if group.master_change is not None:
-            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
-        return group.record.granted_master_id if group.record is not None else None
+            await asyncio.wait([group.master_change], timeout=max(0.0, deadline_at_seconds - clock()))
+        return _result(run.timeline)
 
     async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
         """The same for an administrator's ElectMaster: returns the decision once it is durable; the rest goes on beside."""
         record = await group.load()
         if record is None:
             raise SwitchoverRefusedError(f"group {group.key} has no record")
-        return await asyncio.shield(self._begin(group, record, from_broker_id, election))
+        run = self._begin(group, record, from_broker_id, election, drain_seconds=math.inf, planned=False)
+        return await asyncio.shield(run.decided)
 
     def _begin(
-        self, group: Group, record: BrokerGroupRecord, from_broker_id: int, election: ElectMaster
-    ) -> asyncio.Future[Decision]:
+        self,
+        group: Group,
+        record: BrokerGroupRecord,
+        from_broker_id: int,
+        election: ElectMaster,
+        *,
+        drain_seconds: float,
+        planned: bool,
+    ) -> _Run:
         if group.master_change is not None:
             raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
+        if not group.is_live(from_broker_id):
+            raise SwitchoverRefusedError(
+                f"group {group.key}: master {from_broker_id} is not alive, a failover replaces it"
+            )
         trial = step(record, election, group.live(), group.binding.settings)
         if trial.code != ControllerCode.SUCCESS:
             raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
-        decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        timeline = FailoverTimeline(
-            group=group.key,
-            cluster_name=record.cluster_name,
-            broker_name=record.broker_name,
-            kind=Kind.SWITCHOVER,
-            trigger=Trigger.REQUESTED,
-            from_broker_id=from_broker_id,
-            epoch_before=record.master_epoch,
-            started_at_unix_seconds=time.time(),
+        if planned and _is_unclean(trial):
+            raise SwitchoverRefusedError(
+                f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
+            )
+        run = _Run(
+            election=election,
+            decided=asyncio.get_running_loop().create_future(),
+            timeline=FailoverTimeline(
+                group=group.key,
+                cluster_name=record.cluster_name,
+                broker_name=record.broker_name,
+                kind=Kind.SWITCHOVER,
+                trigger=Trigger.REQUESTED,
+                from_broker_id=from_broker_id,
+                epoch_before=record.master_epoch,
+                started_at_unix_seconds=time.time(),
+            ),
+            drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
+            planned=planned,
         )
-        group.master_change = asyncio.create_task(
-            self._run(group, record, election, timeline, decided), name=f"rmq:switchover {group.key}"
-        )
-        group.master_change.add_done_callback(lambda task: self._ended(group, task, decided))
-        return decided
+        group.master_change = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
+        group.master_change.add_done_callback(lambda task: self._ended(group, task, run.decided))
+        return run
 
     def _ended(self, group: Group, task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
         group.master_change = None
@@ -112,14 +155,8 @@ class Switchover:
                 log.error("switchover not finished, the keeper does the rest", group=str(group.key), error=repr(error))
         group.changed()
 
-    async def _run(
-        self,
-        group: Group,
-        record: BrokerGroupRecord,
-        election: ElectMaster,
-        timeline: FailoverTimeline,
-        decided: asyncio.Future[Decision],
-    ) -> None:
+    async def _run(self, group: Group, record: BrokerGroupRecord, run: _Run) -> None:
+        timeline = run.timeline
         old = timeline.from_broker_id
         address = record.address_of(old)
         if old is None or address is None:
@@ -131,13 +168,13 @@ class Switchover:
         previous: int | None = None
         try:
             previous = await self._stop_acknowledging(group, address)
-            await self._drained(address)
-            decision = await self._commit(group, record, election, timeline)
+            await self._drained(address, run.drain_seconds)
+            decision = await self._commit(group, record, run)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
             await self._restore(group, address, previous)
             self._finish(group, timeline, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
-        decided.set_result(decision)
+        run.decided.set_result(decision)
         assert decision.record is not None
         changed = await self._tell(group, decision.record, old, address, timeline)
         await self._restore(group, address, previous)
@@ -151,32 +188,32 @@ class Switchover:
             return group.binding.settings.min_in_sync_replicas
         return previous
 
-    async def _drained(self, address: str) -> None:
+    async def _drained(self, address: str, within_seconds: float) -> None:
         """Step 2."""
         clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + self._settings.drain_deadline_seconds
+        deadline_seconds = clock() + within_seconds
         while clock() < deadline_seconds:
             status = await self._calls.ha_status(address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 return
             await asyncio.sleep(DRAIN_POLL_SECONDS)
-        raise SwitchoverFailedError(f"slaves of {address} not level within {self._settings.drain_deadline_seconds} s")
+        raise SwitchoverFailedError(f"slaves of {address} not level within {within_seconds:g} s")
 
-    async def _commit(
-        self, group: Group, record: BrokerGroupRecord, election: ElectMaster, timeline: FailoverTimeline
-    ) -> Decision:
-        """Step 3. The premise: nobody else changed the master in the meantime."""
+    async def _commit(self, group: Group, record: BrokerGroupRecord, run: _Run) -> Decision:
+        """Step 3. The premise: nobody else changed the master in the meantime, and who is to have it still may."""
+        timeline = run.timeline
         group.hold_back(record)
-        decision = await group.decide(
-            election,
-            timeline=timeline,
-            premise=lambda now: (
+
+        def premise(now: BrokerGroupRecord | None) -> bool:
+            return (
                 now is not None
                 and now.master_epoch == record.master_epoch
                 and now.granted_master_id == record.granted_master_id
-            ),
-        )
+                and not (run.planned and _is_unclean(step(now, run.election, group.live(), group.settings)))
+            )
+
+        decision = await group.decide(run.election, timeline=timeline, premise=premise)
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise SwitchoverFailedError(decision.why)
         timeline.to_broker_id = decision.record.master_broker_id
@@ -217,3 +254,22 @@ class Switchover:
         log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
         self._observer.master_changed(timeline)
         group.changed()
+
+
+def _is_unclean(decision: Decision) -> bool:
+    return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)
+
+
+def _result(timeline: FailoverTimeline) -> SwitchoverResult:
+    assert timeline.from_broker_id is not None
+    assert timeline.to_broker_id is not None
+    assert timeline.epoch_after is not None
+    phases = timeline.milliseconds()
+    return SwitchoverResult(
+        from_broker_id=timeline.from_broker_id,
+        to_broker_id=timeline.to_broker_id,
+        epoch=timeline.epoch_after,
+        milliseconds=max(phases.values(), default=0.0),
+        phases=phases,
+        confirmed=Step.ROLE_CHANGED in timeline.steps,
+    )

@@ -8,6 +8,7 @@ voluntary work. It may be old by a moment, so nothing that grants a role is deci
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord, LiveReplica
+
+SWITCHOVER_DEADLINE_SECONDS = 30.0
 
 
 class GroupViewError(Exception):
@@ -32,6 +35,79 @@ class SwitchoverRefusedError(GroupViewError):
 
 class SwitchoverFailedError(GroupViewError):
     """The switchover was begun and given up; the old master is master still. Ask again later."""
+
+
+class ElectionRefusedError(GroupViewError):
+    """Nobody was elected: a master lives, the one asked for may not have it, or the loss was not accepted. Nothing was changed."""
+
+
+class MemberNeededError(GroupViewError):
+    """The member is alive, master, or holds a seat that the group's durability needs: it was not removed."""
+
+
+class BrokerUnreachableError(GroupViewError):
+    """The broker could not be asked: it is not alive, or did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchoverResult:
+    """Who is master after a switchover. `phases` are milliseconds from the start; empty if it was so already.
+
+    `confirmed` is whether the new master said that it is; else it is told again until it does.
+    """
+
+    from_broker_id: int
+    to_broker_id: int
+    epoch: int
+    milliseconds: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    confirmed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionResult:
+    """Who was elected. `unclean` is whether the record could not say that it holds every acknowledged message."""
+
+    to_broker_id: int
+    epoch: int
+    unclean: bool
+    milliseconds: float
+    confirmed: bool
+
+
+class MetadataKind(StrEnum):
+    """What a slave copies from its master besides the log (upstream #9804)."""
+
+    TOPIC = "Topic"
+    SUBSCRIPTION_GROUP = "SubscriptionGroup"
+    CONSUMER_OFFSET = "ConsumerOffset"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MetadataDifference:
+    """Something that the master has and this slave lacks, or has otherwise, for longer than a copy takes."""
+
+    broker_id: int
+    kind: MetadataKind
+    name: str
+    master_version: str = ""
+
+
+class AddressSource(StrEnum):
+    """Who says where a member is."""
+
+    POD = "Pod"
+    REGISTRATION = "Registration"
+    HEARTBEAT = "Heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class AddressFact:
+    """An address of a member, who says so, and for how long that has been so."""
+
+    address: str
+    source: AddressSource
+    age_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +129,12 @@ class GroupSnapshot:
     # An epoch that brokers report and that is too far above the record to be believed: elections stop until a human accepts it.
     epoch_jump: int | None = None
     heartbeat_age_seconds: Mapping[int, float] = field(default_factory=dict)
+    # Alive members that have no link to the master, by the master's own word (907).
+    unlinked: frozenset[int] = frozenset()
+    # What slaves lack of the master's metadata, as of the last comparison.
+    metadata_diverged: tuple[MetadataDifference, ...] = ()
+    # Where each member is, by everybody who says so, the youngest fact first.
+    member_addresses: Mapping[int, tuple[AddressFact, ...]] = field(default_factory=dict)
 
 
 class GroupView(Protocol):
@@ -78,6 +160,43 @@ class GroupView(Protocol):
         """
         ...
 
-    async def switch_master_away(self, key: GroupKey, broker_id: int) -> int | None:
-        """Make another member master if this one is; returns the master afterwards. See ``GroupViewError``."""
+    async def switch_master(
+        self,
+        key: GroupKey,
+        *,
+        from_broker_id: int | None = None,
+        to_broker_id: int | None = None,
+        deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
+    ) -> SwitchoverResult:
+        """Move the mastership in order: to this member, or to the best one; away from this member, if it is master.
+
+        Nothing is done, and the result says who is master, if `from_broker_id` is not or `to_broker_id` is. Raises
+        ``SwitchoverRefusedError``, ``SwitchoverFailedError``, ``GroupUnknownError``, or ``GroupViewError`` where the record
+        cannot be had.
+        """
+        ...
+
+    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
+        """Make this member master of a group that has no living one; `unclean` accepts that messages are lost.
+
+        Raises ``ElectionRefusedError``.
+        """
+        ...
+
+    async def remove_member(self, key: GroupKey, broker_id: int) -> None:
+        """Forget a dead member: it leaves the SyncStateSet and the record, and its id stays used. Nothing to do if it is unknown.
+
+        Raises ``MemberNeededError`` for the master, for a living member, and where its seat is needed.
+        """
+        ...
+
+    async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
+        """What a living member's broker says that its configuration is (26). ``BrokerUnreachableError``."""
+        ...
+
+    async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
+        """Change a living member's configuration, live and in its file (25); not while a change of master is under way.
+
+        ``BrokerUnreachableError``, ``GroupViewError``.
+        """
         ...

@@ -1,0 +1,132 @@
+"""What the rest of the operator asks of a group: elections by a person, removals, brokers' configuration."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.observe.group_view import (
+    BrokerUnreachableError,
+    ElectionRefusedError,
+    GroupUnknownError,
+    GroupViewError,
+    MemberNeededError,
+)
+from brokergroup_operator.observe.timeline import Outcome, Trigger
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def _three(
+    start_plane: StartPlane, group: FakeGroup, settings: ControllerSettings
+) -> tuple[ControllerPlane, list[FakeBroker]]:
+    plane = await start_plane(directory=FixedDirectory(settings=settings))
+    group.planes = [plane.address]
+    return plane, await group.three()
+
+
+async def _only_the_third_is_left(plane: ControllerPlane, group: FakeGroup, brokers: list[FakeBroker]) -> None:
+    """The third falls out of the set, then the set is lost."""
+    first, second, third = brokers
+    third.ignored_ha_pushes = 1000
+    first.linked.discard(3)
+    await first.propose_set()
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2}, what="3 to leave the set")
+    await second.kill()
+    await first.kill()
+    await eventually(lambda: plane.snapshot(KEY).record.granted_master_id is None, what="no master")
+
+
+async def _kill(plane: ControllerPlane, broker: FakeBroker) -> None:
+    await broker.kill()
+    await eventually(lambda: broker.broker_id not in plane.snapshot(KEY).live, what="its death to be noticed")
+
+
+async def test_an_unclean_election_is_a_persons_and_is_counted(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, brokers = await _three(start_plane, group, ControllerSettings())
+    await _only_the_third_is_left(plane, group, brokers)
+    with pytest.raises(ElectionRefusedError, match="no member of the SyncStateSet"):
+        await plane.elect(KEY, to_broker_id=3, unclean=False)
+    result = await plane.elect(KEY, to_broker_id=3, unclean=True)
+    assert (result.to_broker_id, result.unclean, result.confirmed) == (3, True, True)
+    record = plane.snapshot(KEY).record
+    assert (record.master_broker_id, record.master_epoch, record.unclean_elections) == (3, result.epoch, 1)
+    assert brokers[2].is_master
+    timeline = plane.snapshot(KEY).last_failover
+    assert timeline is not None
+    assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
+
+
+async def test_nobody_is_elected_over_a_living_master(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, _ = await _three(start_plane, group, STRICT)
+    with pytest.raises(ElectionRefusedError, match="alive: a switchover moves it"):
+        await plane.elect(KEY, to_broker_id=2, unclean=True)
+    with pytest.raises(ElectionRefusedError, match="no member 9"):
+        await plane.elect(KEY, to_broker_id=9, unclean=True)
+    with pytest.raises(GroupUnknownError):
+        await plane.elect(GroupKey("standalone", "nobody's"), to_broker_id=1, unclean=True)
+    assert plane.snapshot(KEY).record.master_epoch == 1
+
+
+async def test_a_dead_member_is_removed_and_its_id_stays_used(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, _, third) = await _three(start_plane, group, STRICT)
+    with pytest.raises(MemberNeededError, match="alive"):
+        await plane.remove_member(KEY, 3)
+    with pytest.raises(MemberNeededError, match="master"):
+        await plane.remove_member(KEY, 1)
+    await _kill(plane, third)
+    await plane.remove_member(KEY, 3)
+    record = plane.snapshot(KEY).record
+    assert (record.sync_state_set, sorted(record.replicas), record.next_broker_id) == ({1, 2}, [1, 2], 4)
+    await plane.remove_member(KEY, 3)  # done is done
+    await first.propose_set()
+    await eventually(lambda: first.sync_state_set == {1, 2}, what="the master to learn of the set")
+    newcomer = await group.broker()
+    assert newcomer.broker_id == 4
+
+
+async def test_a_seat_at_the_floor_is_kept(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (_, second, third) = await _three(start_plane, group, STRICT)
+    await _kill(plane, third)
+    await plane.remove_member(KEY, 3)
+    await _kill(plane, second)
+    with pytest.raises(MemberNeededError, match="the least is 2"):
+        await plane.remove_member(KEY, 2)
+    assert plane.snapshot(KEY).record.sync_state_set == {1, 2}
+
+
+async def test_a_brokers_configuration_is_read_and_changed(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (_, second, third) = await _three(start_plane, group, STRICT)
+    await plane.set_broker_config(KEY, 2, {"haSendHeartbeatInterval": "1", "flushDiskType": "ASYNC_FLUSH"})
+    found = await plane.broker_config(KEY, 2)
+    assert (found["brokerName"], found["haSendHeartbeatInterval"]) == (NAME, "1")
+    assert second.config == {"haSendHeartbeatInterval": "1", "flushDiskType": "ASYNC_FLUSH"}
+    await _kill(plane, third)
+    with pytest.raises(BrokerUnreachableError, match="not alive"):
+        await plane.broker_config(KEY, 3)
+
+
+async def test_configuration_is_left_alone_while_a_master_is_moved(start_plane: StartPlane, group: FakeGroup) -> None:
+    """A new minInSyncReplicas in the middle of a switchover would let the old master acknowledge again."""
+    plane, (first, _, _) = await _three(start_plane, group, STRICT)
+    first.role_change_waits = asyncio.Event()
+    switching = asyncio.create_task(plane.switch_master(KEY))
+    await eventually(lambda: first.minimum == 99, what="the old master to stop acknowledging")
+    with pytest.raises(GroupViewError, match="under way"):
+        await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})
+    first.role_change_waits.set()
+    await switching
