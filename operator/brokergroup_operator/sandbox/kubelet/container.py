@@ -270,15 +270,21 @@ class Container:
         self.kill()
 
     async def stop(self) -> None:
-        """Ask it to end: its preStop command, then SIGTERM. It is not started again. The caller keeps the deadline."""
+        """Ask it to end: its preStop hook, then SIGTERM. It is not started again. The caller keeps the deadline."""
         self._stop.set()
         hook = (self._host.container_spec(self.name).get("lifecycle") or {}).get("preStop") or {}
-        if self.process is not None and self._spec is not None and "exec" in hook:
-            target = self._host.probe_target(self.name, self._spec)
-            await target.run_command(list(hook["exec"]["command"]), None)  # the grace period is its deadline
+        if self.process is not None and self._spec is not None:
+            await self._run_hook(hook, self._spec)
         if self.process is not None:
             self._host.event("Normal", "Killing", f"Stopping container {self.name}")
             self.process.terminate()
+
+    async def _run_hook(self, hook: JsonObject, spec: ProcessSpec) -> None:
+        """The grace period is its deadline."""
+        if "exec" in hook:
+            await self._host.probe_target(self.name, spec).run_command(list(hook["exec"]["command"]), None)
+        elif "sleep" in hook:
+            await asyncio.sleep(float(hook["sleep"]["seconds"]))
 
     def kill(self) -> None:
         """SIGKILL, now, to all of it."""

@@ -1,0 +1,121 @@
+"""Two containers in one pod, as a broker and its fence are: each starts again by itself, and one holds up the other's end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube.resources import PODS
+from tests.kubelet.node_under_test import NAMESPACE, eventually, is_dead, is_ready, is_running, pod_object, state_of
+
+if TYPE_CHECKING:
+    from tests.kubelet.node_under_test import Node
+
+SHARED: dict[str, Any] = {"volumeMounts": [{"name": "run", "mountPath": "/run/shared"}]}
+VOLUMES = [{"name": "run", "emptyDir": {}}]
+POD_UID = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+
+
+def two(script: str, beside: str, *, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A pod of ``main`` and ``beside``, which share a folder."""
+    pod = pod_object("a", script, container={**SHARED, **(container or {})}, volumes=VOLUMES, **spec)
+    second = {"name": "beside", "image": "test:1", "command": ["sh", "-c", beside], "env": [POD_UID], **SHARED}
+    pod["spec"]["containers"].append(second)
+    return pod
+
+
+async def test_a_killed_container_starts_again_and_the_other_runs_on(node: Node) -> None:
+    await node.create(two("exec sleep 1000", "exec sleep 1000"))
+    before = await node.until("a", is_ready)
+    main, beside = node.pid("a"), node.pid("a", "beside")
+    assert main is not None
+    assert beside is not None
+    os.kill(main, signal.SIGKILL)
+    after = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_running(pod))
+    assert node.pid("a") not in (None, main)
+    assert node.pid("a", "beside") == beside
+    assert state_of(after, "beside")["restartCount"] == 0
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_a_pod_is_ready_when_both_are(node: Node) -> None:
+    probe = {"exec": {"command": ["sh", "-c", "test -e /run/shared/up"]}, "periodSeconds": 1}
+    await node.create(
+        two("exec sleep 1000", "sleep 0.3; touch /run/shared/up; exec sleep 1000", container={"readinessProbe": probe})
+    )
+    pod = await node.until("a", is_ready)
+    assert all(state_of(pod, name)["ready"] for name in ("main", "beside"))
+
+
+async def test_a_pod_killed_without_grace_has_both_terminated(node: Node) -> None:
+    await node.create(two("trap '' TERM; while :; do sleep 1; done", "trap '' TERM; while :; do sleep 1; done"))
+    await node.until("a", is_ready)
+    pids = [node.pid("a"), node.pid("a", "beside")]
+    await node.api.patch(PODS, "a", {"metadata": {"finalizers": ["test.dev/hold"]}}, namespace=NAMESPACE)
+    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    pod = await node.until(
+        "a", lambda pod: all("terminated" in state_of(pod, name)["state"] for name in ("main", "beside"))
+    )
+    assert all(pid is not None and is_dead(pid) for pid in pids)
+    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
+    await node.until_gone("a", pod["metadata"]["uid"])
+
+
+async def test_a_hook_waits_for_what_the_other_container_writes(node: Node) -> None:
+    """The drain of a master: SIGTERM is held back until the fence says that the role is gone."""
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "until [ -e /run/shared/gone ]; do sleep 0.05; done"]}}}
+    script = (
+        "trap '[ -e /run/shared/gone ] && echo role gone first; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    )
+    # The one beside lives until main is dead: it ignores SIGTERM, takes its time, and ends by itself.
+    beside = "trap 'sleep 0.5; touch /run/shared/gone; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    created = await node.create(two(script, beside, container={"lifecycle": hook}, terminationGracePeriodSeconds=20))
+    await node.until_output("a", "up")
+    await node.until_output("a", "up", "beside")
+    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.until_gone("a", created["metadata"]["uid"])
+    assert "role gone first" in node.output("a")
+
+
+async def test_a_hook_may_only_sleep(node: Node) -> None:
+    script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    hook = {"preStop": {"sleep": {"seconds": 1}}}
+    created = await node.create(pod_object("a", script, container={"lifecycle": hook}))
+    await node.until_output("a", "up")
+    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    pod = await node.until("a", lambda pod: "deletionTimestamp" in pod["metadata"])
+    assert "asked" not in node.output("a")
+    await node.until_gone("a", pod["metadata"]["uid"])
+    assert "asked" in node.output("a")
+    assert created["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+async def test_a_fence_finds_the_broker_of_its_own_pod_only(node: Node) -> None:
+    """Here ``/proc`` shows all of this machine: two pods, of which one loses its controller, which was never there."""
+    marks = [POD_UID, {"name": "BROKERGROUP_CONTAINER", "value": "broker"}]
+    find = (
+        "import os, time\n"
+        "from brokergroup_operator.fence.processes import BrokerProcesses\n"
+        "brokers = BrokerProcesses(os.environ['POD_UID'])\n"
+        "while not os.path.exists('/run/shared/kill'): time.sleep(0.05)\n"
+        "brokers.search(0.0)\n"
+        "print('killed', *brokers.kill(0.0), flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    for name in ("a", "b"):
+        pod = two("exec sleep 1000", "", container={"env": marks})
+        pod["metadata"]["name"] = name
+        pod["spec"]["containers"][1]["command"] = ["python3", "-c", find]
+        await node.create(pod)
+        await node.until(name, is_ready)
+    main, other = node.pid("a"), node.pid("b")
+    [folder] = node.data_dir.glob("pods/*a_*/volumes/run")
+    (folder / "kill").touch()
+    await node.until_output("a", f"killed {main}", "beside")
+
+    async def started_again() -> bool:
+        return node.pid("a") not in (None, main)
+
+    await eventually(started_again)
+    assert node.pid("b") == other
