@@ -1,10 +1,14 @@
 """How fast a replica is: sends per second with 1 and 3 replicas, replication, memory; with ``--java`` a Java broker's beside it.
 
-    .venv/bin/python benchmarks/replica.py [--seconds 10] [--java] [--profile FILE]
+    .venv/bin/python benchmarks/replica.py [--java] [--runs 20] [--seconds 3] [--profile FILE]
 
-Every broker is a process of its own on loopback, with a small controller in this one; all members of the SyncStateSet acknowledge
-(``allAckInSyncStateSet``), flushing is asynchronous, messages have 1 KiB. Replication is an empty slave that catches up with a log
-written before. One line of JSON. ``--profile`` has the single replica write its profile (cProfile) to a file.
+Both kinds stand at the same time and are measured in turn, run by run, so that whatever else the machine does strikes both. A run
+is two thirds of throughput (4 connections with 128 unanswered sends each) and one of latency (1 connection, 8 unanswered). All
+members of the SyncStateSet acknowledge, flushing is asynchronous, messages have 1 KiB. Replication is an empty slave that catches
+up with a log written before. On a shared machine the processor time per send says more than sends per second; both are given.
+
+One line of JSON; exit 0 only if everything was measured and no acknowledged message is missing from any replica. Whether the
+targets are reached is in the JSON. ``--profile`` has the single Python replica write its profile (cProfile) to a file.
 """
 
 from __future__ import annotations
@@ -23,181 +27,179 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.replica_load import produce
-from rocketmq_remoting.broker_bodies import EpochCacheBody
-from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.command import request
-from rocketmq_remoting.errors import BodyError, RemotingError
-from tests.replica.support import FakeController, configuration_text
-from tests.replica.test_java_interop import Lab, free_ports
+from benchmarks.replica_groups import Group, MeasurementError, processor_seconds, start_bench_name_server
+from benchmarks.replica_load import Result, produce
+from benchmarks.replica_report import Figures, judge_targets
+from rocketmq_remoting.errors import RemotingError
+from tests.real.parts.process import RealProcessError
 
-FILE_BYTES = 256 << 20
-HOST = "127.0.0.1"
+MESSAGE_BYTES = 1024
+_REPLICATION_STARTS_WITHIN = 0.5
+_CATCH_UP_SECONDS = 120.0
 
 
-class Group(Lab):
-    """The brokers of one measurement, of one kind."""
+async def send(group: Group, *, seconds: float, connections: int, window: int) -> Result:
+    """Some seconds of load; what was acknowledged is counted for the end."""
+    result = await produce(
+        group.master_address, seconds=seconds, body_bytes=MESSAGE_BYTES, connections=connections, window=window
+    )
+    group.acknowledged += result.codes.get(0, 0)
+    return result
 
-    async def start_broker(self, name: str, *, java: bool, profile: str | None = None) -> int:
-        """One more broker; its pid."""
-        keys = self.properties(name, free_ports()) | {
-            "mappedFileSizeCommitLog": FILE_BYTES,
-            "haSendHeartbeatInterval": 1000,
+
+async def measure_one_run(group: Group, figures: Figures, seconds: float) -> None:
+    """Throughput with many unanswered, then latency with few."""
+    before, own_before = group.processor_seconds(), processor_seconds(os.getpid())
+    loaded = await send(group, seconds=seconds * 2 / 3, connections=4, window=128)
+    spent = [late - early for early, late in zip(before, group.processor_seconds(), strict=True)]
+    own = processor_seconds(os.getpid()) - own_before
+    sends = loaded.codes.get(0, 0)
+    if not sends or not max(spent):
+        raise MeasurementError(f"{group.kind}: nothing was acknowledged, answers by code: {loaded.codes}")
+    light = await send(group, seconds=seconds / 3, connections=1, window=8)
+    if not light.latencies_seconds:
+        raise MeasurementError(f"{group.kind}: no latency was measured")
+    figures.add("sends_per_second", sends / loaded.seconds, more_is_better=True)
+    figures.add("sends_per_processor_second", sends / max(spent), more_is_better=True)
+    figures.add("master_processor_microseconds_per_send", spent[0] / sends * 1e6)
+    if len(spent) > 1:
+        figures.add("slave_processor_microseconds_per_send", max(spent[1:]) / sends * 1e6)
+    figures.add("producer_processor_microseconds_per_send", own / sends * 1e6)
+    figures.add("p50_ms", light.percentile_ms(0.5))
+    figures.add("p99_ms", light.percentile_ms(0.99))
+    figures.add("loaded_p99_ms", loaded.percentile_ms(0.99))
+    figures.note_refused(loaded.codes)
+    figures.note_refused(light.codes)
+
+
+async def measure_sends(groups: list[Group], replicas: int, arguments: argparse.Namespace) -> dict[str, Figures]:
+    """All runs of one arrangement, both kinds in turn."""
+    found = {group.kind: Figures() for group in groups}
+    for group in groups:
+        await group.start(replicas)
+        await send(group, seconds=arguments.seconds, connections=4, window=128)  # warm up, create the topic
+    for run in range(arguments.runs):
+        for group in groups[:: -1 if run % 2 else 1]:
+            await measure_one_run(group, found[group.kind], arguments.seconds)
+    for group in groups:
+        lost = await group.lost_messages()
+        found[group.kind].also |= {
+            "memory_megabytes": group.memory_megabytes(),
+            "acknowledged": group.acknowledged,
+            "lost": lost,
         }
-        if java:
-            await self.java(name, "org.apache.rocketmq.broker.BrokerStartup", keys)
-        else:
-            config = self.root / f"{name}.conf"
-            config.write_text(configuration_text(self.root / name / "store", self.controller.address, HOST, **keys))
-            how = ("-m", "cProfile", "-o", profile, "-m") if profile else ("-m",)
-            with (self.root / f"{name}.log").open("wb") as log:
-                self.started.append(
-                    await asyncio.create_subprocess_exec(
-                        sys.executable, *how, "rocketmq_replica", "--config", str(config), stderr=log
-                    )
-                )
-        return self.started[-1].pid
+        if lost:
+            raise MeasurementError(f"{group.kind}, {replicas} replicas: {lost} acknowledged messages are missing")
+    return found
 
-    async def members(self, count: int) -> str:
-        """Wait until so many are in sync; the master's address."""
-        async with asyncio.timeout(120):
-            while len(self.controller.members) != count:  # noqa: ASYNC110 - other processes change it
-                await asyncio.sleep(0.05)
-        await asyncio.sleep(2)  # the master has to hear of it too
-        assert self.controller.master_id is not None
-        return self.controller.addresses[self.controller.master_id]
 
-    async def stop_gently(self) -> None:
-        """Give every process the chance to write its profile."""
-        for process in self.started:
-            if process.returncode is None:
-                process.terminate()
-        for process in self.started:
+async def measure_catching_up(group: Group, end: int, figures: Figures) -> None:
+    """One empty slave."""
+    known = set(group.controller.addresses)
+    slave = group.add_broker()
+    await group.wait_until(lambda: group.controller.addresses.keys() - known)
+    (address,) = (group.controller.addresses[each] for each in group.controller.addresses.keys() - known)
+    deadline = time.monotonic() + _CATCH_UP_SECONDS
+    first = 0
+    while first <= 0:
+        first = await group.log_end(address)
+        _check_deadline(group, deadline)
+        await asyncio.sleep(0.001)
+    started, before = time.perf_counter(), [processor_seconds(pid) for pid in (group.brokers[0].pid, slave.pid)]
+    if first > end * _REPLICATION_STARTS_WITHIN:
+        raise MeasurementError(f"{group.kind}: the slave held {first} of {end} bytes when it was first asked")
+    reached = first
+    while reached < end:
+        reached = await group.log_end(address)
+        _check_deadline(group, deadline)
+        await asyncio.sleep(0.005)
+    seconds = time.perf_counter() - started
+    after = [processor_seconds(pid) for pid in (group.brokers[0].pid, slave.pid)]
+    master, copied = after[0] - before[0], end - first
+    figures.add("megabytes_per_second", copied / seconds / 1e6, more_is_better=True)
+    figures.add("megabytes_per_processor_second", copied / (after[1] - before[1]) / 1e6, more_is_better=True)
+    figures.add("slave_processor_nanoseconds_per_byte", (after[1] - before[1]) / copied * 1e9)
+    figures.add("master_processor_nanoseconds_per_byte", master / copied * 1e9)
+    slave.kill()
+    group.brokers.remove(slave)
+    shutil.rmtree(slave.log.parent, ignore_errors=True)
+
+
+def _check_deadline(group: Group, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise MeasurementError(f"{group.kind}: the slave did not catch up within {_CATCH_UP_SECONDS:.0f} s")
+
+
+async def measure_replication(groups: list[Group], arguments: argparse.Namespace) -> dict[str, Figures]:
+    """One log per kind, and one empty slave after the other."""
+    found = {group.kind: Figures() for group in groups}
+    ends = {}
+    for group in groups:
+        await group.start(1)
+        while await group.log_end(group.master_address) < arguments.replicated_megabytes * 1_000_000:
+            await send(group, seconds=1.0, connections=4, window=128)
+        ends[group.kind] = await group.log_end(group.master_address)
+        found[group.kind].also["megabytes"] = ends[group.kind] // 1_000_000
+    for run in range(arguments.runs):
+        for group in groups[:: -1 if run % 2 else 1]:
+            await measure_catching_up(group, ends[group.kind], found[group.kind])
+    return found
+
+
+async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], list[str]]:
+    """Everything; and what went wrong."""
+    kinds = ["python", *(["java"] if arguments.java else [])]
+    figures: dict[str, dict[str, Figures]] = {kind: {} for kind in kinds}
+    failures: list[str] = []
+    folder = Path(tempfile.mkdtemp(prefix="replica-bench-names-"))
+    load_before, started = os.getloadavg()[0], time.perf_counter()
+    name_server, address = await asyncio.to_thread(start_bench_name_server, folder)
+    arrangements = [f"{replicas}_replicas" for replicas in arguments.replicas]
+    arrangements += ["replication"] if arguments.replicated_megabytes else []
+    try:
+        for name in arrangements:
+            profile = arguments.profile if name == "1_replicas" else None
+            groups = [Group(kind, address, profile=profile if kind == "python" else None) for kind in kinds]
             try:
-                async with asyncio.timeout(20):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-        await self.stop()
-
-
-def memory_megabytes(pid: int) -> dict[str, int]:
-    """What the process holds now, and the most it ever held."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = {line.split(":")[0]: int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("Vm")}
-    return {"resident": found["VmRSS"], "peak": found["VmHWM"]}
-
-
-def processor_seconds(pids: list[int]) -> list[float]:
-    """What each process has used so far: on a shared machine this tells more than the time that passed."""
-    tick = os.sysconf("SC_CLK_TCK")
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return [(int(each[11]) + int(each[12])) / tick for each in fields]
-
-
-def per_send(before: list[float], after: list[float], sends: int) -> list[float]:
-    """Microseconds of processor time each broker spent on a send."""
-    return [round((late - early) / max(sends, 1) * 1e6, 1) for early, late in zip(before, after, strict=True)]
-
-
-async def log_end(client: RemotingClient, address: str) -> int:
-    """Where a broker's log ends; -1 if it does not say."""
-    try:
-        answer = await client.invoke(address, request(RequestCode.GET_BROKER_EPOCH_CACHE), timeout_seconds=2.0)
-        return EpochCacheBody.decode(answer.body).max_offset
-    except (RemotingError, BodyError):
-        return -1
-
-
-async def measure_sends(folder: Path, replicas: int, arguments: argparse.Namespace, *, java: bool) -> dict[str, object]:
-    """Sends per second and their latencies: many at once for throughput, few for latency."""
-    controller = FakeController()
-    await controller.start()
-    group = Group(folder, controller)
-    try:
-        await group.start_name_server()
-        pids = []
-        for number in range(replicas):
-            profile = arguments.profile if replicas == 1 else None
-            pids.append(await group.start_broker(f"b{number}", java=java, profile=profile))
-            await group.members(number + 1)
-        address = await group.members(replicas)
-        await produce(address, seconds=2.0, body_bytes=1024, connections=2, window=32)  # warm up, create the topic
-        before = processor_seconds(pids)
-        many = await produce(address, seconds=arguments.seconds, body_bytes=1024, connections=4, window=128)
-        after = processor_seconds(pids)
-        few = await produce(address, seconds=arguments.seconds / 2, body_bytes=1024, connections=1, window=8)
-        return {
-            "loaded": many.summary(),
-            "light": few.summary(),
-            "processor_microseconds_per_send": per_send(before, after, many.codes.get(0, 0)),
-            "memory_megabytes": [memory_megabytes(pid) for pid in pids],
-        }
-    finally:
-        await group.stop_gently()
-        await controller.stop()
-
-
-async def measure_replication(folder: Path, arguments: argparse.Namespace, *, java: bool) -> dict[str, object]:
-    """Megabytes per second that an empty slave takes over."""
-    controller = FakeController()
-    await controller.start()
-    group = Group(folder, controller)
-    client = RemotingClient()
-    try:
-        await group.start_name_server()
-        await group.start_broker("b0", java=java)
-        master = await group.members(1)
-        while await log_end(client, master) < arguments.replicated_megabytes << 20:
-            await produce(master, seconds=2.0, body_bytes=64 << 10, connections=2, window=32)
-        end = await log_end(client, master)
-        await group.start_broker("b1", java=java)
-        async with asyncio.timeout(120):
-            while 2 not in controller.addresses or await log_end(client, controller.addresses[2]) <= 0:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)  # another process
-            started, first = time.perf_counter(), await log_end(client, controller.addresses[2])
-            while await log_end(client, controller.addresses[2]) < end:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        seconds = time.perf_counter() - started
-        return {"megabytes": end >> 20, "megabytes_per_second": round((end - first) / seconds / 1e6, 1)}
-    finally:
-        await client.close()
-        await group.stop_gently()
-        await controller.stop()
-
-
-async def measure(arguments: argparse.Namespace) -> dict[str, object]:
-    """Everything, one kind of broker after the other."""
-    report: dict[str, object] = {"cores": os.cpu_count(), "seconds": arguments.seconds, "message_bytes": 1024}
-    for kind, java in (("python", False), *((("java", True),) if arguments.java else ())):
-        figures: dict[str, object] = {}
-        for replicas in arguments.replicas:
-            folder = Path(tempfile.mkdtemp(prefix="replica-bench-"))
-            try:
-                figures[f"{replicas}_replicas"] = await measure_sends(folder, replicas, arguments, java=java)
+                if name == "replication":
+                    found = await measure_replication(groups, arguments)
+                else:
+                    found = await measure_sends(groups, int(name.partition("_")[0]), arguments)
+                for kind in kinds:
+                    figures[kind][name] = found[kind]
+            except (MeasurementError, RealProcessError, RemotingError, OSError, TimeoutError) as error:
+                failures.append(f"{name}: {type(error).__name__}: {error}")
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix="replica-bench-"))
-        try:
-            if arguments.replicated_megabytes:
-                figures["replication"] = await measure_replication(folder, arguments, java=java)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        report[kind] = figures
-    return report
+                for group in groups:
+                    await group.stop()
+    finally:
+        name_server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    report: dict[str, object] = {
+        "cores": os.cpu_count(),
+        "load_average": [round(load_before, 2), round(os.getloadavg()[0], 2)],
+        "minutes": round((time.perf_counter() - started) / 60, 1),
+        "runs": arguments.runs,
+        "seconds": arguments.seconds,
+        "message_bytes": MESSAGE_BYTES,
+    }
+    report |= {kind: {name: each.summary() for name, each in found.items()} for kind, found in figures.items()}
+    return report | {"targets": judge_targets(figures["python"]), "failures": failures}, failures
 
 
-def main() -> None:
+def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="How fast a replica is")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--runs", type=int, default=20, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
     parser.add_argument("--replicas", type=int, nargs="*", default=[1, 3])
-    parser.add_argument("--replicated-megabytes", type=int, default=400, help="0 leaves replication out")
+    parser.add_argument("--replicated-megabytes", type=int, default=200, help="0 leaves replication out")
     parser.add_argument("--java", action="store_true", help="the same with Java brokers")
     parser.add_argument("--profile", help="where the single Python replica writes its profile")
-    print(json.dumps(uvloop.run(measure(parser.parse_args())), indent=None))
+    report, failures = uvloop.run(measure(parser.parse_args()))
+    print(json.dumps(report))
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
