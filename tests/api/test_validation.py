@@ -100,6 +100,12 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     assert spec["security"] == {"signature": "Accepted"}
     assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain", "whenScaled": "Retain"}}
     assert spec["updateStrategy"] == {"type": "Rolling", "masterUpdate": "Switchover"}
+    assert spec["network"] == {"addressing": "PodIP", "listenPort": 10911, "haPort": 10912}
+    assert (spec["scheduling"]["antiAffinity"], spec["scheduling"]["topologyKey"]) == (
+        "Preferred",
+        "kubernetes.io/hostname",
+    )
+    assert spec["imagePullPolicy"] == "IfNotPresent"
     assert spec["maintenance"] == {"paused": False, "hibernated": False}
     assert "durability" not in spec, "the default follows the number of replicas, also when that changes"
 

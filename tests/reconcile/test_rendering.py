@@ -17,7 +17,8 @@ from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.broker_config import broker_conf, broker_properties
-from brokergroup_operator.reconcile.pods import build_pod, command, java_arguments
+from brokergroup_operator.reconcile.containers import command, java_arguments
+from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.properties import decode_properties
 from tests.reconcile import builders as b

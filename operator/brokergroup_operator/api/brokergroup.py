@@ -18,6 +18,13 @@ from brokergroup_operator.api.election_policies import (
     ElectionPolicy,
 )
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
+from brokergroup_operator.api.pod_fields import (
+    ImagePullPolicy,
+    LocalReference,
+    NetworkSpec,
+    PodTemplateSpec,
+    SchedulingSpec,
+)
 
 
 class Implementation(StrEnum):
@@ -85,7 +92,8 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bool,
         Meta(
             description="A second container in each pod kills the broker when no controller can be reached from it for"
-            " timeoutMilliseconds, or when the broker is frozen. It has no access to the Kubernetes API."
+            " timeoutMilliseconds, or when the broker is frozen. It has no access to the Kubernetes API. Java brokers only: a"
+            " Python master that was frozen asks the controller anew before it acknowledges."
         ),
     ] = True
     timeout_milliseconds: Annotated[
@@ -303,6 +311,17 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="RocketMQ version; excludes image."),
     ] = None
     image: Annotated[bounds.ImageText | None, Meta(description="Container image; excludes version.")] = None
+    image_pull_policy: Annotated[
+        ImagePullPolicy, Meta(description="When the image is pulled. Always only for tags that move.")
+    ] = ImagePullPolicy.IF_NOT_PRESENT
+    image_pull_secrets: Annotated[
+        list[LocalReference],
+        Meta(
+            max_length=16,
+            description="Secrets with which images are pulled.",
+            extra_json_schema=bounds.map_list("name"),
+        ),
+    ] = []
     name_servers: Annotated[
         list[bounds.HostAndPort],
         Meta(max_length=16, description="NameServers as host:port.", extra_json_schema=bounds.SET_LIST),
@@ -323,6 +342,9 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = {}
     resources: ResourceRequirements = ResourceRequirements()
     jvm: JvmSpec = JvmSpec()
+    network: NetworkSpec = NetworkSpec()
+    scheduling: SchedulingSpec = SchedulingSpec()
+    pod_template: PodTemplateSpec = PodTemplateSpec()
     update_strategy: UpdateStrategySpec = UpdateStrategySpec()
     maintenance: MaintenanceSpec = MaintenanceSpec()
     termination_grace_period_seconds: Annotated[

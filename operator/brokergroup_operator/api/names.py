@@ -63,17 +63,25 @@ ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 
 CONTAINER_BROKER: Final = "broker"
+CONTAINER_FENCE: Final = "fence"
 VOLUME_STORE: Final = "store"
 VOLUME_CONFIG: Final = "config"
 VOLUME_RUN: Final = "run"
+# A pod template can't change these.
+OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
+OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_CONFIG, VOLUME_RUN)
 CONFIG_FILE: Final = "broker.conf"
 
 STORE_DIR: Final = "/var/lib/rocketmq/store"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 
-BROKER_PORT: Final = 10911
-HA_PORT: Final = 10912
+# Above a broker's port: where the fences of a group ask each other, by UDP.
+FENCE_PORT_OFFSET: Final = 2
+# Names of a broker's ports: a Service finds them on each pod, also while the numbers change.
+PORT_BROKER: Final = "broker"
+PORT_HA: Final = "ha"
+PORT_FENCE: Final = "fence"
 
 
 def pod_name(group: str, broker_id: int) -> str:

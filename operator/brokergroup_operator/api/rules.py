@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, SecuritySpec, StorageSpec
 from brokergroup_operator.api.brokergroup_operation import OperationSpec, OperationType
 from brokergroup_operator.api.brokergroup_state import GroupRecord
+from brokergroup_operator.api.names import OWN_CONTAINERS, OWN_VOLUMES
+from brokergroup_operator.api.pod_fields import NetworkSpec, TemplateSpec, Toleration
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -35,10 +37,10 @@ RESERVED_CONFIG_KEYS: Final = {
     "enableSlaveActingMaster": "the controller elects masters",
     "fetchControllerAddrByDnsLookup": "the operator is the controller",
     "fetchNamesrvAddrByAddressServer": "use spec.nameServers",
-    "haListenPort": "the operator sets the ports",
+    "haListenPort": "use spec.network.haPort",
     "inSyncReplicas": "use spec.durability",
     "innerClientAuthenticationCredentials": "use spec.security.credentialsSecretName",
-    "listenPort": "the operator sets the ports",
+    "listenPort": "use spec.network.listenPort",
     "minInSyncReplicas": "use spec.durability",
     "namesrvAddr": "use spec.nameServers",
     "rocketmqHome": "the operator sets the paths",
@@ -84,6 +86,17 @@ def claimed(name: str) -> Rule:
         f"self.{name}.all(id, self.replicas.exists(replica, replica.brokerId == id && replica.registerCheckCode != ''))",
         f"{name} may name only broker ids that a broker holds",
         field_path=f".{name}",
+    )
+
+
+def not_of_the_operator(field: str, own: tuple[str, ...]) -> Rule:
+    """Items of these names are the operator's; a pod template adds, it doesn't change them."""
+    listed = ", ".join(f"'{name}'" for name in own)
+    return Rule(
+        f"self.{field}.all(item, !(item.name in [{listed}]))",
+        f"{field} may not name {', '.join(own)}: those are the operator's own; use the fields of spec, or another name",
+        field_path=f".{field}",
+        reason="FieldValueForbidden",
     )
 
 
@@ -165,6 +178,31 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             reason="FieldValueRequired",
         ),
     ),
+    NetworkSpec: (
+        Rule(
+            "!(self.haPort in [self.listenPort - 2, self.listenPort, self.listenPort + 2])",
+            "haPort must not be listenPort, nor the fast port two below it, nor the fence's port two above it",
+            field_path=".haPort",
+        ),
+    ),
+    Toleration: (
+        Rule(
+            "self.operator != 'Equal' || has(self.key)",
+            "a toleration with operator Equal needs a key; operator Exists without a key bears every taint",
+            field_path=".key",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.operator != 'Exists' || !has(self.value)",
+            "a toleration with operator Exists looks at no value",
+            field_path=".value",
+        ),
+    ),
+    TemplateSpec: (
+        not_of_the_operator("containers", OWN_CONTAINERS),
+        not_of_the_operator("initContainers", OWN_CONTAINERS),
+        not_of_the_operator("volumes", OWN_VOLUMES),
+    ),
     JvmSpec: (
         Rule(
             "self.heapPercent + self.directMemoryPercent <= 90",
@@ -231,6 +269,28 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
     ),
     ("BrokerGroupOperation", "spec"): (
         immutable("an operation is immutable: what else is wanted is another BrokerGroupOperation"),
+    ),
+    ("TemplateMetadata", "labels"): (
+        Rule(
+            "self.all(key, key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')"
+            " && !key.startsWith('brokergroup.dev/') && !key.startsWith('app.kubernetes.io/'))",
+            "labels must be label names, and those of brokergroup.dev/ and app.kubernetes.io/ are the operator's own",
+            reason="FieldValueForbidden",
+        ),
+    ),
+    ("TemplateMetadata", "annotations"): (
+        Rule(
+            "self.all(key, key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')"
+            " && !key.startsWith('brokergroup.dev/'))",
+            "annotations must be annotation names, and those of brokergroup.dev/ are the operator's own",
+            reason="FieldValueForbidden",
+        ),
+    ),
+    ("SchedulingSpec", "nodeSelector"): (
+        Rule(
+            "self.all(key, key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$'))",
+            "nodeSelector keys must be label names",
+        ),
     ),
     ("FailoverSpec", "preferredZones"): (
         # Not as FieldValueDuplicate: of that the API server tells the value only.

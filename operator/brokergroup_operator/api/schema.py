@@ -97,6 +97,9 @@ class _Converter:
         converted |= {key: value for key, value in source.items() if key.startswith("x-kubernetes-")}
         if "enum" in converted:
             converted["type"] = "string"
+        if "x-kubernetes-preserve-unknown-fields" in source and "properties" in source:
+            # Kubernetes' own types: the few fields that our rules look at; the others are kept as they are.
+            converted["properties"] = source["properties"]
         if not converted.get("required", True):
             del converted["required"]
         if "items" in source:

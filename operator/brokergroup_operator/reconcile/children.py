@@ -39,14 +39,17 @@ def build_claim(group: BrokerGroup, member: Member, *, size: str | None = None) 
 
 def build_members_service(group: BrokerGroup) -> JsonObject:
     """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
-    spec = _service_spec(identity.selector_labels(group)) | {"clusterIP": "None", "publishNotReadyAddresses": True}
+    spec = _service_spec(group, identity.selector_labels(group)) | {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+    }
     return _service(group, names.members_service_name(identity.name_of(group)), spec)
 
 
 def build_master_service(group: BrokerGroup) -> JsonObject:
     """Follows the role label, which moves at a role change."""
     selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_MASTER}
-    return _service(group, names.master_service_name(identity.name_of(group)), _service_spec(selector))
+    return _service(group, names.master_service_name(identity.name_of(group)), _service_spec(group, selector))
 
 
 def _service(group: BrokerGroup, name: str, spec: JsonObject) -> JsonObject:
@@ -54,12 +57,14 @@ def _service(group: BrokerGroup, name: str, spec: JsonObject) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def _service_spec(selector: dict[str, str]) -> JsonObject:
+def _service_spec(group: BrokerGroup, selector: dict[str, str]) -> JsonObject:
+    """Pods are reached by the names of their ports: while a change of the numbers is rolled out, they differ."""
+    network = group.spec.network
     return {
         "selector": selector,
         "ports": [
-            {"name": "broker", "port": names.BROKER_PORT, "targetPort": names.BROKER_PORT, "protocol": "TCP"},
-            {"name": "ha", "port": names.HA_PORT, "targetPort": names.HA_PORT, "protocol": "TCP"},
+            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+            for name, port in ((names.PORT_BROKER, network.listen_port), (names.PORT_HA, network.ha_port))
         ],
     }
 

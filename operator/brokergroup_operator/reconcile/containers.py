@@ -1,0 +1,130 @@
+"""Builds the container of the broker itself: its command, environment, mounts and probe. Pure.
+
+Where a process has no mount namespace of its own, all paths reach it through the environment, so nothing here names a path
+twice. What must be written beside the store (Java's logs and temporary files, the filled-in broker.conf) goes to RUN_DIR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.reconcile import fence_container, quantities
+from brokergroup_operator.reconcile.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
+DEFAULT_JAVA_MEBIBYTES: Final = 512
+# Properties know no substitution, so sed fills in what only the pod knows.
+JAVA_RENDER: Final = (
+    r'sed -e "s|\${POD_IP}|$POD_IP|g" -e "s|\${STORE_DIR}|$STORE_DIR|g"'
+    ' "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
+)
+# The secret is written by the shell itself: as an argument of another program it would stand in the process list.
+JAVA_RENDER_CREDENTIALS: Final = (
+    f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
+    f' "${names.ENVIRONMENT_ACCESS_KEY}" "${names.ENVIRONMENT_SECRET_KEY}" >> "$RUN_DIR/broker.conf"'
+)
+
+
+def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
+    if spec.image is not None:
+        return spec.image
+    if spec.implementation is Implementation.REPLICA:
+        return settings.replica_image
+    return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
+
+
+def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject:
+    container: JsonObject = {
+        "name": names.CONTAINER_BROKER,
+        "image": image(spec, settings),
+        "imagePullPolicy": spec.image_pull_policy.value,
+        "command": command(spec),
+        "env": [
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "STORE_DIR", "value": names.STORE_DIR},
+            {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
+            {"name": "RUN_DIR", "value": names.RUN_DIR},
+            *_credentials(spec),
+            *(fence_container.broker_environment() if fence_container.wanted(spec) else ()),
+        ],
+        "ports": [
+            {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
+            {"name": names.PORT_HA, "containerPort": spec.network.ha_port},
+        ],
+        "volumeMounts": [
+            {"name": names.VOLUME_STORE, "mountPath": names.STORE_DIR},
+            {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
+            {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
+        ],
+        # Never the HA port: each probe of it would make a Java broker keep an HA connection (ha-and-deployment.md F.3).
+        "readinessProbe": {
+            "tcpSocket": {"port": spec.network.listen_port},
+            "periodSeconds": 1,
+            "timeoutSeconds": 1,
+            "failureThreshold": 3,
+        },
+        "securityContext": fence_container.restricted(),
+    }
+    resources = {
+        name: values
+        for name, values in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
+        if values
+    }
+    if fence_container.wanted(spec):
+        container["lifecycle"] = fence_container.broker_lifecycle(spec)
+    return container | ({"resources": resources} if resources else {})
+
+
+def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
+    """From the Secret itself: the pod waits for it, and no object of ours repeats it."""
+    secret = spec.security.credentials_secret_name
+    if secret is None:
+        return []
+    return [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        for variable, key in (
+            (names.ENVIRONMENT_ACCESS_KEY, names.CREDENTIALS_ACCESS_KEY),
+            (names.ENVIRONMENT_SECRET_KEY, names.CREDENTIALS_SECRET_KEY),
+        )
+    ]
+
+
+def command(spec: BrokerGroupSpec) -> list[str]:
+    if spec.implementation is Implementation.REPLICA:
+        return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
+    # `exec` makes the JVM process 1: SIGTERM reaches it (ha-and-deployment.md F.3, "Shutdown").
+    start = (
+        f"exec java {' '.join(java_arguments(spec))}"
+        ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
+        f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
+    )
+    render = JAVA_RENDER
+    if spec.security.credentials_secret_name is not None:
+        render = f"(umask 077 && {JAVA_RENDER} && {JAVA_RENDER_CREDENTIALS})"
+    return ["sh", "-c", f"{render} && {start}"]
+
+
+def java_arguments(spec: BrokerGroupSpec) -> list[str]:
+    """Heap and direct memory as shares of limits.memory, then what the user adds, which therefore wins."""
+    heap = direct = DEFAULT_JAVA_MEBIBYTES
+    if limit := spec.resources.limits.get("memory"):
+        mebibytes = quantities.parse(limit) / 2**20
+        heap = int(mebibytes * spec.jvm.heap_percent / 100)
+        direct = int(mebibytes * spec.jvm.direct_memory_percent / 100)
+    return [
+        f"-Xms{heap}m",
+        f"-Xmx{heap}m",
+        f"-XX:MaxDirectMemorySize={direct}m",
+        "-XX:+UseG1GC",
+        "-XX:-UseLargePages",
+        "-XX:-UsePerfData",
+        *spec.jvm.extra_arguments,
+    ]

@@ -1,0 +1,304 @@
+"""What users say about pods reaches the pod, ours wins, and the pod stays within Pod Security "restricted"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.reconcile import children
+from brokergroup_operator.reconcile.broker_config import broker_properties
+from brokergroup_operator.reconcile.pods import build_pod
+from tests.reconcile import builders as b
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+IMPLEMENTATIONS = ("rocketmq", "replica")
+SIDECAR = {"name": "shipper", "image": "example/shipper:1", "volumeMounts": [{"name": "spool", "mountPath": "/spool"}]}
+Pod = dict[str, Any]
+
+
+def pod(**spec: Any) -> Pod:
+    return build_pod(b.group(**spec), b.member(2), b.SETTINGS)
+
+
+def containers(of: Pod) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in of["spec"]["containers"]}
+
+
+def revision(**spec: Any) -> str:
+    return str(pod(**spec)["metadata"]["annotations"][names.ANNOTATION_REVISION])
+
+
+# The rules of https://kubernetes.io/docs/concepts/security/pod-security-standards/ (baseline and restricted) that speak of
+# something a pod can say; each tells whether the pod keeps it.
+VOLUME_TYPES = {
+    *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"),
+}
+
+
+def every(check: Callable[[dict[str, Any]], bool]) -> Callable[[Pod], bool]:
+    """For each container, with what it inherits from the pod."""
+
+    def holds(of: Pod) -> bool:
+        inherited = of["spec"]["securityContext"]
+        all_of_them = [*of["spec"]["containers"], *of["spec"].get("initContainers", [])]
+        return all(check(inherited | item["securityContext"]) for item in all_of_them)
+
+    return holds
+
+
+RESTRICTED: dict[str, Callable[[Pod], bool]] = {
+    "no host namespaces": lambda of: not {"hostNetwork", "hostPID", "hostIPC"} & set(of["spec"]),
+    "no privileged container": every(lambda security: not security.get("privileged")),
+    "all capabilities dropped, none added": every(lambda security: security["capabilities"] == {"drop": ["ALL"]}),
+    "only these volume types": lambda of: all(set(one) - {"name"} <= VOLUME_TYPES for one in of["spec"]["volumes"]),
+    "no host ports": lambda of: (
+        not [port for item in of["spec"]["containers"] for port in item.get("ports", []) if "hostPort" in port]
+    ),
+    "no AppArmor or SELinux of its own": every(
+        lambda security: not {"appArmorProfile", "seLinuxOptions"} & set(security)
+    ),
+    "default /proc": every(lambda security: "procMount" not in security),
+    "seccomp RuntimeDefault": every(lambda security: security["seccompProfile"] == {"type": "RuntimeDefault"}),
+    "no sysctls": lambda of: "sysctls" not in of["spec"]["securityContext"],
+    "no privilege escalation": every(lambda security: security["allowPrivilegeEscalation"] is False),
+    "not root": every(lambda security: security["runAsNonRoot"] is True and security["runAsUser"] > 0),
+    # Beyond the standard.
+    "read-only root file system": every(lambda security: security["readOnlyRootFilesystem"] is True),
+    "no API token": lambda of: of["spec"]["automountServiceAccountToken"] is False,
+    "the volume is the broker's user's": lambda of: of["spec"]["securityContext"]["fsGroup"] > 0,
+}
+
+
+@pytest.mark.parametrize("rule", RESTRICTED)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_pod_is_restricted(implementation: str, rule: str) -> None:
+    added = {"spec": {"containers": [SIDECAR], "initContainers": [SIDECAR | {"name": "prepare"}]}}
+    assert RESTRICTED[rule](pod(implementation=implementation))
+    assert RESTRICTED[rule](pod(implementation=implementation, podTemplate=added))
+
+
+@pytest.mark.parametrize("rule", RESTRICTED)
+def test_each_rule_sees_a_pod_that_breaks_it(rule: str) -> None:
+    broken = pod()
+    broken["spec"] |= {"hostNetwork": True, "automountServiceAccountToken": True}
+    broken["spec"]["volumes"].append({"name": "host", "hostPath": {"path": "/"}})
+    broken["spec"]["securityContext"] = {
+        "runAsNonRoot": True, "runAsUser": 0, "fsGroup": 0, "sysctls": [{}], "seccompProfile": {"type": "Unconfined"},
+    }  # fmt: skip
+    container = broken["spec"]["containers"][0]
+    container["ports"].append({"containerPort": 1, "hostPort": 1})
+    container["securityContext"] |= {
+        "privileged": True, "capabilities": {"add": ["NET_ADMIN"]}, "appArmorProfile": {}, "procMount": "Unmasked",
+        "allowPrivilegeEscalation": True, "readOnlyRootFilesystem": False,
+    }  # fmt: skip
+    assert not RESTRICTED[rule](broken)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_whatever_is_written_has_a_volume(implementation: str) -> None:
+    """The root file system is read-only: Java's logs and temporary files go where its home is."""
+    broker = containers(pod(implementation=implementation))[names.CONTAINER_BROKER]
+    writable = {mount["mountPath"] for mount in broker["volumeMounts"] if not mount.get("readOnly")}
+    environment = {entry["name"]: entry.get("value") for entry in broker["env"]}
+
+    assert writable == {names.STORE_DIR, names.RUN_DIR}
+    assert (environment["STORE_DIR"], environment["RUN_DIR"]) == (names.STORE_DIR, names.RUN_DIR)
+    if implementation == "rocketmq":
+        assert '-Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR"' in broker["command"][-1]
+
+
+def test_the_fence_knows_its_broker_and_nothing_else() -> None:
+    of = pod(implementation="rocketmq", brokerName="orders-a", failover={"isolation": {"timeoutMilliseconds": 1500}})
+    both = containers(of)
+    fence = {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}
+    broker = {entry["name"]: entry for entry in both[names.CONTAINER_BROKER]["env"]}
+
+    assert of["spec"]["shareProcessNamespace"] is True
+    assert fence["POD_UID"] == broker["POD_UID"]
+    assert (fence["BROKERGROUP_CONTAINER"]["value"], broker["BROKERGROUP_CONTAINER"]["value"]) == ("fence", "broker")
+    assert fence["FENCE_BROKER_NAME"]["value"] == "orders-a"
+    assert fence["FENCE_ISOLATION_MILLISECONDS"]["value"] == "1500"
+    assert fence["FENCE_CONTROLLERS"]["value"].split(";") == list(b.SETTINGS.controller_addresses)
+    # Kubernetes fills $(POD_IP) in only from a variable that stands before it.
+    assert list(fence).index("POD_IP") < list(fence).index("FENCE_BROKER_ADDRESS")
+    assert not [one for one in both[names.CONTAINER_FENCE]["env"] if "secretKeyRef" in one.get("valueFrom", {})]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"implementation": "replica"},
+        {"implementation": "rocketmq", "failover": {"isolation": {"enabled": False}}},
+    ],
+)
+def test_where_no_fence_is_wanted_nothing_of_it_is_there(spec: dict[str, Any]) -> None:
+    of = pod(**spec)
+    assert list(containers(of)) == [names.CONTAINER_BROKER]
+    assert "shareProcessNamespace" not in of["spec"]
+    assert "lifecycle" not in containers(of)[names.CONTAINER_BROKER]
+
+
+@pytest.mark.parametrize(("grace", "steps"), [(60, 200), (20, 100), (1, 0)])
+def test_sigterm_is_held_back_for_at_most_half_of_the_grace(grace: int, steps: int) -> None:
+    broker = containers(pod(implementation="rocketmq", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
+    assert f"[ $i -lt {steps} ]" in broker["lifecycle"]["preStop"]["exec"]["command"][-1]
+
+
+def test_ports_are_the_same_wherever_they_are_said() -> None:
+    of = b.group(implementation="rocketmq", network={"listenPort": 20911, "haPort": 20920})
+    both = containers(build_pod(of, b.member(1), b.SETTINGS))
+    properties = broker_properties("orders", of.spec, b.SETTINGS)
+    ports = {port["name"]: port for port in both[names.CONTAINER_BROKER]["ports"]}
+    service = {port["name"]: port for port in children.build_master_service(of)["spec"]["ports"]}
+
+    assert (properties["listenPort"], properties["haListenPort"]) == ("20911", "20920")
+    assert (ports["broker"]["containerPort"], ports["ha"]["containerPort"]) == (20911, 20920)
+    assert both[names.CONTAINER_BROKER]["readinessProbe"]["tcpSocket"] == {"port": 20911}
+    assert (service["broker"]["port"], service["broker"]["targetPort"]) == (20911, "broker")
+    assert (service["ha"]["port"], service["ha"]["targetPort"]) == (20920, "ha")
+    assert both[names.CONTAINER_FENCE]["ports"] == [{"name": "fence", "containerPort": 20913, "protocol": "UDP"}]
+    assert {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}["FENCE_LOCAL_ADDRESS"][
+        "value"
+    ] == "$(POD_IP):20911"
+
+
+def test_images_are_pulled_as_the_spec_says() -> None:
+    of = pod(implementation="rocketmq", imagePullPolicy="Always", imagePullSecrets=[{"name": "registry"}])
+    assert {item["imagePullPolicy"] for item in of["spec"]["containers"]} == {"Always"}
+    assert of["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert "imagePullSecrets" not in pod()["spec"]
+
+
+OUR_TERM = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {names.LABEL_BROKER_GROUP: "orders"}},
+}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("anti_affinity", "expected"),
+    [
+        (None, {"podAntiAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": OUR_TERM}]}}),
+        ("Preferred", {"podAntiAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": OUR_TERM}]}}),
+        ("Required", {"podAntiAffinity": {REQUIRED: [OUR_TERM]}}),
+        ("None", None),
+    ],
+)
+def test_members_keep_apart_as_the_spec_says(anti_affinity: str | None, expected: Any) -> None:
+    scheduling = {} if anti_affinity is None else {"scheduling": {"antiAffinity": anti_affinity}}
+    assert pod(**scheduling)["spec"].get("affinity") == expected
+
+
+def test_affinity_of_the_user_stands_beside_ours() -> None:
+    theirs = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    node: dict[str, Any] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}
+    }
+    wish: dict[str, Any] = {
+        "antiAffinity": "Required",
+        "topologyKey": "topology.kubernetes.io/zone",
+        "affinity": {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}},
+    }
+    affinity = pod(scheduling=wish)["spec"]["affinity"]
+
+    assert affinity["nodeAffinity"] == node
+    assert affinity["podAntiAffinity"][REQUIRED] == [OUR_TERM | {"topologyKey": "topology.kubernetes.io/zone"}, theirs]
+    assert wish["affinity"]["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
+
+
+def test_scheduling_reaches_the_pod() -> None:
+    spec = pod(
+        scheduling={
+            "nodeSelector": {"disk": "fast"},
+            "tolerations": [{"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
+            "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+            "priorityClassName": "important",
+        }
+    )["spec"]
+
+    assert spec["nodeSelector"] == {"disk": "fast"}
+    assert spec["tolerations"] == [
+        {"key": "brokers", "operator": "Exists", "effect": "NoSchedule"},
+        {"operator": "Exists"},
+    ]
+    assert spec["topologySpreadConstraints"] == [
+        {
+            "topologyKey": "zone",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": OUR_TERM["labelSelector"],
+        }
+    ]
+    assert spec["priorityClassName"] == "important"
+
+
+def test_a_template_adds_and_never_changes_what_is_ours() -> None:
+    mine = {"name": "broker", "image": "example/mine:1"}
+    template: dict[str, Any] = {
+        "metadata": {
+            "labels": {"team": "orders", names.LABEL_BROKER_ID: "7"},
+            "annotations": {"note": "x", names.ANNOTATION_REVISION: "mine"},
+        },
+        "spec": {
+            "containers": [SIDECAR, mine],
+            "initContainers": [{"name": "prepare", "image": "example/prepare:1"}],
+            "volumes": [{"name": "spool", "emptyDir": {}}, {"name": "store", "emptyDir": {}}],
+            "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["old"]}],
+            "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+            "runtimeClassName": "gvisor",
+            "schedulerName": "other",
+            "serviceAccountName": "puller",
+        },
+    }
+    plain, of = pod(), pod(podTemplate=template)
+
+    assert containers(of)["broker"] == containers(plain)["broker"]
+    assert containers(of)["shipper"]["volumeMounts"] == SIDECAR["volumeMounts"]
+    assert [item["name"] for item in of["spec"]["volumes"]] == ["store", "config", "run", "spool"]
+    assert of["spec"]["volumes"][:3] == plain["spec"]["volumes"]
+    assert [item["name"] for item in of["spec"]["initContainers"]] == ["prepare"]
+    for field in ("hostAliases", "dnsConfig", "runtimeClassName", "schedulerName", "serviceAccountName"):
+        assert of["spec"][field] == template["spec"][field]
+    assert of["metadata"]["labels"] == plain["metadata"]["labels"] | {"team": "orders"}
+    assert of["metadata"]["annotations"]["note"] == "x"
+    assert of["metadata"]["annotations"][names.ANNOTATION_REVISION] == revision(podTemplate=template) != "mine"
+
+
+def test_a_further_container_may_say_that_it_is_less_restricted() -> None:
+    loose = SIDECAR | {"securityContext": {"readOnlyRootFilesystem": False}}
+    shipper = containers(pod(podTemplate={"spec": {"containers": [loose]}}))["shipper"]
+
+    assert shipper["securityContext"]["readOnlyRootFilesystem"] is False
+    assert shipper["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "a sidecar": {"podTemplate": {"spec": {"containers": [SIDECAR]}}},
+    "a label": {"podTemplate": {"metadata": {"labels": {"team": "orders"}}}},
+    "an annotation": {"podTemplate": {"metadata": {"annotations": {"note": "x"}}}},
+    "a node selector": {"scheduling": {"nodeSelector": {"disk": "fast"}}},
+    "a port": {"network": {"listenPort": 20911}},
+    "a pull policy": {"imagePullPolicy": "Always"},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_of_a_pod_changes_its_revision(change: str) -> None:
+    assert revision(**CHANGES[change]) != revision()
+    assert revision(**CHANGES[change]) == revision(**CHANGES[change])
+
+
+def test_what_is_said_as_the_default_has_it_changes_nothing() -> None:
+    said = {
+        "network": {"addressing": "PodIP", "listenPort": 10911, "haPort": 10912},
+        "scheduling": {"antiAffinity": "Preferred", "topologyKey": "kubernetes.io/hostname"},
+        "podTemplate": {"metadata": {"labels": {}}, "spec": {}},
+        "imagePullPolicy": "IfNotPresent",
+    }
+    assert revision(**said) == revision()
