@@ -1,0 +1,410 @@
+"""Each type: what it refuses, how it begins, and how its end is read from the record and from the pods. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
+from brokergroup_operator.observe.timeline import Outcome as TimelineOutcome
+from brokergroup_operator.operations.evaluate import PROCEDURES
+from brokergroup_operator.operations.verdicts import (
+    NOTHING_ASKED,
+    Done,
+    ElectUnclean,
+    Fail,
+    Figures,
+    GoOn,
+    KillPod,
+    Outcome,
+    Reject,
+    Start,
+    SwitchMaster,
+    Verdict,
+    Wait,
+)
+from tests.operations.scenes import KEY, LONG_AGO, NOW, group, operation, record, running, scene, thing
+
+
+def begun(
+    kind: str, *, spec: dict[str, Any] | None = None, section: dict[str, Any] | None = None, **changes: Any
+) -> Verdict:
+    asked = operation(kind, spec=spec, **(section or {}))
+    return PROCEDURES[asked.asked.spec.type].begin(scene(asked, **changes), asked)
+
+
+def judged(item: Any, outcome: Outcome = NOTHING_ASKED, **changes: Any) -> Verdict:
+    return PROCEDURES[item.asked.spec.type].judge(scene(item, **changes), item, outcome)
+
+
+def timeline(*, from_id: int = 1, to_id: int = 2, epoch: int = 6, kind: Kind = Kind.SWITCHOVER) -> FailoverTimeline:
+    made = FailoverTimeline(
+        group=KEY,
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        kind=kind,
+        trigger=Trigger.REQUESTED,
+        from_broker_id=from_id,
+        epoch_before=epoch - 1,
+        started_at_unix_seconds=NOW,
+        to_broker_id=to_id,
+        epoch_after=epoch,
+        outcome=TimelineOutcome.COMPLETED,
+    )
+    made.reach(Step.DETECTED, 10.0)
+    made.reach(Step.ROLE_CHANGED, 10.25)
+    return made
+
+
+ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill")
+HIBERNATED, PAUSED = group(maintenance={"hibernated": True}), group(maintenance={"paused": True})
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_type_begins_in_a_safe_group(kind: str) -> None:
+    changes: dict[str, Any] = {"record": record(master=None)} if kind == "Elect" else {}
+    verdict = begun(kind, **changes)
+    assert isinstance(verdict, Start), verdict
+    assert verdict.steps
+    assert verdict.figures.epoch == 5
+    assert verdict.figures.from_broker_id == (None if kind == "Elect" else 1)
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"group": HIBERNATED}, "orders is hibernated"),
+        ({"record": None}, "orders has no member yet"),
+        ({"group": {**group(), "metadata": {**group()["metadata"], "deletionTimestamp": "x"}}}, "is being deleted"),
+    ],
+)
+def test_every_type_is_refused(kind: str, changes: dict[str, Any], why: str) -> None:
+    verdict = begun(kind, **changes)
+    assert isinstance(verdict, Reject)
+    assert why in verdict.message
+
+
+@pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"group": group(safe=False)}, "orders is not FailoverSafe: NotEnoughCandidates: broker 2 lags"),
+        ({"group": group(safe=None)}, "not known to be FailoverSafe yet"),
+        ({"record": record(master=None)}, "orders has no master now"),
+    ],
+)
+def test_nothing_voluntary_happens_to_an_unsafe_group(kind: str, changes: dict[str, Any], why: str) -> None:
+    verdict = begun(kind, **changes)
+    assert isinstance(verdict, Reject)
+    assert why in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "section", "rejected"),
+    [
+        ("Restart", {}, True), ("Rebuild", {}, True), ("Decommission", {}, True), ("Drill", {"kind": "KillMaster"}, True),
+        ("Drill", {}, False), ("Switchover", {}, False),
+    ],
+)  # fmt: skip
+def test_a_paused_groups_pods_are_left_alone_but_its_master_may_move(
+    kind: str, section: dict[str, Any], rejected: bool
+) -> None:
+    verdict = begun(kind, section=section, group=PAUSED)
+    assert isinstance(verdict, Reject if rejected else Start)
+    assert not rejected or "paused" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "section"),
+    [
+        ("Switchover", {"toBrokerId": 9}), ("Restart", {"brokerIds": [2, 9]}), ("Rebuild", {"brokerId": 9}),
+        ("Decommission", {"brokerId": 9}), ("Elect", {"toBrokerId": 9}),
+    ],
+)  # fmt: skip
+def test_a_stranger_is_named(kind: str, section: dict[str, Any]) -> None:
+    verdict = begun(kind, section=section)
+    assert verdict == Reject(message="broker 9 is not a member of orders; its members: 1, 2, 3")
+
+
+# A member without a seat.
+LAGGING: dict[str, Any] = {"record": record(in_sync=(1, 2)), "group": group(safe=False)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "section"),
+    [("Restart", {"brokerIds": [3]}), ("Rebuild", {"brokerId": 3}), ("Decommission", {"brokerId": 3})],
+)
+def test_a_member_without_a_seat_may_be_mended_although_the_group_is_not_safe(
+    kind: str, section: dict[str, Any]
+) -> None:
+    assert isinstance(begun(kind, section=section, **LAGGING), Start)
+    assert isinstance(begun(kind, section=section, group=group(safe=False)), Reject)
+
+
+# Switchover
+
+
+def test_switchover_to_who_cannot_take_over() -> None:
+    to = {"toBrokerId": 2}
+    assert begun("Switchover", section=to, record=record(in_sync=(1, 3))) == Reject(
+        message="broker 2 is not in the SyncStateSet"
+    )
+    assert begun("Switchover", section=to, alive=(1, 3)) == Reject(message="broker 2 is not alive")
+    assert isinstance(begun("Switchover", section={"toBrokerId": 1}), Done)
+
+
+def test_switchover_asks_for_it_until_something_came_of_it() -> None:
+    item = running(toBrokerId=2)
+    verdict = judged(item)
+    assert isinstance(verdict, GoOn)
+    assert verdict.effect == SwitchMaster(from_broker_id=1, to_broker_id=2, deadline_seconds=50)
+    assert judged(item, Outcome(running=True)) == GoOn(message="begun")
+    again = judged(item, Outcome(failed="the slaves did not catch up"))
+    assert isinstance(again, GoOn)
+    assert (again.message, again.effect) == ("the slaves did not catch up", verdict.effect)
+    assert judged(item, Outcome(refused="no")) == Reject(message="no")
+
+
+def test_switchover_waits_while_it_is_not_safe() -> None:
+    verdict = judged(running(), group=group(safe=False))
+    assert isinstance(verdict, GoOn)
+    assert verdict.effect is None
+    assert "not FailoverSafe" in verdict.message
+
+
+def test_switchover_is_done_by_what_this_process_measured() -> None:
+    figures = Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=84, phases={"committed": 40})
+    verdict = judged(running(toBrokerId=2), Outcome(figures=figures))
+    assert verdict == Done(message="from broker 1 to 2, epoch 6 in 84 ms", figures=figures)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_switchover_is_done_by_the_record_after_a_restart_of_the_operator(seen: bool) -> None:
+    verdict = judged(running(), record=record(master=2, epoch=6), last_switchover=timeline() if seen else None)
+    assert isinstance(verdict, Done)
+    assert (verdict.figures.from_broker_id, verdict.figures.to_broker_id, verdict.figures.epoch) == (1, 2, 6)
+    assert verdict.figures.milliseconds == (250 if seen else None)
+
+
+def test_switchover_to_another_than_wanted_has_failed() -> None:
+    verdict = judged(running(toBrokerId=3), record=record(master=2, epoch=6))
+    assert verdict == Fail(
+        message="broker 2 became master, not broker 3: another change came first",
+        figures=Figures(from_broker_id=1, to_broker_id=2, epoch=6),
+    )
+
+
+def test_a_new_epoch_of_the_same_master_is_no_switchover() -> None:
+    verdict = judged(running(), record=record(master=1, epoch=6))
+    assert isinstance(verdict, GoOn)
+    assert verdict.effect is not None
+    lost = judged(running(), record=record(master=None, epoch=6))
+    assert isinstance(lost, GoOn)
+    assert lost.effect is None
+
+
+def test_switchover_fails_at_its_deadline() -> None:
+    late = running(started=NOW - 61)
+    verdict = judged(late, Outcome(failed="no luck"))
+    assert isinstance(verdict, Fail)
+    assert verdict.message == "not within 60 s: no luck"
+    assert isinstance(judged(late, Outcome(running=True)), GoOn), "it ends by itself"
+    assert isinstance(judged(running(started=NOW - 71), Outcome(running=True)), Fail)
+
+
+# Elect
+
+
+def test_elect_wants_the_name_and_no_serving_master() -> None:
+    gone: dict[str, Any] = {"record": record(master=None), "writable": False}
+    wrong = begun("Elect", section={"acknowledgeDataLoss": "order"}, **gone)
+    assert wrong == Reject(message="acknowledgeDataLoss is 'order', expected the name of the group, 'orders'")
+    serving = begun("Elect")
+    assert isinstance(serving, Reject)
+    assert "broker 1 is master and serves writes" in serving.message
+    assert isinstance(begun("Elect", writable=False), Start), "a master that does not serve may be replaced"
+    assert isinstance(begun("Elect", alive=(1, 3), **gone), Reject)
+
+
+def test_elect_is_asked_for_and_read_from_the_record() -> None:
+    item = running("Elect")
+    asked = judged(item, record=record(master=None), writable=False)
+    assert isinstance(asked, GoOn)
+    assert asked.effect == ElectUnclean(to_broker_id=2)
+    assert isinstance(judged(item, record=record(master=2, epoch=6)), Done)
+    assert isinstance(judged(item, record=record(master=3, epoch=6)), Fail)
+    assert isinstance(judged(item, Outcome(refused="priority 0"), record=record(master=None)), Reject)
+    assert isinstance(judged(running("Elect", started=NOW - 61), record=record(master=None)), Fail)
+
+
+# Restart
+
+
+def test_a_pod_of_this_very_second_is_let_grow_older() -> None:
+    pods = {
+        f"orders-{number}": thing(f"orders-{number}", created=NOW if number == 2 else LONG_AGO) for number in (1, 2, 3)
+    }
+    verdict = begun("Restart", pods=pods)
+    assert isinstance(verdict, Wait)
+    assert verdict.look_again_seconds == 1.0
+    assert isinstance(begun("Restart", section={"brokerIds": [3]}, pods=pods), Start)
+
+
+def test_restart_says_slaves_first_and_the_master_after_a_switchover() -> None:
+    verdict = begun("Restart")
+    assert isinstance(verdict, Start)
+    assert [number for step in verdict.steps for number in (1, 2, 3) if f"orders-{number}" in step] == [2, 3, 1]
+    assert ["switch the master over" in step for step in verdict.steps] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("number", "pod", "changes"),
+    [
+        (2, thing("orders-2"), {}),
+        (2, thing("orders-2", created=NOW - 5, ready=False), {}),
+        (2, None, {}),
+        (2, thing("orders-2", created=NOW - 5), {"record": record(in_sync=(1, 3))}),
+        (2, thing("orders-2", created=NOW - 5), {"alive": (1, 3)}),
+    ],
+    ids=["old", "not ready", "missing", "not in sync", "not heard"],
+)
+def test_restart_waits_for_each_member(number: int, pod: dict[str, Any] | None, changes: dict[str, Any]) -> None:
+    pods = {f"orders-{other}": thing(f"orders-{other}", created=NOW - 5) for other in (1, 3)}
+    if pod is not None:
+        pods[f"orders-{number}"] = pod
+    verdict = judged(running("Restart"), pods=pods, **changes)
+    assert isinstance(verdict, GoOn)
+    assert verdict.message == "2 of 3 restarted and in sync; waits for broker 2"
+
+
+def test_restart_is_done() -> None:
+    pods = {f"orders-{number}": thing(f"orders-{number}", created=NOW - 5) for number in (1, 2, 3)}
+    verdict = judged(running("Restart"), pods=pods, record=record(master=2, epoch=6))
+    assert isinstance(verdict, Done)
+    assert verdict.figures == Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=10_000)
+    only = judged(running("Restart", brokerIds=[3]), pods=pods | {"orders-2": thing("orders-2")})
+    assert isinstance(only, Done)
+    assert isinstance(judged(running("Restart", started=NOW - 11_000), pods={}), Fail)
+
+
+# Rebuild, Decommission
+
+
+def rebuilt(**changes: Any) -> Verdict:
+    """Broker 4 was made for broker 3."""
+    kept = {f"orders-{number}": thing(f"orders-{number}") for number in (1, 2)}
+    new = {"orders-4": thing("orders-4", created=NOW - 5)}
+    base: dict[str, Any] = {
+        "pods": kept | new,
+        "claims": kept | new,
+        "record": record(members=(1, 2, 4), in_sync=(1, 2, 4)),
+    }
+    return judged(running("Rebuild"), **(base | changes))
+
+
+def test_rebuild_is_done_when_the_new_member_is_in_sync_and_the_old_id_is_gone() -> None:
+    verdict = rebuilt()
+    assert isinstance(verdict, Done)
+    assert verdict.message == "broker 4 took the place of broker 3 in 10 s"
+    assert verdict.figures.to_broker_id == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"pods": {"orders-3": thing("orders-3")}}, "pod orders-3 is still there"),
+        ({"claims": {"orders-3": thing("orders-3")}}, "claim orders-3 is still there"),
+        ({"record": record(members=(1, 2), in_sync=(1, 2))}, "no new member has registered yet"),
+        ({"record": record(members=(1, 2, 4), in_sync=(1, 2))}, "broker 4 copies the log"),
+        ({"record": record(members=(1, 2, 3, 4), in_sync=(1, 2, 4))}, "broker 3 is still in the record"),
+    ],
+)
+def test_rebuild_waits(changes: dict[str, Any], why: str) -> None:
+    assert rebuilt(**changes) == GoOn(message=why)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"record": record(master=3)}, "broker 3 is still master"),
+        ({}, "broker 3 is still in the SyncStateSet"),
+        ({"record": record(in_sync=(1, 2))}, "pod orders-3 is still there"),
+        ({"record": record(in_sync=(1, 2)), "pods": {}}, "broker 3 is still in the record"),
+    ],
+)
+def test_decommission_waits(changes: dict[str, Any], why: str) -> None:
+    assert judged(running("Decommission"), **changes) == GoOn(message=why)
+
+
+def test_decommission_is_done_when_the_record_has_forgotten_the_member() -> None:
+    verdict = judged(running("Decommission"), record=record(members=(1, 2), in_sync=(1, 2)), pods={})
+    assert isinstance(verdict, Done)
+    assert isinstance(begun("Decommission", section={"brokerId": 1}, record=record(members=(1,), in_sync=(1,))), Reject)
+
+
+# Drill
+
+
+def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
+    item = running("Drill", kind="KillMaster")
+    verdict = judged(item)
+    assert isinstance(verdict, GoOn)
+    assert verdict.effect == KillPod(name="orders-1", uid=f"uid-orders-1-{LONG_AGO}")
+    young = {"orders-1": thing("orders-1", created=NOW - 5)}
+    assert judged(item, pods=young) == GoOn(message="pod orders-1 is killed; waits for an election")
+
+
+def test_a_kill_is_measured_and_over_when_all_are_in_sync_again() -> None:
+    item = running("Drill", kind="KillMaster")
+    failover = timeline(kind=Kind.FAILOVER)
+    after: dict[str, Any] = {"record": record(master=2, epoch=6, in_sync=(2, 3)), "last_failover": failover}
+    assert judged(item, writable=False, **after) == GoOn(message="waits for the new master to serve writes")
+    took_over = judged(item, **after)
+    assert isinstance(took_over, GoOn)
+    assert took_over.message == "broker 2 took over in 250 ms; waits for broker 1 to be in sync"
+    assert took_over.figures is not None
+    assert took_over.figures.epoch == 5, "the start stays"
+    noted = running(
+        "Drill", kind="KillMaster", result={"toBrokerId": 2, "milliseconds": 250, "phases": {"roleChanged": 250}}
+    )
+    done = judged(noted, record=record(master=2, epoch=6))
+    assert isinstance(done, Done)
+    assert (done.figures.milliseconds, done.figures.epoch, done.figures.to_broker_id) == (250, 6, 2)
+
+
+def test_a_switchover_drill_goes_there_and_back() -> None:
+    item = running("Drill")
+    there = judged(item)
+    assert isinstance(there, GoOn)
+    assert there.effect == SwitchMaster(from_broker_id=1, to_broker_id=None, deadline_seconds=60)
+    arrived = Outcome(
+        figures=Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=80, phases={"committed": 40})
+    )
+    back = judged(item, arrived, record=record(master=2, epoch=6))
+    assert isinstance(back, GoOn)
+    assert back.effect == SwitchMaster(from_broker_id=2, to_broker_id=1, deadline_seconds=60)
+    assert back.figures is not None
+    assert (back.figures.milliseconds, back.figures.epoch, back.figures.from_broker_id) == (80, 5, 1)
+    noted = running("Drill", result={"toBrokerId": 2, "milliseconds": 80, "phases": {"committed": 40}})
+    home = Outcome(
+        figures=Figures(from_broker_id=2, to_broker_id=1, epoch=7, milliseconds=90, phases={"committed": 50})
+    )
+    done = judged(noted, home, record=record(epoch=7))
+    assert isinstance(done, Done)
+    assert done.message == "from broker 1 to 2 (80 ms) and back (90 ms)"
+    assert done.figures.milliseconds == 90
+    assert done.figures.phases == {"committed": 40, "back.committed": 50}
+
+
+def test_a_switchover_drill_goes_on_after_a_restart_of_the_operator() -> None:
+    item = running("Drill")
+    back = judged(item, record=record(master=2, epoch=6), last_switchover=timeline())
+    assert isinstance(back, GoOn)
+    assert back.effect == SwitchMaster(from_broker_id=2, to_broker_id=1, deadline_seconds=60)
+    assert isinstance(judged(item, record=record(master=1, epoch=7)), Done)
+    assert isinstance(judged(item, Outcome(refused="not now")), Reject), "nothing was done yet"
+    refused = judged(item, Outcome(refused="not now"), record=record(master=2, epoch=6))
+    assert isinstance(refused, GoOn), "the way back is tried until the deadline"
+    assert isinstance(judged(running("Drill", started=NOW - 601), record=record(master=2, epoch=6)), Fail)
