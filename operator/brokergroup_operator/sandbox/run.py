@@ -30,7 +30,7 @@ from .kubelet.network import LoopbackNetwork, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 log = structlog.get_logger(__name__)
@@ -74,12 +74,17 @@ async def sandbox(
     kubeconfig_path: Path | None = None,
     database: Path | None = None,
     crds: Path | None = None,
+    node_url: Callable[[str], Awaitable[str]] | None = None,
 ) -> AsyncIterator[Sandbox]:
-    """A running sandbox; ``crds`` is a folder of manifests, else our own kinds as this version has them."""
+    """A running sandbox; ``crds`` is a folder of manifests, else our own kinds as this version has them.
+
+    ``node_url`` is given where the API is and answers where the kubelet finds it: who cuts nodes off puts something in between.
+    """
     server = SandboxApiServer(host=host, port=port, database=database)
     await server.start()
     try:
-        async with KubernetesApi.from_url(server.url) as api:
+        url = server.url if node_url is None else await node_url(server.url)
+        async with KubernetesApi.from_url(url) as api:
             await _apply_definitions(api, _own_definitions() if crds is None else _read_definitions(crds))
             kubelet = ProcessKubelet(
                 api,
