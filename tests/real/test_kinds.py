@@ -7,7 +7,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+import yaml
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS
+from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +89,11 @@ EXPLAINED = {
     "brokergroup.status.members.seat": "came back with less than it had",
     "brokergroup.status.controller.epochJump": "waits for a human",
     "brokergroup.status.uncleanElections": "may have lost messages",
+    "brokergroup.spec.maintenance.paused": "Failovers go on",
+    "brokergroup.spec.scheduling.antiAffinity": "a pod rather stays pending",
+    "brokergroup.spec.podTemplate.spec.containers": "can't be changed here",
+    "brokergroup.spec.podTemplate.spec.containers.name": "Name of the container",
+    "brokergroupoperation.spec.elect.acknowledgeDataLoss": "may be lost",
 }
 
 
@@ -235,3 +251,186 @@ def test_printer_columns_show_the_decision(with_kinds: KubeApiserver, namespace:
     assert head.split() == ["NAME", "BROKER-NAME", "MASTER", "EPOCH", "SYNC-STATE-SET", "SET-EPOCH", "AGE"]
     assert row.split()[:4] == ["orders", "orders", "1", "5"]
     assert "[1,2,3]" in row.replace(" ", "")
+
+
+CASES = yaml.safe_load((CRDS.parent / "tests" / "api" / "validation_cases.yaml").read_text(encoding="utf-8"))
+RESOURCES = {resource.kind: resource for resource in (BROKER_GROUPS, BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES)}
+
+
+async def complaint_about(api: KubernetesApi, namespace: str, name: str, case: JsonObject) -> str:
+    """What the API server says to one of the cases of tests/api/test_validation.py; nothing if it takes it."""
+    resource = RESOURCES[case["kind"]]
+    metadata = {"name": name, "namespace": namespace}
+    base = {"apiVersion": names.API_VERSION, "kind": case["kind"], "metadata": metadata}
+    try:
+        # The server merges, as the test at the sandbox does by itself.
+        whole = merged(CASES["base"][case["kind"]], case["object"])
+        await api.create(resource, base | whole)
+        if "then" in case:
+            await api.patch(resource, name, case["then"], namespace=namespace)
+    except InvalidError as error:
+        return str(error)
+    return ""
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+async def test_every_validation_case_is_answered_as_the_sandbox_answers_it(
+    with_kinds: KubeApiserver, namespace: str
+) -> None:
+    wrong: list[str] = []
+    async with KubernetesApi.from_kubeconfig(with_kinds.kubeconfig) as api:
+        for number, case in enumerate(CASES["cases"]):
+            said = await complaint_about(api, namespace, f"case-{number}", case)
+            expected = case.get("refused", [])
+            if bool(said) != bool(expected) or any(text not in said for text in expected):
+                wrong.append(f"{case['name']}: expected {expected or 'to be taken'}, got {said or 'taken'}")
+    assert wrong == []
+
+
+def broker_pod(namespace: str, **spec: Any) -> JsonObject:
+    group = broker_group(**spec)
+    group["metadata"] |= {"namespace": namespace, "uid": "11111111-2222-3333-4444-555555555555"}
+    settings = ReconcileSettings(controller_addresses=("operator-0.operator:9878",))
+    return build_pod(msgspec.convert(group, BrokerGroup), Member(broker_id=1, pod="orders-1"), settings)
+
+
+@pytest.fixture
+def restricted_namespace(with_kinds: KubeApiserver, namespace: str) -> str:
+    """The API server's own admission of Pod Security is in force there."""
+    with_kinds.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    return namespace
+
+
+@pytest.mark.parametrize("implementation", ["rocketmq", "replica"])
+def test_pod_security_restricted_admits_our_pods(
+    with_kinds: KubeApiserver, restricted_namespace: str, implementation: str
+) -> None:
+    sidecar = {"name": "shipper", "image": "example/shipper:1"}
+    wishes: list[JsonObject] = [
+        {},
+        {"podTemplate": {"spec": {"containers": [sidecar], "volumes": [{"name": "spool", "emptyDir": {}}]}}},
+        {"scheduling": {"antiAffinity": "Required", "tolerations": [{"operator": "Exists"}]}},
+    ]
+    for wish in wishes:
+        pod = broker_pod(restricted_namespace, implementation=implementation, **wish)
+        options = ["--server-side", "--dry-run=server", "--validate=strict"]
+        done = with_kinds.kubectl("apply", *options, "-f", "-", stdin=json.dumps(pod))
+        assert done.returncode == 0, (wish, done.stderr)
+
+
+def test_pod_security_restricted_refuses_a_template_that_asks_for_more(
+    with_kinds: KubeApiserver, restricted_namespace: str
+) -> None:
+    """So the test above can fail."""
+    sidecar = {
+        "name": "shipper",
+        "image": "x",
+        "securityContext": {"privileged": True, "allowPrivilegeEscalation": True},
+    }
+    pod = broker_pod(restricted_namespace, podTemplate={"spec": {"containers": [sidecar]}})
+    done = with_kinds.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+    assert "violates PodSecurity" in done.stderr
+
+
+def test_a_typo_in_a_pod_template_is_refused_when_the_pod_is_made(with_kinds: KubeApiserver, namespace: str) -> None:
+    """What the operator's own server-side apply is told, also without asking for strictness."""
+    sidecar = {"name": "shipper", "image": "x", "comand": ["sh"]}
+    pod = broker_pod(namespace, podTemplate={"spec": {"containers": [sidecar]}})
+    done = with_kinds.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=ignore", "-f", "-", stdin=json.dumps(pod)
+    )
+    assert done.returncode != 0
+    assert ".comand: field not declared in schema" in done.stderr
+
+
+TYPO = {"failover": {"heartbeatTimeoutMiliseconds": 9000}}
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        (["create"], 'unknown field "spec.failover.heartbeatTimeoutMiliseconds"'),
+        (["apply"], 'unknown field "spec.failover.heartbeatTimeoutMiliseconds"'),
+        (["apply", "--server-side"], "heartbeatTimeoutMiliseconds: field not declared in schema"),
+        # As Flux applies, whatever strictness it asks for.
+        (["apply", "--server-side", "--validate=ignore"], "heartbeatTimeoutMiliseconds: field not declared in schema"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_typo_in_the_spec_is_refused(with_kinds: KubeApiserver, namespace: str, verb: list[str], words: str) -> None:
+    done = with_kinds.kubectl(*verb, "-n", namespace, "-f", "-", stdin=json.dumps(broker_group(**TYPO)))
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_a_typo_in_a_patch_is_refused(with_kinds: KubeApiserver, namespace: str) -> None:
+    with_kinds.must("create", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group()))
+    edited = with_kinds.get("bg", "orders", "-n", namespace)
+    edited["spec"] |= {"replcas": 5}
+    done = with_kinds.kubectl("replace", "-n", namespace, "-f", "-", stdin=json.dumps(edited))
+    assert 'unknown field "spec.replcas"' in done.stderr
+
+
+def test_a_client_that_asks_for_no_strictness_is_warned(with_kinds: KubeApiserver, namespace: str) -> None:
+    """The one way in for a typo (docs/brokergroup.md): the API server drops the field and says so."""
+    done = with_kinds.kubectl(
+        "create", "--validate=warn", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group(**TYPO))
+    )
+    assert done.returncode == 0
+    assert 'Warning: unknown field "spec.failover.heartbeatTimeoutMiliseconds"' in done.stderr
+
+
+def test_scale_is_a_subresource(with_kinds: KubeApiserver, namespace: str) -> None:
+    with_kinds.must("create", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group()))
+    with_kinds.must("scale", "bg/orders", "--replicas=5", "-n", namespace)
+    assert with_kinds.get("bg", "orders", "-n", namespace)["spec"]["replicas"] == 5
+    refused = with_kinds.kubectl("scale", "bg/orders", "--replicas=17", "-n", namespace)
+    assert "less than or equal to 16" in refused.stderr
+
+
+def test_printer_columns_show_the_group(with_kinds: KubeApiserver, namespace: str) -> None:
+    with_kinds.must("create", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group()))
+    condition = {"observedGeneration": 1, "message": "", "lastTransitionTime": "2026-11-21T00:00:00Z"}
+    status = {
+        "readyReplicas": 3,
+        "inSyncReplicas": 3,
+        "masterEpoch": 7,
+        "master": {"brokerId": 2, "pod": "orders-2", "address": "10.0.0.2:10911", "epoch": 7},
+        "conditions": [
+            condition | {"type": "Ready", "status": "True", "reason": "AllMembersInSync"},
+            condition | {"type": "FailoverSafe", "status": "True", "reason": "EnoughCandidates"},
+        ],
+    }
+    options = ["--subresource=status", "--type=merge", "-n", namespace]
+    with_kinds.must("patch", "bg", "orders", *options, "-p", json.dumps({"status": status}))
+    head, row = with_kinds.must("get", "bg", "orders", "-n", namespace).splitlines()
+
+    assert head.split() == ["NAME", "REPLICAS", "READY", "MASTER", "EPOCH", "IN-SYNC", "SAFE", "STATUS", "AGE"]
+    assert row.split()[:8] == ["orders", "3", "3", "orders-2", "7", "3", "True", "AllMembersInSync"]
+
+
+def test_an_operation_is_made_by_its_type_and_waited_for(with_kinds: KubeApiserver, namespace: str) -> None:
+    spec = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
+    metadata = {"generateName": "orders-switchover-"}
+    operation = {"apiVersion": names.API_VERSION, "kind": "BrokerGroupOperation", "metadata": metadata, "spec": spec}
+    name = with_kinds.must("create", "-o", "name", "-n", namespace, "-f", "-", stdin=json.dumps(operation)).strip()
+    assert with_kinds.get(name, "-n", namespace)["spec"]["switchover"] == {"deadlineSeconds": 60}
+    complete = {
+        "type": "Complete", "status": "True", "reason": "Done", "message": "", "lastTransitionTime": "2026-11-21T00:00:00Z",
+    }  # fmt: skip
+    options = ["--subresource=status", "--type=merge", "-n", namespace]
+    with_kinds.must("patch", name, *options, "-p", json.dumps({"status": {"conditions": [complete]}}))
+
+    with_kinds.must("wait", "--for=condition=Complete", "--timeout=5s", "-n", namespace, name)

@@ -21,11 +21,10 @@ class Durability(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """The first eight are always there; the others only while they are true, for each of them wants a look."""
+    """The first seven are always there; the others only while they are true, for each of them wants a look."""
 
     READY = "Ready"
     AVAILABLE = "Available"
-    PROGRESSING = "Progressing"
     FAILOVER_SAFE = "FailoverSafe"
     REPLICATION_HEALTHY = "ReplicationHealthy"
     UP_TO_DATE = "UpToDate"
@@ -48,7 +47,6 @@ class ConditionType(StrEnum):
 STANDING_CONDITIONS = (
     ConditionType.READY,
     ConditionType.AVAILABLE,
-    ConditionType.PROGRESSING,
     ConditionType.FAILOVER_SAFE,
     ConditionType.REPLICATION_HEALTHY,
     ConditionType.UP_TO_DATE,
@@ -78,12 +76,10 @@ class Reason(StrEnum):
     MASTER_SERVES_WRITES = "MasterServesWrites"
     MASTER_NOT_READY = "MasterNotReady"
     NOT_ENOUGH_IN_SYNC_REPLICAS = "NotEnoughInSyncReplicas"
-    # Progressing
+    # Reconciling
     STABLE = "Stable"
     CREATING_MEMBERS = "CreatingMembers"
     REPAIRING_MEMBERS = "RepairingMembers"
-    SCALE_IN_NOT_SUPPORTED = "ScaleInNotSupported"
-    CHANGES_PENDING_RESTART = "ChangesPendingRestart"
     # Reconciling
     SCALING_IN = "ScalingIn"
     REBUILDING_MEMBER = "RebuildingMember"
@@ -220,6 +216,10 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
         ]
         | None
     ) = None
+    lag_bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] | None,
+        Meta(description="How far it is behind the master's log, roughly; by what it last reported."),
+    ] = None
     claim: Annotated[
         bounds.NameText | None, Meta(description="The claim that holds its data; it belongs to the id for ever.")
     ] = None
@@ -297,7 +297,10 @@ class Condition(Struct, frozen=True, rename="camel", kw_only=True):
     ]
     message: Annotated[str, Meta(max_length=32768, description="Why, for people.")]
     last_transition_time: Annotated[bounds.TimeText, Meta(description="When status last changed.")]
-    observed_generation: Annotated[int, Meta(ge=0, description="The generation of the spec that was judged.")] = 0
+    # Not 0 by default: kubectl wait takes a condition of an older generation for not yet met.
+    observed_generation: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that was judged.")
+    ] = None
 
 
 class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
@@ -372,7 +375,7 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
             list[Condition],
             Meta(
                 max_length=32,
-                description="Always there: Ready, Available, Progressing, FailoverSafe, ReplicationHealthy, UpToDate, and"
+                description="Always there: Ready, Available, FailoverSafe, ReplicationHealthy, UpToDate, and"
                 " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
                 " MetadataDiverged, DegradedDurability, VolumeResizing, EpochJump, Recovering, SeatLost, CredentialsMissing."
                 " What each means, and what to do then: docs/brokergroup.md.",

@@ -44,7 +44,6 @@ CONDITIONS: Final = {
         "A master serves writes.",
         "While False for longer than a failover: look at the members.",
     ),
-    ConditionType.PROGRESSING: ("Members are being made or repaired.", "Wait."),
     ConditionType.FAILOVER_SAFE: (
         "The master can be given up without loss: enough in-sync members beside it are alive, linked to it, and have its metadata.",
         "While False nothing voluntary happens (rolling update, scale in, switchover); its message names what is missing.",
