@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketmq_replica.acknowledgement import AcknowledgementPolicy
+from rocketmq_replica.group_info import NO_BROKER_ID, Instant, MasterSeen
 from rocketmq_replica.reign import Outcome, Reign
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 PendingSend = Callable[[Outcome], None]
 """How a producer that waits for a stored message is told."""
 
-NO_BROKER_ID = -1
 _CONTAINER_ROLE_MASTER_ID = 0
 
 
@@ -62,13 +62,9 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass
-class MasterSeen:
-    """What the controller last said about the group's master."""
-
-    master_epoch: int = 0
-    broker_id: int = NO_BROKER_ID
-    address: str = ""
+def now() -> Instant:
+    """Both clocks, for those who take the time as an argument."""
+    return Instant(monotonic_seconds(), wall_clock_ms())
 
 
 @dataclass

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
-
-from rocketmq_replica.index_files import QueuePart
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MISSING = -1
+
+
+class QueuePart(NamedTuple):
+    """The messages of one queue that stand in one file: three columns, and the queue offset of the first."""
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    offsets: array[int]
+    sizes: array[int]
+    timestamps: array[int]
 
 
 class ConsumeQueue:

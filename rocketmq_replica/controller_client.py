@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -42,13 +41,14 @@ from rocketmq_remoting.errors import (
     RemotingTimeoutError,
 )
 from rocketmq_replica.connections import signed
+from rocketmq_replica.group_info import GroupInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_replica.configuration import ReplicaConfiguration
-    from rocketmq_replica.identity_files import BrokerIdentity
+    from rocketmq_replica.group_info import BrokerIdentity, Heartbeat
     from rocketmq_replica.sync_state import Proposal
 
 logger = logging.getLogger(__name__)
@@ -99,28 +99,6 @@ class ControllerRefusedError(ControllerError):
         """Keep the code: it decides what to do."""
         super().__init__(f"{what}: code {code}, {remark or 'no remark'}")
         self.code = code
-
-
-@dataclass(frozen=True)
-class GroupInfo:
-    """What a controller says about the group; no master: ``master_broker_id`` is None."""
-
-    master_epoch: int
-    master_broker_id: int | None
-    master_address: str
-    sync_state_set: frozenset[int]
-    sync_state_set_epoch: int
-
-
-@dataclass(frozen=True)
-class Heartbeat:
-    """What a heartbeat tells about the log."""
-
-    epoch: int
-    max_offset: int
-    confirm_offset: int
-    timeout_seconds: float
-    election_priority: int
 
 
 def decode_sync_state_set(body: bytes | None, what: str) -> tuple[frozenset[int], int]:

@@ -17,7 +17,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.nameserver_headers import ExchangeHAInfoResponseHeader
-from rocketmq_replica.broker import Broker, MasterSeen, monotonic_seconds
+from rocketmq_replica.broker import Broker, monotonic_seconds
 from rocketmq_replica.connections import new_client, signed
 from rocketmq_replica.consistent_point import DivergedLogError
 from rocketmq_replica.durable_files import StoreFileError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_replica.group_info import MasterSeen
 
 logger = logging.getLogger(__name__)
 

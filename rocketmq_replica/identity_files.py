@@ -8,23 +8,13 @@ the identity the controller remembers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_replica.durable_files import StoreFileError, remove_file, replace_file, sync_names
+from rocketmq_replica.group_info import BrokerIdentity
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@dataclass(frozen=True)
-class BrokerIdentity:
-    """Who this replica is, and the check code while the controller has not confirmed it."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    register_check_code: str = ""
 
 
 class IdentityFiles:

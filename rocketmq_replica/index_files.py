@@ -18,9 +18,10 @@ import sys
 import threading
 import zlib
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rocketmq_remoting.message_record import EntryKind, MessageRecordError, inspect_entry
+from rocketmq_replica.consume_queues import QueuePart
 from rocketmq_replica.durable_files import remove_file, replace_file, sync_names
 
 if TYPE_CHECKING:
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _VERSION = 1
-
-
-class QueuePart(NamedTuple):
-    """The messages of one queue that stand in one file: three columns, and the queue offset of the first."""
-
-    topic: str
-    queue_id: int
-    first_queue_offset: int
-    offsets: array[int]
-    sizes: array[int]
-    timestamps: array[int]
 
 
 class IndexFiles:

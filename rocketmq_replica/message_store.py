@@ -39,7 +39,7 @@ from rocketmq_replica.queue_offsets import load_queue_offsets, save_queue_offset
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketmq_replica.index_files import QueuePart
+    from rocketmq_replica.consume_queues import QueuePart
 
 _HIDDEN_FROM_CONSUMERS = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
 

@@ -27,8 +27,8 @@ from rocketmq_remoting.nameserver_headers import (
     GetBrokerConfigResponseHeader,
 )
 from rocketmq_remoting.properties import decode_properties, encode_properties
-from rocketmq_replica.broker import Broker, Role, wall_clock_ms
-from rocketmq_replica.controller_client import GroupInfo
+from rocketmq_replica.broker import Broker, Role, now, wall_clock_ms
+from rocketmq_replica.group_info import GroupInfo
 from rocketmq_replica.live_settings import LiveSettingError, apply_live_settings, shown_configuration
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class OperatorRequests:
                 header.master_address,
                 body.sync_state_set,
                 body.sync_state_set_epoch,
-            )
+            ),
+            now(),
         )
         return request.answer(ResponseCode.SUCCESS)
 

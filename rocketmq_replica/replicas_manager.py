@@ -11,21 +11,21 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
 from rocketmq_replica.controller_client import (
     ControllerClient,
     ControllerError,
     ControllerOutcomeUnknownError,
     ControllerRefusedError,
-    GroupInfo,
-    Heartbeat,
 )
+from rocketmq_replica.group_info import Heartbeat
 from rocketmq_replica.start_up import Question, StartUp, Verdict, judge_poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_replica.broker import PendingSend
+    from rocketmq_replica.group_info import GroupInfo
     from rocketmq_replica.identity_files import IdentityFiles
     from rocketmq_replica.reign import Reign
     from rocketmq_replica.roles import Roles
@@ -142,7 +142,7 @@ class ReplicasManager:
             try:
                 while start.info is None:
                     await self._ask(start)
-                self._roles.apply(start.info)
+                self._roles.apply(start.info, now())
             except ControllerError as error:
                 logger.info("start-up: %s; again in %.1f s", error, _RETRY_SECONDS)
             start.failed()
@@ -219,15 +219,15 @@ class ReplicasManager:
         except ControllerRefusedError as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 logger.warning("the controller does not know this group any more; registering again")
-                self._roles.apply(await self._register())
+                self._roles.apply(await self._register(), now())
                 return
             raise
         verdict = judge_poll(info, known=self._broker.master, own_id=self._broker.broker_id)
         if verdict is Verdict.MASTERSHIP_TAKEN:
             self._roles.fence(f"the controller took the mastership away in epoch {info.master_epoch}")
-            self._roles.apply(await self._controller.elect(self._broker.broker_id))
+            self._roles.apply(await self._controller.elect(self._broker.broker_id), now())
             return
-        if self._roles.apply(info):
+        if self._roles.apply(info, now()):
             return
         reign = self._broker.reign
         if reign is not None and verdict is Verdict.CONFIRMED:

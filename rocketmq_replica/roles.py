@@ -1,8 +1,8 @@
 """Changing this replica's role: one synchronous step, in the one safe order (``ha-and-deployment.md`` A.11, H).
 
-Writes stop first, then the links close, then the log is cut or the epoch opened, then the new role begins. Nothing here waits for
-anybody, so the answer to NOTIFY_BROKER_ROLE_CHANGED (1008) goes out when the switch is complete, milliseconds after the request.
-Only a higher master epoch changes anything; a notification that comes twice or late does nothing.
+What is to be done is decided in ``role_change.py``. Writes stop first, then the links close, then the log is cut or the epoch
+opened, then the new role begins. Nothing here waits for anybody, so the answer to NOTIFY_BROKER_ROLE_CHANGED (1008) goes out when
+the switch is complete, milliseconds after the request.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_replica.broker import Broker, MasterSeen, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.broker import Broker, Role
+from rocketmq_replica.group_info import MasterSeen
 from rocketmq_replica.reign import Reign
+from rocketmq_replica.role_change import RoleChange, judge_role
 from rocketmq_replica.sync_state import SyncState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_replica.controller_client import GroupInfo
+    from rocketmq_replica.group_info import GroupInfo, Instant
     from rocketmq_replica.ha_client import HaClient
     from rocketmq_replica.ha_server import HaServer
 
@@ -36,56 +38,72 @@ class Roles:
         self._ha_client = ha_client
         self._on_changed = on_changed
 
-    def apply(self, info: GroupInfo) -> bool:
+    def apply(self, info: GroupInfo, now: Instant) -> bool:
         """Take the role this names, if its epoch is higher than what we know; True if anything changed."""
         broker = self._broker
-        if info.master_broker_id is None or not info.master_address:
+        change = judge_role(
+            info,
+            known=broker.master,
+            own_id=broker.broker_id,
+            last_log_epoch=broker.store.epochs.last_epoch,
+            reigns=broker.reign is not None,
+            is_slave=broker.role is Role.SLAVE,
+            linked=self._ha_client.linked,
+        )
+        if change is RoleChange.NOTHING:
             return False
-        if info.master_epoch <= broker.master.master_epoch:
-            self._follow_to_another_address(info)
-            return False
-        if info.master_epoch < broker.store.epochs.last_epoch:
+        if change is RoleChange.WENT_BACK:
             logger.error(
                 "refused master epoch %d: this log has seen epoch %d; the controller's record went back in time",
                 info.master_epoch,
                 broker.store.epochs.last_epoch,
             )
             return False
+        assert info.master_broker_id is not None
+        master = MasterSeen(info.master_epoch, info.master_broker_id, info.master_address)
+        if change is RoleChange.MASTER_MOVED:
+            self._follow_to_another_address(master)
+            return False
+        return self._change(change, info, master, now)
+
+    def _change(self, change: RoleChange, info: GroupInfo, master: MasterSeen, now: Instant) -> bool:
+        broker = self._broker
         was = broker.role
-        seen = MasterSeen(info.master_epoch, info.master_broker_id, info.master_address)
         try:
-            if info.master_broker_id == broker.broker_id:
-                self._become_master(info)
-            else:
-                self._become_slave(seen)
+            self._take(change, info, master, now)
         except OSError as error:
             logger.error("cannot take the role of epoch %d: %s; tried again", info.master_epoch, error)  # noqa: TRY400
             broker.end_reign()
             return False
-        broker.master = seen
+        broker.master = master
         broker.topics.state_version = info.master_epoch
-        broker.topics.changed(now_ms=wall_clock_ms())
+        broker.topics.changed(now_ms=now.wall_clock_ms)
         logger.info(
             "role %s -> %s, master is broker %d at %s, epoch %d, log ends at %d",
             was.value,
             broker.role.value,
-            info.master_broker_id,
-            info.master_address,
+            master.broker_id,
+            master.address,
             info.master_epoch,
             broker.store.max_offset,
         )
         self._on_changed()
         return True
 
-    def _follow_to_another_address(self, info: GroupInfo) -> None:
-        """The same master under the same epoch came back elsewhere: a pod that restarted. A live link is never given up for it."""
-        broker = self._broker
-        moved = MasterSeen(info.master_epoch, info.master_broker_id or 0, info.master_address)
-        same_reign = (moved.master_epoch, moved.broker_id) == (broker.master.master_epoch, broker.master.broker_id)
-        if broker.role is Role.SLAVE and same_reign and moved != broker.master and not self._ha_client.linked:
-            logger.info("master %d moved from %s to %s", moved.broker_id, broker.master.address, moved.address)
-            broker.master = moved
-            self._ha_client.follow(moved)
+    def _take(self, change: RoleChange, info: GroupInfo, master: MasterSeen, now: Instant) -> None:
+        match change:
+            case RoleChange.BEGIN_REIGN:
+                self._begin_reign(info, now)
+            case RoleChange.REIGN_ON:
+                self._reign_on(info)
+            case RoleChange.FOLLOW:
+                self._follow(master)
+
+    def _follow_to_another_address(self, moved: MasterSeen) -> None:
+        """The same master under the same epoch came back elsewhere: a pod that restarted."""
+        logger.info("master %d moved from %s to %s", moved.broker_id, self._broker.master.address, moved.address)
+        self._broker.master = moved
+        self._ha_client.follow(moved)
 
     def fence(self, why: str) -> None:
         """Take no messages until a controller names the role again."""
@@ -94,12 +112,9 @@ class Roles:
             self._broker.end_reign()
             self._ha_server.close_links()
 
-    def _become_master(self, info: GroupInfo) -> None:
+    def _begin_reign(self, info: GroupInfo, now: Instant) -> None:
         broker = self._broker
         store = broker.store
-        if broker.reign is not None:
-            self._reign_on(info)
-            return
         broker.role = Role.FENCED
         self._ha_client.leave()
         self._ha_server.close_links()
@@ -108,7 +123,7 @@ class Roles:
         members = info.sync_state_set | {broker.broker_id}
         if members == {broker.broker_id}:
             store.confirm_offset = start_offset
-        broker.topics.adopt(store.queues.names(), now_ms=wall_clock_ms())
+        broker.topics.adopt(store.queues.names(), now_ms=now.wall_clock_ms)
         broker.reign = Reign(
             store,
             broker.policy,
@@ -122,7 +137,7 @@ class Roles:
             master_epoch=info.master_epoch,
             sync_flush=broker.configuration.sync_flush,
             max_pause_seconds=broker.configuration.controller_heartbeat_timeout_seconds / 2,
-            now_seconds=monotonic_seconds(),
+            now_seconds=now.monotonic_seconds,
         )
         broker.role = Role.MASTER
 
@@ -140,13 +155,9 @@ class Roles:
         self._ha_server.wake()
         broker.settle()
 
-    def _become_slave(self, master: MasterSeen) -> None:
-        broker = self._broker
-        known = broker.master
-        if broker.role is Role.SLAVE and (known.broker_id, known.address) == (master.broker_id, master.address):
-            return  # the same master under a new epoch: the link goes on
-        broker.end_reign()
+    def _follow(self, master: MasterSeen) -> None:
+        self._broker.end_reign()
         self._ha_server.close_links()
         self._ha_client.leave()
-        broker.role = Role.SLAVE
+        self._broker.role = Role.SLAVE
         self._ha_client.follow(master)

@@ -11,11 +11,10 @@ import enum
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_replica.identity_files import BrokerIdentity
+from rocketmq_replica.group_info import BrokerIdentity
 
 if TYPE_CHECKING:
-    from rocketmq_replica.broker import MasterSeen
-    from rocketmq_replica.controller_client import GroupInfo
+    from rocketmq_replica.group_info import GroupInfo, MasterSeen
 
 
 class Question(enum.Enum):

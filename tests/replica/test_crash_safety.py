@@ -24,12 +24,13 @@ import pytest
 import rocketmq_replica
 from rocketmq_remoting.message_record import EntryKind, Host, MessageRecordError, decode_record, inspect_entry
 from rocketmq_replica import commit_log
-from rocketmq_replica.broker import Broker
+from rocketmq_replica.broker import Broker, now
 from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.consumer_groups import ConsumerOffsets
-from rocketmq_replica.controller_client import ControllerClient, ControllerError, GroupInfo
+from rocketmq_replica.controller_client import ControllerClient, ControllerError
+from rocketmq_replica.group_info import BrokerIdentity, GroupInfo
 from rocketmq_replica.ha_frames import Handshake
-from rocketmq_replica.identity_files import BrokerIdentity, IdentityFiles
+from rocketmq_replica.identity_files import IdentityFiles
 from rocketmq_replica.master_link import MasterLink
 from rocketmq_replica.message_store import MessageStore, NewMessage, StorePaths
 from rocketmq_replica.replicas_manager import ReplicasManager
@@ -139,7 +140,7 @@ class Replica:
             until_known().send(None)
 
     def role(self, master_id: int, epoch: int) -> None:
-        assert self.roles.apply(GroupInfo(epoch, master_id, "127.0.0.1:10911", frozenset({master_id}), epoch))
+        assert self.roles.apply(GroupInfo(epoch, master_id, "127.0.0.1:10911", frozenset({master_id}), epoch), now())
 
     def put(self, epoch: int, body_bytes: int = 20) -> None:
         """A message whose body names the epoch that wrote it."""

@@ -10,7 +10,8 @@ from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkp
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.epoch_cache import NO_END, EpochCache, EpochEntry
 from rocketmq_replica.epoch_file import crc_of, decode_epochs, encode_epochs, load_epochs, save_epochs
-from rocketmq_replica.identity_files import BrokerIdentity, IdentityFiles
+from rocketmq_replica.group_info import BrokerIdentity
+from rocketmq_replica.identity_files import IdentityFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

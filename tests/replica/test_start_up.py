@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_replica.broker import MasterSeen
-from rocketmq_replica.controller_client import GroupInfo
-from rocketmq_replica.identity_files import BrokerIdentity
+from rocketmq_replica.group_info import BrokerIdentity, GroupInfo, MasterSeen
 from rocketmq_replica.redial import DIVERGED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, Redial
 from rocketmq_replica.start_up import Question, StartUp, Verdict, judge_poll
 

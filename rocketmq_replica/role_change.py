@@ -1,0 +1,56 @@
+"""What a controller's word about the master means for this replica (``ha-and-deployment.md`` A.11, H). Pure; ``roles.py`` does it.
+
+Only a higher master epoch changes anything, so a notification that comes twice or late does nothing. A master epoch below the
+last one in the log is never taken: the controller's record went back in time, and two masters could write under one epoch.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketmq_replica.group_info import GroupInfo, MasterSeen
+
+
+class RoleChange(enum.Enum):
+    """What to do."""
+
+    NOTHING = enum.auto()
+    WENT_BACK = enum.auto()  # refuse it, and say so
+    MASTER_MOVED = enum.auto()  # the same reign from another address: dial there
+    BEGIN_REIGN = enum.auto()
+    REIGN_ON = enum.auto()  # elected again while master: a new epoch on live links
+    FOLLOW = enum.auto()  # another master: leave the old one, if there was one
+    FOLLOW_ON = enum.auto()  # the same master under a new epoch: the link goes on
+
+    @property
+    def is_new_epoch(self) -> bool:
+        """Whether it leaves the replica in a new master epoch."""
+        return self not in (RoleChange.NOTHING, RoleChange.WENT_BACK, RoleChange.MASTER_MOVED)
+
+
+def judge_role(
+    info: GroupInfo,
+    *,
+    known: MasterSeen,
+    own_id: int,
+    last_log_epoch: int,
+    reigns: bool,
+    is_slave: bool,
+    linked: bool,
+) -> RoleChange:
+    """Compare the word with what this replica knows and does: ``linked`` says whether a link to a master stands."""
+    if info.master_broker_id is None or not info.master_address:
+        return RoleChange.NOTHING
+    if info.master_epoch <= known.master_epoch:
+        same_reign = (info.master_epoch, info.master_broker_id) == (known.master_epoch, known.broker_id)
+        moved = same_reign and info.master_address != known.address
+        # A live link is never given up for an address: whoever is at its other end has proved who he is.
+        return RoleChange.MASTER_MOVED if moved and is_slave and not linked else RoleChange.NOTHING
+    if info.master_epoch < last_log_epoch:
+        return RoleChange.WENT_BACK
+    if info.master_broker_id == own_id:
+        return RoleChange.REIGN_ON if reigns else RoleChange.BEGIN_REIGN
+    same_master = (info.master_broker_id, info.master_address) == (known.broker_id, known.address)
+    return RoleChange.FOLLOW_ON if is_slave and same_master else RoleChange.FOLLOW
