@@ -64,7 +64,7 @@ def pod_network(
 
 
 @asynccontextmanager
-async def sandbox(
+async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its default)
     *,
     data_dir: Path,
     host: str = "127.0.0.1",
