@@ -1,0 +1,27 @@
+"""The embedded API with our kinds, for the tests in which the operations pass writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.kube.client import KubernetesApi
+from tests.our_kinds import server_with_our_kinds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[SandboxApiServer]:
+    async with server_with_our_kinds() as server:
+        yield server
+
+
+@pytest.fixture
+async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
+    async with KubernetesApi.from_url(sandbox.url) as client:
+        yield client

@@ -1,0 +1,111 @@
+"""The operator dies before its n-th write, for every n, and is started again: the operation ends the same way, done once.
+
+A story is told once undisturbed, which gives the number of writes and the end; then once more for each write, with a kill in
+front of it (reliability-security.md I16). The writes of a switchover that runs beside the passes count too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.resources import NAMESPACES, PODS
+from brokergroup_operator.records.store import GroupKey
+from tests.operations.world import World, elected
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+    Story = Callable[[World], Awaitable[None]]
+
+
+async def switchover(world: World) -> None:
+    await world.ask("one", "Switchover", {"toBrokerId": 3})
+    await world.until_over("one")
+
+
+async def drill_there_and_back(world: World) -> None:
+    await world.ask("one", "Drill", {"kind": "Switchover"})
+    await world.until_over("one")
+
+
+async def unclean_election(world: World) -> None:
+    await world.ask("one", "Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"})
+    world.view.writable = False
+    await world.until_over("one")
+
+
+async def killed_master(world: World) -> None:
+    await world.ask("one", "Drill", {"kind": "KillMaster"})
+    first = (await world.api.get(PODS, "orders-1", namespace=world.key.namespace))["metadata"]["uid"]
+
+    async def others() -> None:
+        pods = {item["metadata"]["name"] for item in (await world.api.list(PODS, namespace=world.key.namespace)).items}
+        if "orders-1" not in pods:
+            await world.view.write(lambda record: elected(record, 2))
+            await world.create_member(1)
+
+    await world.until_over("one", hands=others)
+    again = (await world.api.get(PODS, "orders-1", namespace=world.key.namespace))["metadata"]["uid"]
+    assert first != again
+
+
+async def restart(world: World) -> None:
+    await world.ask("one", "Restart", {"brokerIds": [2, 3]})
+
+    async def others() -> None:
+        item = await world.get("one")
+        if (item.get("status") or {}).get("phase") == "Running":
+            for pod in (await world.api.list(PODS, namespace=world.key.namespace)).items:
+                name, created = pod["metadata"]["name"], pod["metadata"]["creationTimestamp"]
+                if name != "orders-1" and created < item["status"]["startedAt"]:
+                    await world.delete_pod(name)
+                    await world.create_member(int(name[-1]))
+
+    await world.until_over("one", hands=others)
+
+
+async def end_of(world: World) -> dict[str, Any]:
+    """What must not depend on when the operator died."""
+    stored = await world.view.store.read(world.key)
+    assert stored is not None
+    status = (await world.get("one"))["status"]
+    return {
+        "phase": status["phase"],
+        "conditions": [item["type"] for item in status["conditions"]],
+        "from": status["result"].get("fromBrokerId"),
+        "to": status["result"].get("toBrokerId"),
+        "epoch": status["result"].get("epoch"),
+        "master": stored.record.master_broker_id,
+        "master epoch": stored.record.master_epoch,
+    }
+
+
+@pytest.mark.parametrize(
+    ("story", "at_least"),
+    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3)],
+)
+async def test_a_kill_before_any_write_changes_nothing_in_the_end(
+    sandbox: SandboxApiServer, api: KubernetesApi, story: Story, at_least: int
+) -> None:
+    async def told(kill_at: int | None, run: int) -> tuple[dict[str, Any], list[str]]:
+        namespace = f"run-{run}"
+        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        world = World(api, GroupKey(namespace, "orders"))
+        sandbox.before_request = world.observe
+        await world.create_group()
+        world.kill_at = kill_at
+        await story(world)
+        assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"
+        return await end_of(world), world.writes
+
+    expected, writes = await told(None, 0)
+    assert expected["phase"] == "Succeeded"
+    assert len(writes) >= at_least, writes
+    for number in range(len(writes)):
+        end, _ = await told(number, number + 1)
+        assert end == expected, f"killed before write {number}, {writes[number]}"

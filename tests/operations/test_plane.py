@@ -1,0 +1,188 @@
+"""The operations pass against the embedded API: what ends up in the objects, in the record and in the Events."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from brokergroup_operator.observe.group_view import SwitchoverRefusedError
+from brokergroup_operator.records.store import GroupKey
+from tests.operations.world import GIVEN_UP, World, elected
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+
+@pytest.fixture
+async def world(api: KubernetesApi, sandbox: SandboxApiServer) -> World:
+    made = World(api, GroupKey("default", "orders"))
+    sandbox.before_request = made.observe
+    await made.create_group()
+    return made
+
+
+def condition(item: dict[str, Any]) -> dict[str, Any]:
+    (only,) = item["status"]["conditions"]
+    assert only["status"] == "True"
+    return dict(only)
+
+
+async def test_a_switchover_is_done_and_told(world: World) -> None:
+    await world.ask("one", "Switchover", {"toBrokerId": 3})
+    one = (await world.until_over("one"))["one"]
+    result = one["status"]["result"]
+    assert one["status"]["phase"] == "Succeeded"
+    assert (result["fromBrokerId"], result["toBrokerId"], result["epoch"], result["milliseconds"]) == (1, 3, 2, 12)
+    assert result["phases"] == {"committed": 7}
+    assert condition(one)["type"] == "Complete"
+    assert one["status"]["startedAt"] <= one["status"]["completedAt"]
+    assert world.view.asked == [(1, 3)]
+    group = await world.api.get(BROKER_GROUPS, "orders", namespace="default")
+    (owner,) = one["metadata"]["ownerReferences"]
+    assert owner["uid"] == group["metadata"]["uid"]
+    assert one["metadata"]["labels"] == {"brokergroup.dev/broker-group": "orders"}
+
+
+async def test_a_switchover_that_is_given_up_is_tried_again(world: World) -> None:
+    world.view.refusals = [GIVEN_UP, GIVEN_UP]
+    await world.ask("one", "Switchover", {})
+    assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
+    assert len(world.view.asked) == 3
+
+
+async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
+    world.view.refusals = [SwitchoverRefusedError("broker 2 lacks topic t")]
+    await world.ask("one", "Switchover", {})
+    one = (await world.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Rejected"
+    assert condition(one)["type"] == "Failed"
+    assert one["status"]["result"]["message"] == "broker 2 lacks topic t"
+    assert await world.event_reasons() == ["SwitchoverRejected"]
+
+
+async def test_one_after_the_other(world: World) -> None:
+    await world.ask("a", "Switchover", {"toBrokerId": 2})
+    await world.ask("b", "Switchover", {"toBrokerId": 3})
+    await world.run_pass()
+    second = await world.get("b")
+    assert second["status"]["phase"] == "Pending"
+    assert second["status"]["result"]["message"] == "waits for a"
+    await world.until_over("a", "b")
+    assert world.view.asked == [(1, 2), (2, 3)]
+
+
+async def test_an_unsafe_group_is_left_alone(world: World) -> None:
+    await world.set_safe(safe=False)
+    await world.ask("one", "Switchover", {})
+    one = (await world.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Rejected"
+    assert "not FailoverSafe: NotEnoughCandidates: as the test says" in one["status"]["result"]["message"]
+    assert world.view.asked == []
+
+
+async def test_an_election_names_the_group(world: World) -> None:
+    with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
+        await world.ask("typo", "Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "other"})
+    await world.ask("serving", "Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "orders"})
+    assert (await world.until_over("serving"))["serving"]["status"]["phase"] == "Rejected"
+
+
+async def test_a_restart_is_judged_by_the_pods(world: World) -> None:
+    await world.ask("all", "Restart", {})
+
+    async def reconcile_plane() -> None:
+        item = await world.get("all")
+        if (item.get("status") or {}).get("phase") != "Running":
+            return
+        for pod in (await world.api.list(PODS, namespace="default")).items:
+            if pod["metadata"]["creationTimestamp"] < item["status"]["startedAt"]:
+                await world.delete_pod(pod["metadata"]["name"])
+                return
+        for number in (1, 2, 3):
+            await world.create_member(number)
+
+    item = (await world.until_over("all", hands=reconcile_plane))["all"]
+    assert item["status"]["phase"] == "Succeeded"
+    assert item["status"]["result"]["message"].startswith("restarted broker 2, broker 3, broker 1 in")
+    assert sorted(await world.event_reasons()) == ["RestartCompleted", "RestartStarted"]
+
+
+async def test_a_killed_master_comes_back(world: World) -> None:
+    before = (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"]
+    await world.ask("drill", "Drill", {"kind": "KillMaster"})
+
+    async def controller_plane_and_kubelet() -> None:
+        pods = {pod["metadata"]["name"] for pod in (await world.api.list(PODS, namespace="default")).items}
+        if "orders-1" not in pods:
+            await world.view.write(lambda record: elected(record, 2))
+            await world.create_member(1)
+
+    item = (await world.until_over("drill", hands=controller_plane_and_kubelet))["drill"]
+    assert item["status"]["phase"] == "Succeeded", item["status"]
+    assert item["status"]["result"]["toBrokerId"] == 2
+    assert (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"] != before
+
+
+async def test_a_drill_goes_there_and_back(world: World) -> None:
+    await world.ask("drill", "Drill", {"kind": "Switchover"})
+    item = (await world.until_over("drill"))["drill"]
+    assert item["status"]["result"]["message"] == "from broker 1 to 2 (12 ms) and back (12 ms)"
+    assert item["status"]["result"]["phases"] == {"committed": 7, "back.committed": 7}
+    assert world.view.asked == [(1, None), (2, 1)]
+
+
+async def test_a_dry_run_changes_nothing(world: World) -> None:
+    await world.ask("plan", "Rebuild", {"brokerId": 2}, dryRun="All")
+    item = (await world.until_over("plan"))["plan"]
+    assert item["status"]["phase"] == "Succeeded"
+    assert item["status"]["result"]["plan"][0] == "delete pod orders-2 and claim orders-2 WITH ITS DATA"
+    assert not [line for line in world.writes if "brokergroupoperations" not in line]
+
+
+async def test_finished_ones_go_after_their_time_and_by_number(world: World) -> None:
+    await world.ask("gone", "Switchover", {"toBrokerId": 9}, ttlSecondsAfterFinished=0)
+    for number in range(5):
+        await world.ask(f"kept-{number}", "Switchover", {"toBrokerId": 9})
+    deadline = asyncio.get_running_loop().time() + 20
+    while True:
+        await world.run_pass()
+        left = {
+            item["metadata"]["name"]
+            for item in (await world.api.list(BROKER_GROUP_OPERATIONS, namespace="default")).items
+        }
+        if len(left) == 3:
+            break
+        assert asyncio.get_running_loop().time() < deadline, left
+    assert "gone" not in left
+
+
+async def test_the_group_takes_its_operations_with_it(world: World) -> None:
+    await world.ask("one", "Switchover", {"toBrokerId": 9})
+    await world.until_over("one")
+    await world.api.delete(BROKER_GROUPS, "orders", namespace="default")
+    deadline = asyncio.get_running_loop().time() + 20
+    while True:
+        try:
+            await world.get("one")
+        except NotFoundError:
+            break
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.05)
+    assert await world.run_pass() is None
+
+
+async def test_two_operators_start_it_once(world: World) -> None:
+    await world.ask("one", "Switchover", {"toBrokerId": 2})
+    other = World(world.api, world.key)
+    other.view = world.view
+    other.runner = other._new_runner()
+    await asyncio.gather(world.run_pass(), other.run_pass())
+    started = [line for line in world.writes + other.writes if line.endswith("one/status")]
+    assert started, "one of the two wrote that it runs"
+    await world.until_over("one")
+    assert world.view.asked == [(1, 2)]

@@ -1,0 +1,269 @@
+"""A world around the operations pass: the embedded API, a controller plane that only keeps records, and hands that do
+what the reconcile plane and the kubelet would do (pods come back, members are in sync again)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUPS,
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    Resource,
+)
+from brokergroup_operator.observe.group_view import (
+    ElectionResult,
+    GroupSnapshot,
+    SwitchoverFailedError,
+    SwitchoverRefusedError,
+    SwitchoverResult,
+)
+from brokergroup_operator.operations.runner import OperationRunner
+from brokergroup_operator.operations.settings import OperationSettings
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.sandbox.api_server.errors import StatusError
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp import web
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.records.store import GroupKey
+
+WRITES = {"POST", "PUT", "PATCH", "DELETE"}
+DEADLINE_SECONDS = 30.0
+
+
+class RecordView:
+    """Changes masters in the record, at once and durably; refuses or fails as often as it is told to."""
+
+    def __init__(self, api: KubernetesApi, key: GroupKey) -> None:
+        self.key = key
+        self.store = KubernetesRecordStore(api)
+        self.refusals: list[Exception] = []
+        self.asked: list[tuple[int | None, int | None]] = []
+        # Whether the master serves writes.
+        self.writable = True
+        self._record: BrokerGroupRecord | None = None
+
+    def keys(self) -> list[GroupKey]:
+        return [self.key]
+
+    def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
+        if key != self.key or self._record is None:
+            return None
+        live = {
+            number: LiveReplica(broker_id=number, epoch=self._record.master_epoch) for number in self._record.replicas
+        }
+        return GroupSnapshot(key=key, record=self._record, live=live, writable=self.writable)
+
+    def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
+        return lambda: None
+
+    async def write(self, change: Callable[[BrokerGroupRecord], BrokerGroupRecord]) -> BrokerGroupRecord:
+        """The record after the change; the snapshot shows every member alive."""
+        stored = await self.store.read(self.key)
+        before = stored.record if stored else BrokerGroupRecord(cluster_name="c", broker_name=self.key.name)
+        after = change(before)
+        await self.store.commit(self.key, after, stored)
+        self._record = after
+        return after
+
+    async def switch_master(
+        self,
+        key: GroupKey,
+        *,
+        from_broker_id: int | None = None,
+        to_broker_id: int | None = None,
+        deadline_seconds: float = 30.0,
+    ) -> SwitchoverResult:
+        assert key == self.key
+        assert deadline_seconds > 0
+        self.asked.append((from_broker_id, to_broker_id))
+        if self.refusals:
+            raise self.refusals.pop(0)
+        stored = await self.store.read(key)
+        assert stored is not None
+        if stored.record.master_broker_id != from_broker_id:
+            raise SwitchoverRefusedError(f"broker {from_broker_id} is not master")
+        to = to_broker_id or min(stored.record.sync_state_set - {from_broker_id})
+        record = await self.write(lambda before: elected(before, to))
+        return SwitchoverResult(
+            from_broker_id=from_broker_id or 0,
+            to_broker_id=to,
+            epoch=record.master_epoch,
+            milliseconds=12.0,
+            phases={"committed": 7.0},
+        )
+
+    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
+        assert unclean
+        record = await self.write(lambda before: elected(before, to_broker_id))
+        return ElectionResult(
+            to_broker_id=to_broker_id, epoch=record.master_epoch, unclean=True, milliseconds=5.0, confirmed=True
+        )
+
+
+def elected(record: BrokerGroupRecord, to: int) -> BrokerGroupRecord:
+    return replace(
+        record,
+        master_broker_id=to,
+        master_epoch=record.master_epoch + 1,
+        sync_state_set=frozenset(record.replicas),
+        sync_state_set_epoch=record.sync_state_set_epoch + 1,
+    )
+
+
+class World:
+    """One group `orders` of three in a namespace, and an operator that may be killed before its n-th write."""
+
+    def __init__(self, api: KubernetesApi, key: GroupKey) -> None:
+        self.api, self.key = api, key
+        self.view = RecordView(api, key)
+        self.writes: list[str] = []
+        self.kill_at: int | None = None
+        self.was_killed = False
+        self._counting = False
+        self._dead = False
+        self.runner = self._new_runner()
+
+    def _new_runner(self) -> OperationRunner:
+        settings = OperationSettings(running_poll_seconds=0.02, history_limit=3)
+        return OperationRunner(self.api, self.view, settings, wake=lambda _: None)  # type: ignore[arg-type]
+
+    # What the API server calls before each request.
+    def observe(self, request: web.BaseRequest) -> None:
+        if not self._counting or request.method not in WRITES or request.path.endswith("/events"):
+            return
+        if self._dead or (self.kill_at is not None and len(self.writes) >= self.kill_at):
+            self._dead = self.was_killed = True
+            raise StatusError(503, "ServiceUnavailable", "the operator is dead")
+        self.writes.append(f"{request.method} {request.path}")
+
+    async def run_pass(self) -> float | None:
+        """One pass; an operator that was killed is started again, with nothing but what the API holds."""
+        self._counting = True
+        try:
+            return await self.runner.run_pass(self.key)
+        except Exception:
+            if not self._dead:
+                raise
+            return 0.0
+        finally:
+            if self._dead:
+                await self.runner.stop()
+                self._dead, self.kill_at = False, None
+                self.runner = self._new_runner()
+            self._counting = False
+
+    async def until_over(self, *names_: str, hands: Callable[[], Any] | None = None) -> dict[str, dict[str, Any]]:
+        """Passes until these operations are over; `hands` work between them."""
+        end = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        while True:
+            look_again = await self.run_pass()
+            # What was asked of the controller plane runs beside the passes; its writes are the operator's too.
+            self._counting = True
+            await asyncio.sleep(min(look_again or 0.02, 0.2))
+            self._counting = False
+            if hands is not None:
+                await hands()
+            found = {name: await self.get(name) for name in names_}
+            if all(
+                (item.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Rejected")
+                for item in found.values()
+            ):
+                return found
+            assert asyncio.get_running_loop().time() < end, {name: item.get("status") for name, item in found.items()}
+
+    async def get(self, name: str) -> dict[str, Any]:
+        return await self.api.get(BROKER_GROUP_OPERATIONS, name, namespace=self.key.namespace)
+
+    async def create_group(self, *, safe: bool = True) -> None:
+        group = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.BROKER_GROUP_KIND,
+            "metadata": {"name": self.key.name, "namespace": self.key.namespace},
+            "spec": {"implementation": "replica"},
+        }
+        await self.api.create(BROKER_GROUPS, group)
+        await self.set_safe(safe=safe)
+        replicas = {
+            number: Replica(
+                broker_id=number,
+                register_check_code=f"code-{number}",
+                address=f"127.64.0.{number}:10911",
+                registered=True,
+                reserved_for=names.pod_name(self.key.name, number),
+            )
+            for number in (1, 2, 3)
+        }
+        await self.view.write(
+            lambda before: elected(replace(before, next_broker_id=4, replicas=replicas), 1),
+        )
+        for number in (1, 2, 3):
+            await self.create_member(number)
+
+    async def set_safe(self, *, safe: bool) -> None:
+        condition = {
+            "type": "FailoverSafe",
+            "status": "True" if safe else "False",
+            "reason": "CandidatesReady" if safe else "NotEnoughCandidates",
+            "message": "as the test says",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await self.api.patch(
+            BROKER_GROUPS,
+            self.key.name,
+            {"status": {"conditions": [condition]}},
+            namespace=self.key.namespace,
+            subresource="status",
+        )
+
+    async def create_member(self, number: int) -> None:
+        name = names.pod_name(self.key.name, number)
+        metadata = {"name": name, "namespace": self.key.namespace, "labels": {names.LABEL_BROKER_GROUP: self.key.name}}
+        claim = {
+            "metadata": metadata,
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        if not await self._exists(PERSISTENT_VOLUME_CLAIMS, name):
+            await self.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+        if not await self._exists(PODS, name):
+            await self.api.create(
+                PODS, {"metadata": metadata, "spec": {"containers": [{"name": "broker", "image": "b"}]}}
+            )
+            ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+            await self.api.patch(PODS, name, ready, namespace=self.key.namespace, subresource="status")
+
+    async def _exists(self, resource: Resource, name: str) -> bool:
+        try:
+            await self.api.get(resource, name, namespace=self.key.namespace)
+        except NotFoundError:
+            return False
+        return True
+
+    async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
+        obj = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.BROKER_GROUP_OPERATION_KIND,
+            "metadata": {"name": name, "namespace": self.key.namespace},
+            "spec": {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section, **spec},
+        }
+        await self.api.create(BROKER_GROUP_OPERATIONS, obj)
+
+    async def delete_pod(self, name: str) -> None:
+        await self.api.delete(PODS, name, namespace=self.key.namespace, grace_period_seconds=0)
+
+    async def event_reasons(self) -> list[str]:
+        return [item["reason"] for item in (await self.api.list(EVENTS, namespace=self.key.namespace)).items]
+
+
+GIVEN_UP = SwitchoverFailedError("the slaves did not catch up")
