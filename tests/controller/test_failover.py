@@ -1,5 +1,6 @@
 """What happens when a master is lost, seen by brokers on real sockets: who is elected, how all are told, and when nobody is."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -367,3 +368,17 @@ async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_establi
 
 def _block_the_loop(*, seconds: float) -> None:
     time.sleep(seconds)
+
+
+async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
+    directory = FixedDirectory(settings=STRICT, failover_delay_seconds=1000.0)
+    plane = await start_plane(directory=directory, no_successor_pause_seconds=0.02)
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    await first.kill()
+    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="its death to be noticed")
+    await asyncio.sleep(0.3)
+    assert plane.snapshot(KEY).record.master_epoch == 1
+    back = await first.restarted()
+    await eventually(lambda: back.is_master or second.is_master, what="a master again")
+    assert back.is_master

@@ -111,6 +111,23 @@ async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     await eventually(lambda: directory.find("orders") is None)
 
 
+async def test_a_pod_that_is_being_deleted_is_leaving_until_its_broker_has_ended(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    told: list[GroupKey] = []
+    directory.subscribe_leaving(told.append)
+    await create_group(api)
+    await create_pod(api, address="127.64.1.1")
+    await create_pod(api, "orders-2", address="127.64.1.2")
+    await eventually(lambda: directory.known_peer("127.64.1.2"))
+    assert directory.leaving_hosts(KEY) == frozenset()
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=30)
+    await eventually(lambda: directory.leaving_hosts(KEY) == {"127.64.1.1"}, what="the pod to be leaving")
+    assert told == [KEY]
+    await set_status(api, "orders-1", address="127.64.1.1", state=TERMINATED)
+    await eventually(lambda: directory.leaving_hosts(KEY) == frozenset(), what="nobody to be leaving")
+
+
 async def test_a_group_below_three_replicas_has_no_shrink_floor(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:

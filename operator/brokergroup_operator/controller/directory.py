@@ -52,7 +52,9 @@ class GroupBinding:
     # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
     minimum_heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = 2.0
-    # Its owner is deleting it: members go one by one on purpose, and nobody is elected for it.
+    # How long a lost master is waited for before another one is elected.
+    failover_delay_seconds: float = 0.0
+    # Its owner is deleting it, or puts it to sleep: members go one by one on purpose, and nobody is elected for it.
     deleting: bool = False
     signature: SignaturePolicy = SignaturePolicy.ACCEPTED
     # Whom the group's brokers sign as (innerClientAuthenticationCredentials), and how our own requests to them are signed.
@@ -118,11 +120,19 @@ class GroupDirectory(Protocol):
         """Be told when a member's process is reported dead."""
         ...
 
+    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
+        """The addresses of the group's pods that are being deleted and whose processes still have time."""
+        ...
+
+    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
+        """Be told when ``leaving_hosts`` of a group has changed."""
+        ...
+
 
 class FixedDirectory:
     """No directory at all: each brokerName is a group in one namespace, all with the same wishes. For tests and standalone."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each wish of a group
         self,
         *,
         namespace: str = "standalone",
@@ -133,8 +143,10 @@ class FixedDirectory:
         open_groups: bool = True,
         signature: SignaturePolicy = SignaturePolicy.ACCEPTED,
         credentials: Credentials | None = None,
+        failover_delay_seconds: float = 0.0,
     ) -> None:
         self._open_groups = open_groups
+        self._failover_delay_seconds = failover_delay_seconds
         self._signature = signature
         self._credentials = credentials
         self._namespace = namespace
@@ -146,6 +158,8 @@ class FixedDirectory:
         self._peers: dict[str, Peer] = {}
         self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
+        self._leaving: dict[GroupKey, frozenset[str]] = {}
+        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
 
     async def start(self) -> None:
         """Nothing to learn."""
@@ -178,6 +192,7 @@ class FixedDirectory:
                 name_servers=self._name_servers,
                 heartbeat_timeout_seconds=self._heartbeat_timeout_seconds,
                 fence_timeout_seconds=self._fence_timeout_seconds,
+                failover_delay_seconds=self._failover_delay_seconds,
                 open=self._open_groups,
                 signature=self._signature,
                 credentials=self._credentials,
@@ -201,6 +216,20 @@ class FixedDirectory:
     def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
         """Be told by ``report_terminated``."""
         self._gone_callbacks.append(callback)
+
+    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
+        """What ``report_leaving`` was told."""
+        return self._leaving.get(key, frozenset())
+
+    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
+        """Be told by ``report_leaving``."""
+        self._leaving_callbacks.append(callback)
+
+    def report_leaving(self, key: GroupKey, *hosts: str) -> None:
+        """Say which hosts' pods are being deleted."""
+        self._leaving[key] = frozenset(hosts)
+        for callback in self._leaving_callbacks:
+            callback(key)
 
     def introduce(self, host: str, peer: Peer) -> None:
         """Say whose address this is."""

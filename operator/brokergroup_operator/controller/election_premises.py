@@ -28,14 +28,17 @@ def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
     return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
 
 
-def but_crash_loops(group: Group, wanted: ElectMaster) -> ElectMaster:
-    """Pass over those that crash again and again, if somebody else can lead (``crash_loops.py``)."""
+def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
+    """Pass over those that crash again and again (``crash_loops.py``) or are about to go, if somebody else can lead."""
     penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
-    if not penalised or wanted.designate_elect:
+    leaving = group.members_leaving()
+    if wanted.designate_elect:
         return wanted
-    others = replace(wanted, passed_over=wanted.passed_over | penalised)
-    trial = step(group.record, others, group.live(), group.binding.settings)
-    return others if trial.code == ControllerCode.SUCCESS else wanted
+    for unsteady in (penalised | leaving, leaving, penalised):
+        others = replace(wanted, passed_over=wanted.passed_over | unsteady)
+        if unsteady and step(group.record, others, group.live(), group.binding.settings).code == ControllerCode.SUCCESS:
+            return others
+    return wanted
 
 
 def may_be_too_early(group: Group, record: BrokerGroupRecord, wanted: ElectMaster) -> bool:

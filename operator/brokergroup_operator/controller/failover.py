@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.election_premises import (
-    but_crash_loops,
+    but_the_unsteady,
     may_be_too_early,
     may_have_acting_masters,
     replaces_no_master,
@@ -181,7 +181,7 @@ class Failover:
         timeline = self._masterless_timeline(group, record)
         if may_have_acting_masters(group, record):
             wanted = replace(wanted, incumbent=(await self._recovery.acting_masters(group)).incumbent)
-        decision = await group.decide(but_crash_loops(group, wanted), timeline=timeline, premise=premise)
+        decision = await group.decide(but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
             timeline.to_broker_id = decision.record.master_broker_id
             timeline.epoch_after = decision.record.master_epoch
@@ -228,6 +228,9 @@ class Failover:
         if not verdict.certain and self._is_worth_waiting_for(group, record, master):
             log.info("master silent, and nobody could take its place: waiting", group=str(group.key), master=master)
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
+            return
+        if group.silent_for_seconds(master) < group.binding.failover_delay_seconds:
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)  # its owner would rather have it back
             return
         if not await self._is_our_turn(group, record, master):
             return
@@ -347,7 +350,7 @@ class Failover:
     ) -> Decision:
         """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
         anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
-        request = but_crash_loops(group, replace(wanted or anybody, incumbent=acting.incumbent))
+        request = but_the_unsteady(group, replace(wanted or anybody, incumbent=acting.incumbent))
         pause_seconds = RETRY_SECONDS
         while True:
             try:

@@ -119,6 +119,8 @@ class Group:
         self.deposed_in_office = False
         # Who acted as master when the record was found to be older than its brokers, by their present processes (recovery.py).
         self.acting: tuple[int, ...] = ()
+        # Where the members' pods are that are being deleted (drain.py).
+        self.leaving_hosts: frozenset[str] = frozenset()
         # Which masters crash again and again.
         self.crash_loops = CrashLoops()
         # The BrokerGroup is declared no more.
@@ -223,8 +225,17 @@ class Group:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether its owner is deleting it, or has."""
+        """Whether its owner is deleting it, or has, or puts it to sleep: a master that goes now is no loss."""
         return self.binding.deleting or self.gone
+
+    def members_leaving(self) -> frozenset[int]:
+        """The members whose pods are being deleted: they should not be master in a moment."""
+        record = self.record
+        if record is None or not self.leaving_hosts:
+            return frozenset()
+        return frozenset(
+            one for one in record.replicas if (record.address_of(one) or "").rpartition(":")[0] in self.leaving_hosts
+        )
 
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured is known of this one."""

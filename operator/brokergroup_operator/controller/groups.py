@@ -58,6 +58,7 @@ class Groups:
                 observer=self._observer,
                 on_change=self._on_change,
             )
+            group.leaving_hosts = self._directory.leaving_hosts(binding.key)
             self._groups[binding.key] = group
         elif group.binding is not binding:
             group.binding = binding

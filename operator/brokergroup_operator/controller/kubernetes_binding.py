@@ -41,7 +41,8 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
         minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
         fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
-        deleting="deletionTimestamp" in obj["metadata"],
+        failover_delay_seconds=float(spec.failover.delay_seconds),
+        deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         signature=SignaturePolicy(spec.security.signature.value),
     )
 
@@ -122,6 +123,13 @@ def termination(pod: JsonObject) -> str | None:
     if terminated:
         return f"container terminated (exit code {terminated.get('exitCode')})"
     return f"pod {pod['status']['phase']}" if is_over(pod) else None
+
+
+def is_leaving(pod: JsonObject) -> bool:
+    """Whether it is being deleted and its broker still runs, with time to hand over. Without grace it has none: that is a kill."""
+    metadata = pod["metadata"]
+    has_time = metadata.get("deletionGracePeriodSeconds") != 0
+    return "deletionTimestamp" in metadata and has_time and termination(pod) is None
 
 
 def zone_of_node(node: JsonObject) -> str:

@@ -25,6 +25,7 @@ from brokergroup_operator.controller.kubernetes_binding import (
     binding_of,
     broker_id_of,
     credentials_secret_of,
+    is_leaving,
     is_over,
     node_of,
     peer_of,
@@ -95,6 +96,8 @@ class KubernetesDirectory:
         # The pod's end, by pod: at which address, and how.
         self._ended: dict[ObjectKey, tuple[GroupKey, str, str]] = {}
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
+        self._leaving: dict[GroupKey, frozenset[str]] = {}
+        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
         self._previous_pods: dict[ObjectKey, JsonObject] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -180,6 +183,14 @@ class KubernetesDirectory:
     def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
         """Be told when a container is reported terminated or was replaced by a new one."""
         self._gone_callbacks.append(callback)
+
+    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Where the group's pods are that are being deleted and whose brokers still run."""
+        return self._leaving.get(key, frozenset())
+
+    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
+        """Be told when a pod begins to go, and when it is gone."""
+        self._leaving_callbacks.append(callback)
 
     def _on_group(self, event: WatchEvent) -> None:
         namespace, name = key_of(event.object)
@@ -296,6 +307,18 @@ class KubernetesDirectory:
                 self._forget_ends(at=address)
         self._notice_death(event.type, pod, previous)
         self._notice_place(pod, previous)
+        self._notice_leaving(pod)
+
+    def _notice_leaving(self, pod: JsonObject) -> None:
+        key = peer_of(pod).group
+        if key is None:
+            return
+        own = [one for one in self._previous_pods.values() if peer_of(one).group == key]
+        leaving = frozenset(pod_ip(one) for one in own if is_leaving(one) and pod_ip(one))
+        if leaving != self._leaving.get(key, frozenset()):
+            self._leaving[key] = leaving
+            for callback in self._leaving_callbacks:
+                callback(key)
 
     def _forget_ends(self, *, at: str) -> None:
         """An address that has a pod again says nothing any more about the one that had it."""

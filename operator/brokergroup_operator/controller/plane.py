@@ -20,6 +20,7 @@ import structlog
 from brokergroup_operator.controller.adoption import AdoptionDesk
 from brokergroup_operator.controller.broker_calls import BrokerCalls
 from brokergroup_operator.controller.corroboration import Corroboration
+from brokergroup_operator.controller.drain import Drain
 from brokergroup_operator.controller.failover import Failover
 from brokergroup_operator.controller.fencing import NoFencer
 from brokergroup_operator.controller.group_credentials import GroupCredentials
@@ -118,6 +119,7 @@ class ControllerPlane:
         self._switchover = Switchover(
             calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer
         )
+        self._drain = Drain(switchover=self._switchover, settings=self._settings)
         self._verbs = GroupVerbs(
             groups=self._groups,
             calls=calls,
@@ -159,11 +161,13 @@ class ControllerPlane:
         self._stopping = False
         self._unsubscribe = self._store.subscribe(self.record_moved)
         self._directory.subscribe_gone(self._member_gone)
+        self._directory.subscribe_leaving(self._members_leaving)
         await self._directory.start()
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
         if not self.handler.advertise_address:
             self.handler.advertise_address = self.address
-        self._failover.own_address = self._corroboration.own_address = self.handler.advertise_address
+        own_address = self.handler.advertise_address
+        self._failover.own_address = self._corroboration.own_address = self._drain.own_address = own_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -180,6 +184,7 @@ class ControllerPlane:
         self._ticker = None
         self.handler.drain()
         self._server.stop_listening()
+        await self._drain.stop()
         await self._keeper.stop()
         await self._watch.stop()
         await self._holdings.stop()
@@ -301,6 +306,13 @@ class ControllerPlane:
             group.reported_dead.add(gone.broker_id)
             self._failover.look_at(group)
 
+    def _members_leaving(self, key: GroupKey) -> None:
+        group = self._groups.get(key)
+        if group is not None and not self._stopping:
+            group.leaving_hosts = self._directory.leaving_hosts(key)
+            group.changed()
+            self._drain.look_at(group)
+
     async def _tick_for_ever(self) -> None:
         while True:
             self._tick()
@@ -319,6 +331,7 @@ class ControllerPlane:
             if not group.loaded:
                 self._load_soon(group)
             self._failover.look_at(group)
+            self._drain.look_at(group)
             record = group.record
             settled = self._keeper.look_at(group) and group.loaded
             if settled and record is not None and record.granted_master_id is not None:

@@ -102,3 +102,7 @@ class PlaneSettings:
     # A planned switchover waits this long for the slaves to have everything the old master acknowledged.
     drain_deadline_seconds: float = 3.0
     switchover_deadline_seconds: float = 30.0
+    # A master whose pod is about to go is moved at once by the plane of rank 0, by the one of rank k after k times this.
+    drain_rank_delay_seconds: float = 1.0
+    # A move that failed is tried again after this.
+    drain_again_seconds: float = 1.0

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
+from brokergroup_operator.controller.election_premises import but_the_unsteady
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
@@ -69,9 +70,18 @@ class Switchover:
         self._observer = observer
 
     async def move(
-        self, group: Group, *, from_broker_id: int | None, to_broker_id: int | None, deadline_seconds: float
+        self,
+        group: Group,
+        *,
+        from_broker_id: int | None,
+        to_broker_id: int | None,
+        deadline_seconds: float,
+        only_staying: bool = False,
     ) -> SwitchoverResult:
-        """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline."""
+        """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline.
+
+        With `only_staying`, never to a member whose pod is about to go as well.
+        """
         clock = asyncio.get_running_loop().time
         deadline_at_seconds = clock() + deadline_seconds
         record = await group.load()
@@ -84,8 +94,9 @@ class Switchover:
             cluster_name=record.cluster_name,
             broker_id=to_broker_id,
             designate_elect=to_broker_id is not None,
-            passed_over=frozenset({master}),
+            passed_over=frozenset({master}) | (group.members_leaving() if only_staying else frozenset()),
         )
+        election = but_the_unsteady(group, election)
         run = self._begin(group, record, master, election, drain_seconds=deadline_at_seconds - clock(), planned=True)
         await asyncio.shield(run.decided)
         if group.master_change is not None:

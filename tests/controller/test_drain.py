@@ -1,0 +1,77 @@
+"""A master whose pod is about to go is moved first; two planes do not get in each other's way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.observe.timeline import Outcome, Trigger
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: StartPlane, group: FakeGroup) -> None:
+    directory = FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory)
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    group.journal.clear()
+    directory.report_leaving(KEY, first.host, second.host)  # 2 would be the best, but goes as well
+    await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="3 to be master of all")
+    assert group.journal[0] == "minInSyncReplicas=99 at 1"
+    timeline = plane.snapshot(KEY).last_switchover
+    assert timeline is not None
+    assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
+
+
+async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Else the mastership would go round and round among those that are about to go."""
+    directory = FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory, drain_again_seconds=0.02)
+    group.planes = [plane.address]
+    brokers = await group.three()
+    directory.report_leaving(KEY, *(broker.host for broker in brokers))
+    await asyncio.sleep(0.3)
+    assert plane.snapshot(KEY).record.master_epoch == 1
+    directory.report_leaving(KEY, brokers[0].host)
+    await eventually(lambda: brokers[1].is_master or brokers[2].is_master, what="the one that stays to be master")
+
+
+async def test_a_failover_prefers_those_that_stay(start_plane: StartPlane, group: FakeGroup) -> None:
+    directory = FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory)
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    directory.report_leaving(KEY, second.host)
+    await first.kill()
+    await eventually(lambda: third.is_master, what="3 to be master")
+
+
+async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Their ranks keep them apart; where they do not (here nobody knows the other), the record does."""
+    store = MemoryRecordStore()
+    directories = [FixedDirectory(settings=STRICT), FixedDirectory(settings=STRICT)]
+    planes = [await start_plane(store, directory=directory) for directory in directories]
+    group.planes = [plane.address for plane in planes]
+    first, _, _ = await group.three()
+    await eventually(lambda: all(len(plane.snapshot(KEY).live) == 3 for plane in planes), what="both to hear all")
+    for directory in directories:
+        directory.report_leaving(KEY, first.host)
+    await eventually(lambda: not first.is_master, what="1 to be master no more")
+    await eventually(lambda: first.minimum == 2, what="its minimum to be restored")
+    await eventually(lambda: group.master().sync_state_set == {1, 2, 3}, what="all in sync again")
+    assert {plane.snapshot(KEY).record.master_epoch for plane in planes} == {2}
