@@ -50,6 +50,7 @@ class LiveSettings:
     slave_timeout_seconds: float
     ha_max_time_slave_not_catchup_seconds: float
     broker_election_priority: int
+    operators_sign: bool
 
 
 def monotonic_seconds() -> float:
@@ -99,6 +100,7 @@ class Broker:
             self.configuration.slave_timeout_seconds,
             self.configuration.ha_max_time_slave_not_catchup_seconds,
             self.configuration.broker_election_priority,
+            self.configuration.operators_sign,
         )
         self.retention = self.configuration.retention
         self.disk_full = ""

@@ -49,6 +49,10 @@ def _priority(broker: Broker, value: str) -> None:
     broker.live.broker_election_priority = int(value)
 
 
+def _authentication(broker: Broker, value: str) -> None:
+    broker.live.operators_sign = value == "true"
+
+
 def _reserved_hours(broker: Broker, value: str) -> None:
     broker.retention = dataclasses.replace(broker.retention, reserved_hours=int(value))
 
@@ -62,6 +66,7 @@ _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "haMaxTimeSlaveNotCatchup": _max_lag,
     "brokerElectionPriority": _priority,
     "fileReservedTime": _reserved_hours,
+    "authenticationEnabled": _authentication,
 }
 _FIELDS = properties_of(ReplicaConfiguration)
 
@@ -75,6 +80,8 @@ def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
             _FIELDS[key].metadata["parse"](value)
         except ValueError as error:
             raise LiveSettingError(f"{key}={value}: {error}") from error
+        if key == "authenticationEnabled" and value.lower() == "true" and broker.configuration.credentials is None:
+            raise LiveSettingError(f"{key}={value}: expected innerClientAuthenticationCredentials in broker.conf")
     for key, value in properties.items():
         _SETTERS[key](broker, value.lower())
 
@@ -101,6 +108,7 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "haMaxTimeSlaveNotCatchup": str(int(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
         "brokerElectionPriority": str(broker.live.broker_election_priority),
         "fileReservedTime": str(broker.retention.reserved_hours),
+        "authenticationEnabled": str(broker.live.operators_sign).lower(),
     }
 
 

@@ -112,7 +112,7 @@ class ReplicaProcess:
                 offsets=offsets,
                 clients=clients,
             ),
-            signatures=SignatureCheck(configuration.credentials if configuration.operators_sign else None),
+            signatures=SignatureCheck(self.broker),
         )
         self.server = RemotingServer(self.dispatcher, max_in_flight=8192, tls=tls)
         self._connect_parts()

@@ -1,9 +1,10 @@
-"""Whether a request on the broker port that only operators may make is signed with our key (``controller-protocol.md`` §1.7).
+"""Whether a request that changes this replica's role or settings is signed with our key (``controller-protocol.md`` §1.7).
 
-Checked is what changes this replica or tells how it is set up: 1008 above all, which makes masters. Not what slaves ask a master
-(906 without an address, 1007, 21, 43, 45, 201): a slave that was not yet restarted with the new key must find its master, or a
-rolling restart would wait for it for ever. Nor what producers and consumers ask; for them there is a NetworkPolicy, or TLS with
-client certificates.
+That is 1008 above all, which makes masters. Not what only reads (907, 1007, 26, 28): a controller that holds a wrong key, because
+somebody changed the Secret, must still be able to see which unheard broker acts as master, or the mistake would cost a failover.
+Not what slaves ask a master (906 without an address, 21, 43, 45, 201): one that was not yet restarted with the key must find its
+master, or a rolling restart would wait for it for ever. Nor what producers and consumers ask; for them there is a NetworkPolicy,
+or TLS with client certificates.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rocketmq_remoting.signature import SignatureState, verify
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.server import RemotingConnection
-    from rocketmq_remoting.signature import Credentials
+    from rocketmq_replica.broker import Broker
 
 peer_log = PeerLog(logging.getLogger(__name__))
 
@@ -28,9 +29,6 @@ OPERATORS_ONLY: Final = frozenset(
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.GET_BROKER_CONFIG,
-        RequestCode.GET_BROKER_HA_STATUS,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
     }
 )
 
@@ -38,15 +36,17 @@ OPERATORS_ONLY: Final = frozenset(
 class SignatureCheck:
     """Without credentials everybody is an operator, as on a Java broker's port without ACL."""
 
-    def __init__(self, credentials: Credentials | None) -> None:
-        """``credentials`` are those operators sign with."""
-        self._credentials = credentials
+    def __init__(self, broker: Broker) -> None:
+        """``authenticationEnabled`` is read at every request: it is turned off while the key is changed."""
+        self._broker = broker
 
     def refusal(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
         """The answer to somebody who may not ask this; None: go on."""
-        if self._credentials is None or request.code not in OPERATORS_ONLY or _is_slaves_question(request):
+        if request.code not in OPERATORS_ONLY or not self._broker.live.operators_sign or _is_slaves_question(request):
             return None
-        state = verify(request.ext_fields, request.body, self._credentials)
+        credentials = self._broker.configuration.credentials
+        assert credentials is not None, "nobody can be asked to sign with a key that there is not"
+        state = verify(request.ext_fields, request.body, credentials)
         if state is SignatureState.VALID:
             return None
         peer_log.warning("%s: code %d refused: %s", connection.peer_host, request.code, state.value)

@@ -41,11 +41,11 @@ OPERATORS_REQUESTS = {
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ROLE_CHANGE_FIELDS, b'{"syncStateSet":[9],"syncStateSetEpoch":9}'),
     RequestCode.EXCHANGE_BROKER_HA_INFO: ({"masterHaAddress": "127.0.0.9:2"}, None),
     RequestCode.UPDATE_BROKER_CONFIG: ({}, b"minInSyncReplicas=99\n"),
-    RequestCode.GET_BROKER_CONFIG: ({}, None),
-    RequestCode.GET_BROKER_HA_STATUS: ({}, None),
-    RequestCode.GET_BROKER_RUNTIME_INFO: ({}, None),
 }
-SLAVES_QUESTIONS = (
+QUESTIONS = (
+    RequestCode.GET_BROKER_CONFIG,
+    RequestCode.GET_BROKER_HA_STATUS,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.EXCHANGE_BROKER_HA_INFO,
     RequestCode.GET_BROKER_EPOCH_CACHE,
     RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -138,8 +138,8 @@ async def test_nobody_but_the_operator_changes_a_replica(
         assert SECRET not in (answer.remark or "")
     assert (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas) == before
     assert replica.role == "MASTER"
-    for code in SLAVES_QUESTIONS:  # a slave that has not been restarted with the key yet
-        assert (await ask(client, replica.address, code, None, ext_fields={}, body=None)).code == SUCCESS, code
+    for code in QUESTIONS:  # by a slave that has not been restarted with the key yet, or a controller with a wrong one
+        assert (await ask(client, replica.address, code, signed_as, ext_fields={}, body=None)).code == SUCCESS, code
 
 
 async def test_the_operator_is_heard(controller: StrictController, start: Starter, client: Client) -> None:
@@ -158,8 +158,35 @@ async def test_the_check_can_be_turned_off_like_javas(
 ) -> None:
     replica = await start("one", **KEYS, authenticationEnabled="false")
     await eventually(lambda: replica.role == "MASTER")
-    assert (await ask(client, replica.address, RequestCode.GET_BROKER_HA_STATUS, None)).code == SUCCESS
+    assert (await ask(client, replica.address, RequestCode.UPDATE_BROKER_CONFIG, None)).code == SUCCESS
     assert controller.unsigned == []
+
+
+async def test_a_key_can_be_changed_without_a_time_in_which_the_operator_is_not_heard(
+    controller: StrictController, start: Starter, client: Client
+) -> None:
+    """The check is turned off by who has the old key, and stays on where there is none to check with."""
+    replica = await start("one", **KEYS)
+    await eventually(lambda: replica.role == "MASTER")
+    update = RequestCode.UPDATE_BROKER_CONFIG
+    assert (await ask(client, replica.address, update, LIAR, body=b"authenticationEnabled=false")).code == REFUSED
+    assert (await ask(client, replica.address, update, GROUP, body=b"authenticationEnabled=false")).code == SUCCESS
+    assert (await ask(client, replica.address, update, LIAR, body=b"minInSyncReplicas=2")).code == SUCCESS
+    shown = await ask(client, replica.address, RequestCode.GET_BROKER_CONFIG, None)
+    assert decode_properties(shown.body)["authenticationEnabled"] == "false"
+    assert (await ask(client, replica.address, update, LIAR, body=b"authenticationEnabled=true")).code == SUCCESS
+    assert (await ask(client, replica.address, update, LIAR, body=b"minInSyncReplicas=1")).code == REFUSED
+    controller.unsigned.clear()
+
+
+async def test_a_check_without_a_key_cannot_be_turned_on(start: Starter, client: Client) -> None:
+    replica = await start("one")
+    update = RequestCode.UPDATE_BROKER_CONFIG
+    await eventually(replica.process.listening.is_set)
+    answer = await ask(client, replica.address, update, None, body=b"minInSyncReplicas=3\nauthenticationEnabled=true")
+    assert answer.code == REFUSED
+    assert "authenticationEnabled=true: expected innerClient" in (answer.remark or "")
+    assert replica.process.broker.policy.min_in_sync_replicas == 1, "all of a request or nothing"
 
 
 async def test_the_secret_is_told_to_nobody(
