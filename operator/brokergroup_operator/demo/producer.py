@@ -57,9 +57,8 @@ class DemoProducer:
     async def _send_one(self, client: RemotingClient, address: str, queue_id: int) -> None:
         key = f"m{next(self._keys):08d}"
         try:
-            answer = await client.invoke(
-                address, self._message(key, queue_id), timeout_seconds=self.send_timeout_seconds
-            )
+            message = numbered_message(key, broker_name=self.broker_name, topic=self.topic, queue_id=queue_id)
+            answer = await client.invoke(address, message, timeout_seconds=self.send_timeout_seconds)
         except RemotingError:
             self.ledger.fail()
             return
@@ -68,22 +67,25 @@ class DemoProducer:
         else:
             self.ledger.fail()
 
-    def _message(self, key: str, queue_id: int) -> RemotingCommand:
-        """SEND_MESSAGE_V2: the one-letter names are the wire's (ha-and-deployment.md D.2)."""
-        fields = {
-            "a": "demo-producer",
-            "b": self.topic,
-            "c": "TBW102",
-            "d": str(_QUEUES),
-            "e": str(queue_id),
-            "f": "0",
-            "g": str(time.time_ns() // 1_000_000),
-            "h": "0",
-            "i": f"KEYS\x01{key}\x02",
-            "j": "0",
-            "k": "false",
-            "m": "false",
-            "n": self.broker_name,
-        }
-        body = key.encode().ljust(_PAYLOAD_BYTES, b".")
-        return request(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=body)
+
+def numbered_message(
+    key: str, *, broker_name: str, topic: str, queue_id: int, queues: int = _QUEUES
+) -> RemotingCommand:
+    """SEND_MESSAGE_V2: the one-letter names are the wire's (ha-and-deployment.md D.2)."""
+    fields = {
+        "a": "demo-producer",
+        "b": topic,
+        "c": "TBW102",
+        "d": str(queues),
+        "e": str(queue_id),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": f"KEYS\x01{key}\x02",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": broker_name,
+    }
+    body = key.encode().ljust(_PAYLOAD_BYTES, b".")
+    return request(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=body)

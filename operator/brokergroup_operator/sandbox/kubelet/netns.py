@@ -101,6 +101,10 @@ class NetworkNamespaces:
             self._hold.close()
             self._hold = None
 
+    def namespace_of(self, address: str) -> str:
+        """The namespace in which a pod of ours has this address."""
+        return self._names(address)[0]
+
     def _names(self, address: str) -> tuple[str, str]:
         number = int(ipaddress.IPv4Address(address)) - int(self._subnet.network_address)
         return f"{self._bridge}-{address}", f"{self._bridge}.{number}"

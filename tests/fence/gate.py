@@ -1,0 +1,69 @@
+"""A gate between a node and its API: while it is shut nothing passes, in either direction, and nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+_READ_BYTES = 65536
+
+
+@dataclass
+class Gate:
+    """Forwards TCP connections to one address while it is open; connections made while it is shut wait."""
+
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    _server: asyncio.Server | None = None
+    _target: tuple[str, int] = ("", 0)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self, url: str) -> str:
+        """Stand before the API at this URL; returns the URL in front of the gate."""
+        parts = urlsplit(url)
+        assert parts.port is not None
+        self._target = ("127.0.0.1", parts.port)
+        self.open.set()
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        return f"{parts.scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        """Forward no more."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._join(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self.open.wait()
+            there_reader, there_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.close()
+            return
+        ways = [
+            asyncio.create_task(self._pass_on(reader, there_writer)),
+            asyncio.create_task(self._pass_on(there_reader, writer)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for one in (writer, there_writer):
+                one.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(_READ_BYTES):
+                await self.open.wait()
+                writer.write(data)
+                await writer.drain()

@@ -1,0 +1,292 @@
+"""A group of Java brokers on a node that can be cut off, for the runners that strike it: the sandbox's API, the process kubelet
+with network namespaces, the operator in a namespace of its own, a NameServer.
+
+The operator has an address of its own so that a pod can be cut off from it and not from the clients, which are here on the
+host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from brokergroup_operator.demo.watched_group import WatchedGroup
+from brokergroup_operator.kube import ApiError, KubernetesApi, NotFoundError, Reflector
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS, PODS
+from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
+from brokergroup_operator.sandbox.run import sandbox
+from tests.fence.gate import Gate
+from tests.real.clusters import images
+from tests.real.parts.process import RealProcess, start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from brokergroup_operator.sandbox.kubelet import ProcessKubelet
+
+NAMESPACE = "default"
+GROUP = "orders"
+CONTROLLER_PORT = 9878
+READY_SECONDS = 180.0
+JVM = ["-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC", "-XX:-UseG1GC"]
+NAME_SERVER_SECONDS = 90.0
+
+
+class ClusterError(Exception):
+    """What the run needs did not come up, or did not come back: no verdict."""
+
+
+def say(text: str) -> None:
+    """Progress, for people: the verdict alone is on stdout."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+@dataclass
+class JavaCluster:
+    """The group under test."""
+
+    folder: Path
+    api: KubernetesApi
+    kubelet: ProcessKubelet
+    network: NetworkNamespaces
+    gate: Gate
+    group: WatchedGroup
+    replicas: int
+    name_server: str
+    operator_address: str
+    operator: RealProcess
+    # (when, master epoch, how many in sync): one entry a change of the record.
+    history: list[tuple[float, int, int]] = field(default_factory=list)
+
+    def address_of(self, broker_id: int) -> str | None:
+        """Where a broker takes sends, by the record."""
+        for replica in self.group.record.get("replicas", []):
+            if replica["brokerId"] == broker_id:
+                return replica.get("address") or None
+        return None
+
+    def broker_ids(self) -> list[int]:
+        return sorted(replica["brokerId"] for replica in self.group.record.get("replicas", []))
+
+    def pod_of(self, broker_id: int) -> str:
+        return f"{GROUP}-{broker_id}"
+
+    def pids(self, broker_id: int) -> dict[str, int]:
+        """The main processes of a member's pod by container."""
+        found = {
+            name: self.kubelet.container_pid(NAMESPACE, self.pod_of(broker_id), name) for name in ("broker", "fence")
+        }
+        return {name: pid for name, pid in found.items() if pid is not None}
+
+    def incidents(self) -> list[dict[str, Any]]:
+        path = self.folder / "incidents.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    def fence_log(self) -> list[dict[str, Any]]:
+        """Everything that the fences of all pods told."""
+        files = sorted(self.folder.glob("node/logs/*/fence/*.log"))
+        lines = (line for file in files for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def namespace_of(self, broker_id: int) -> str:
+        """The network namespace of a member's pod."""
+        address = self.address_of(broker_id)
+        assert address is not None
+        return self.network.namespace_of(address.rpartition(":")[0])
+
+    async def until(self, what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
+        """Raises ClusterError at the deadline."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if self.operator.process.poll() is not None:
+                raise ClusterError(f"the operator ended: {self.operator.tail()}")
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{what}: not within {seconds} s: {self.group.record} {self.group.status}")
+            await asyncio.sleep(0.02)
+
+    async def until_whole(self, what: str, *, settled_seconds: float = 1.0) -> None:
+        """Until all replicas are in sync and Ready says so, for a while."""
+        since: float | None = None
+
+        def holds() -> bool:
+            nonlocal since
+            whole = self.group.is_ready() and len(self.group.sync_state_set) == self.replicas
+            whole = whole and all("broker" in self.pids(broker_id) for broker_id in self.broker_ids())
+            if not whole:
+                since = None
+            elif since is None:
+                since = time.monotonic()
+            return since is not None and time.monotonic() - since >= settled_seconds
+
+        await self.until(what, holds)
+
+
+def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
+    """The BrokerGroup."""
+    own: dict[str, Any] = {
+        "implementation": "rocketmq",
+        "version": "5.5.0",
+        "replicas": replicas,
+        "nameServers": [name_server],
+        "durability": "Strict",
+        "storage": {"size": "8Gi"},
+        "jvm": {"extraArguments": JVM},
+        "config": {"mappedFileSizeCommitLog": "67108864"},
+    }
+    return {
+        "apiVersion": "brokergroup.dev/v1alpha1",
+        "kind": "BrokerGroup",
+        "metadata": {"name": GROUP, "namespace": NAMESPACE},
+        "spec": own | spec,
+    }
+
+
+@contextlib.asynccontextmanager
+async def java_cluster(
+    folder: Path, *, bridge: str, subnet: str, name_server: dict[str, Any], replicas: int = 3, spec: dict[str, Any]
+) -> AsyncIterator[JavaCluster]:
+    """Everything up, the group whole; everything down at the end."""
+    network = NetworkNamespaces(folder / "next-address", bridge=bridge, subnet=ipaddress.IPv4Network(subnet))
+    gate = Gate()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(gate.close)
+        running = await stack.enter_async_context(
+            sandbox(data_dir=folder / "node", host="0.0.0.0", network=network, images=images(), node_url=gate.start)
+        )
+        api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(running.kubeconfig))
+        place = await network.attach("operator")
+        operator = _start_operator(folder, running.kubeconfig, network.node_ip, place.ip, place.command_prefix)
+        stack.callback(operator.kill)
+        server = await _start_name_server(api, name_server)
+        await _apply(api, manifest(server, replicas=replicas, spec=spec))
+        cluster = JavaCluster(
+            folder,
+            api,
+            running.kubelet,
+            network,
+            gate,
+            WatchedGroup(NAMESPACE, GROUP, {}, {}),
+            replicas,
+            server,
+            place.ip,
+            operator,
+        )
+        stack.push_async_callback(_stop_watching, await _watch(cluster))
+        await cluster.until_whole("start")
+        say(f"the group is whole: {cluster.group.record['syncStateSet']}, master {cluster.group.master_id}")
+        try:
+            yield cluster
+        finally:
+            gate.open.set()
+            _kill_brokers(cluster)
+
+
+def _kill_brokers(cluster: JavaCluster) -> None:
+    """A Java broker takes ten seconds and more to leave; nobody needs what it would tell."""
+    for broker_id in cluster.broker_ids():
+        for pid in cluster.pids(broker_id).values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _start_operator(folder: Path, kubeconfig: Path, node_ip: str, own_ip: str, prefix: tuple[str, ...]) -> RealProcess:
+    there = folder / "operator.kubeconfig"
+    there.write_text(kubeconfig.read_text(encoding="utf-8").replace("0.0.0.0", node_ip), encoding="utf-8")
+    address = f"{own_ip}:{CONTROLLER_PORT}"
+    command = [
+        *prefix,
+        *(sys.executable, "-m", "brokergroup_operator.cli.main", "operator", "--kubeconfig", str(there)),
+        *("--namespace", NAMESPACE, "--listen", address, "--controller-address", address),
+        *("--metrics-listen", f"{own_ip}:9879", "--incident-log", str(folder / "incidents.jsonl")),
+    ]
+    return start("operator", command, log=folder / "operator.log")
+
+
+async def _start_name_server(api: KubernetesApi, pod: dict[str, Any]) -> str:
+    pod["metadata"]["namespace"] = NAMESPACE
+    await api.create(PODS, pod)
+    deadline = time.monotonic() + NAME_SERVER_SECONDS
+    while True:
+        with contextlib.suppress(NotFoundError):
+            seen = (await api.get(PODS, pod["metadata"]["name"], namespace=NAMESPACE)).get("status", {})
+            conditions = {entry["type"]: entry["status"] for entry in seen.get("conditions", [])}
+            if conditions.get("Ready") == "True":
+                return f"{seen['podIP']}:9876"
+        if time.monotonic() > deadline:
+            raise ClusterError("the NameServer was not ready in time")
+        await asyncio.sleep(0.1)
+
+
+async def _apply(api: KubernetesApi, group: dict[str, Any]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            await api.apply(BROKER_GROUPS, group, field_manager="tests")
+        except ApiError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+async def _watch(cluster: JavaCluster) -> list[asyncio.Task[None]]:
+    def changed(event: Any) -> None:
+        record = event.object.get("record", {})
+        cluster.history.append((time.time(), int(record.get("masterEpoch", 0)), len(record.get("syncStateSet", []))))
+
+    groups = Reflector(cluster.api, BROKER_GROUPS, namespace=NAMESPACE, on_change=lambda _: None)
+    states = Reflector(cluster.api, BROKER_GROUP_STATES, namespace=NAMESPACE, on_change=changed)
+    tasks = [asyncio.create_task(reflector.run()) for reflector in (groups, states)]
+    for reflector in (groups, states):
+        await reflector.wait_synced(10.0)
+    cluster.group = WatchedGroup(NAMESPACE, GROUP, groups.objects, states.objects)
+    return tasks
+
+
+async def _stop_watching(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def cut_off(namespace: str, addresses: list[str]) -> None:
+    """Drop everything between a pod and some addresses, both ways, without a word to anybody."""
+    those = ", ".join(addresses)
+    rules = (
+        "table inet cut {\n"
+        f" chain out {{ type filter hook output priority 0; ip daddr {{ {those} }} drop;\n }}\n"
+        f" chain in {{ type filter hook input priority 0; ip saddr {{ {those} }} drop;\n }}\n"
+        "}\n"
+    )
+    _nft(namespace, rules)
+
+
+def heal(namespace: str) -> None:
+    """Let everything through again; nothing where the pod is gone with its namespace."""
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _nft(namespace, "delete table inet cut\n")
+
+
+def _nft(namespace: str, rules: str) -> None:
+    subprocess.run(
+        ["ip", "netns", "exec", namespace, "nft", "-f", "-"], input=rules, text=True, check=True, capture_output=True
+    )
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The first document of a manifest."""
+    first: dict[str, Any] = next(iter(yaml.safe_load_all(path.read_text(encoding="utf-8"))))
+    return first

@@ -1,0 +1,284 @@
+"""Shows the fence with unmodified Java brokers (issue 6, item 6; ADR 8): frozen masters, cut-off masters, and what happens
+without.
+
+    python -m tests.fence.run                                   30 freezes, 30 partitions, 12 unfenced freezes as the control
+    python -m tests.fence.run --freezes 3 --partitions 3 --control 3
+
+* *Freeze*: SIGSTOP of the master while sends wait in its sockets, SIGCONT when another one is master and has acknowledged.
+* *Partition*: nftables drops everything between the master's pod and operator and replicas, clients still reach it; its node
+  is cut off from the API too, so that the only fence left is the one in the pod.
+* *Pause* (``--pauses``): broker and in-pod fence frozen together on a node that is cut off, the broker woken first. The fence
+  can only be quick then; counted by itself.
+* *Control*: freezes with neither fence. They lose some, or the test shows nothing.
+
+After each strike everything acknowledged so far is looked for in the log of the master there is then. The last line of the
+output is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from brokergroup_operator.demo.faults import hold
+from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.readback import ReadbackError, read_keys
+from rocketmq_remoting.errors import RemotingError
+from tests.fence.java_cluster import ClusterError, JavaCluster, cut_off, heal, java_cluster, read_yaml, say
+from tests.fence.spies import QUEUES, TOPIC, Spy
+from tests.real.parts import install
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ELECTED_SECONDS = 30.0
+READ_SECONDS = 60.0
+ENOUGH_CONTROLS = 10
+BRIDGE, SUBNET = "bgfen0", "10.91.0.0/24"
+
+
+@dataclass
+class Tally:
+    """What was struck and what it cost."""
+
+    struck: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    runs_with_loss: dict[str, int] = field(default_factory=dict)
+    # Acknowledged by the old master after another one had been elected.
+    acked: int = 0
+    failovers_ms: dict[str, list[float]] = field(default_factory=dict)
+    killed_by_pod_fence: int = 0
+    unfenced: int = 0
+
+
+@dataclass
+class Strikes:
+    """One cluster under spies, and the ways to strike it."""
+
+    cluster: JavaCluster
+    ledger: Ledger
+    tally: Tally
+    choose: random.Random
+    known_lost: set[str] = field(default_factory=set)
+
+    async def strike(self, kind: str, how: Callable[[int], Awaitable[None]]) -> None:
+        """One strike, until the group is whole again, and the account."""
+        group = self.cluster.group
+        master = group.master_id
+        if master is None:
+            raise ClusterError("no master before a strike")
+        say(f"{kind} {self.tally.struck.get(kind, 0) + 1}: master {master}, epoch {group.master_epoch}")
+        await how(master)
+        await self.cluster.until_whole(kind)
+        new = {key for key in await self._missing() if key not in self.known_lost}
+        self.known_lost |= new
+        if new:
+            say(f"LOST {len(new)}: {sorted(new)[:10]}")
+        self.tally.struck[kind] = self.tally.struck.get(kind, 0) + 1
+        self.tally.lost[kind] = self.tally.lost.get(kind, 0) + len(new)
+        self.tally.runs_with_loss[kind] = self.tally.runs_with_loss.get(kind, 0) + bool(new)
+
+    async def _missing(self) -> set[str]:
+        acknowledged = {entry.key for entry in list(self.ledger.acknowledgements)}
+        deadline = asyncio.get_running_loop().time() + READ_SECONDS
+        while True:
+            address = self.cluster.group.master_address()
+            try:
+                if address is not None:
+                    return acknowledged - await read_keys(address, TOPIC, QUEUES)
+            except (RemotingError, ReadbackError) as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise ClusterError(f"cannot read the master's log: {error}") from error
+            await asyncio.sleep(0.5)
+
+    async def _another_master(self, kind: str, epoch: int) -> None:
+        """Until another one is master and acknowledges."""
+        began = asyncio.get_running_loop().time()
+        await self.cluster.until("another master", lambda: self.cluster.group.master_epoch > epoch, ELECTED_SECONDS)
+        count = len(self.ledger.acknowledgements)
+        await self.cluster.until(
+            "the new master acknowledges", lambda: len(self.ledger.acknowledgements) > count + 20, ELECTED_SECONDS
+        )
+        self.tally.failovers_ms.setdefault(kind, []).append((asyncio.get_running_loop().time() - began) * 1000)
+
+    async def freeze(self, master: int) -> None:
+        """With the whole of the fence: the operator's and the pod's."""
+        epoch = self.cluster.group.master_epoch
+        with hold(self.cluster.pids(master)["broker"]) as broker:
+            broker.freeze()
+            await self._another_master("freeze", epoch)
+            await asyncio.sleep(self.choose.uniform(0.0, 1.0))
+            broker.thaw()
+
+    async def partition(self, master: int) -> None:
+        """With the pod's fence alone."""
+        epoch, cluster = self.cluster.group.master_epoch, self.cluster
+        namespace = cluster.namespace_of(master)
+        others = [cluster.address_of(other) for other in cluster.broker_ids() if other != master]
+        hosts = [address.rpartition(":")[0] for address in others if address is not None]
+        cluster.gate.open.clear()
+        cut_off(namespace, [*hosts, cluster.operator_address])
+        try:
+            await self._another_master("partition", epoch)
+            await asyncio.sleep(self.choose.uniform(0.0, 2.0))
+        finally:
+            heal(namespace)
+            cluster.gate.open.set()
+
+    async def pause(self, master: int) -> None:
+        """Broker and fence together, on a node that is cut off."""
+        epoch = self.cluster.group.master_epoch
+        pids = self.cluster.pids(master)
+        with hold(pids["broker"]) as broker, hold(pids["fence"]) as fence:
+            self.cluster.gate.open.clear()
+            try:
+                broker.freeze()
+                fence.freeze()
+                await self._another_master("pause", epoch)
+                broker.thaw()
+                fence.thaw()
+                await asyncio.sleep(2.0)
+            finally:
+                self.cluster.gate.open.set()
+
+    async def freeze_unfenced(self, master: int) -> None:
+        """With no fence at all: the node is cut off, and the pod has none."""
+        epoch = self.cluster.group.master_epoch
+        with hold(self.cluster.pids(master)["broker"]) as broker:
+            self.cluster.gate.open.clear()
+            try:
+                broker.freeze()
+                await self._another_master("control", epoch)
+                await asyncio.sleep(self.choose.uniform(0.0, 1.0))
+                broker.thaw()
+                await asyncio.sleep(2.0)
+            finally:
+                self.cluster.gate.open.set()
+
+
+@contextlib.asynccontextmanager
+async def under_spies(folder: Path, tally: Tally, seed: int, *, isolation: bool) -> AsyncIterator[Strikes]:
+    """A group of three Java brokers, and producers that never stop."""
+    await asyncio.to_thread(_empty, folder)
+    spec = {"failover": {"isolation": {"enabled": isolation}}}
+    name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
+    async with java_cluster(folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec) as cluster:
+        ledger, keys = Ledger(), itertools.count(1)
+        name = cluster.group.name
+        routes = [
+            cluster.group.master_address,
+            *(lambda one=one: cluster.address_of(one) for one in cluster.broker_ids()),
+        ]
+        spies = [
+            Spy(routes[0], name, ledger, keys, 0.02),
+            *(Spy(route, name, ledger, keys, 0.03) for route in routes[1:]),
+        ]
+        tasks = [asyncio.create_task(spy.run()) for spy in spies]
+        try:
+            await cluster.until("the first acknowledgements", lambda: len(ledger.acknowledgements) > 50)
+            yield Strikes(cluster, ledger, tally, random.Random(seed))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            tally.acked += len(ledger.acknowledgements)
+            tally.killed_by_pod_fence += sum(line["event"] == "killed" for line in cluster.fence_log())
+            tally.unfenced += sum(bool(entry.get("unfenced")) for entry in cluster.incidents())
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tally]:
+    """The fenced strikes on one cluster, the control on another."""
+    fenced, control = Tally(), Tally()
+    if options.freezes + options.partitions + options.pauses:
+        async with under_spies(folder / "fenced", fenced, options.seed, isolation=True) as strikes:
+            for _ in range(options.freezes):
+                await strikes.strike("freeze", strikes.freeze)
+            for _ in range(options.partitions):
+                await strikes.strike("partition", strikes.partition)
+            for _ in range(options.pauses):
+                await strikes.strike("pause", strikes.pause)
+    if options.control:
+        async with under_spies(folder / "control", control, options.seed, isolation=False) as strikes:
+            for _ in range(options.control):
+                await strikes.strike("control", strikes.freeze_unfenced)
+    return fenced, control
+
+
+def verdict(fenced: Tally, control: Tally) -> dict[str, Any]:
+    """The line of JSON."""
+    return {
+        "freezes": fenced.struck.get("freeze", 0),
+        "partitions": fenced.struck.get("partition", 0),
+        "acked": fenced.acked,
+        "lost": fenced.lost.get("freeze", 0) + fenced.lost.get("partition", 0),
+        "unfenced_control_lost": control.lost.get("control", 0),
+        "control_freezes": control.struck.get("control", 0),
+        "control_freezes_with_loss": control.runs_with_loss.get("control", 0),
+        "control_acked": control.acked,
+        "pauses": {"count": fenced.struck.get("pause", 0), "lost": fenced.lost.get("pause", 0)},
+        "killed_in_pod": fenced.killed_by_pod_fence,
+        "failover_ms": {kind: _figures(times) for kind, times in (fenced.failovers_ms | control.failovers_ms).items()},
+    }
+
+
+def _figures(times: list[float]) -> dict[str, float]:
+    ordered = sorted(times)
+    return {"min": round(ordered[0]), "p50": round(ordered[len(ordered) // 2]), "max": round(ordered[-1])}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--freezes", type=int, default=30)
+    parser.add_argument("--partitions", type=int, default=30)
+    parser.add_argument("--pauses", type=int, default=0)
+    parser.add_argument("--control", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--directory", type=Path, help="kept afterwards; default: a temporary one")
+    options = parser.parse_args(arguments)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    if os.geteuid() != 0:
+        say("network namespaces need root")
+        return 2
+    if shutil.which("nft") is None:
+        install.apt_install("nftables")
+    failed = install.bring_all(["rocketmq"])
+    for name, why in failed.items():
+        say(f"{name}: {why}")
+    if failed:
+        return 2
+    with contextlib.ExitStack() as stack:
+        folder = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            fenced, control = asyncio.run(run_all(options, folder.resolve()))
+        except ClusterError as error:
+            say(f"no verdict: {error}")
+            return 2
+    line = verdict(fenced, control)
+    print(json.dumps(line))
+    shown = line["control_freezes"] < ENOUGH_CONTROLS or line["unfenced_control_lost"] > 0
+    asked = (line["freezes"], line["partitions"]) == (options.freezes, options.partitions)
+    return 0 if line["lost"] == 0 and asked and shown and fenced.acked > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
