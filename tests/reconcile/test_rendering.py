@@ -14,6 +14,7 @@ import yaml
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import USABLE
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.broker_config import broker_conf, broker_properties
@@ -61,6 +62,34 @@ def test_durability_follows_the_number_of_replicas_where_the_spec_is_silent(
     properties = broker_properties("orders", b.group(replicas=replicas).spec, b.SETTINGS)
 
     assert (properties["allAckInSyncStateSet"], properties["minInSyncReplicas"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"replication": {"minInSyncReplicas": 3}, "replicas": 5}, ("true", "3", "3", "3000")),
+        ({"durability": "Fast", "replication": {"inSyncReplicas": 2}}, ("false", "2", "1", "15000")),
+        ({"replication": {"slaveNotCatchUpSeconds": 7}}, ("true", "2", "2", "7000")),
+    ],
+)
+def test_what_durability_leaves_open_reaches_the_brokers(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
+    properties = broker_properties("orders", b.group(**spec).spec, b.SETTINGS)
+    keys = ("allAckInSyncStateSet", "inSyncReplicas", "minInSyncReplicas", "haMaxTimeSlaveNotCatchup")
+
+    assert tuple(properties[key] for key in keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "floor"),
+    [
+        ({}, True),
+        ({"replicas": 2}, False),
+        ({"durability": "Available", "replication": {"minInSyncReplicas": 2}}, True),
+        ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, False),
+    ],
+)
+def test_the_floor_holds_where_everybody_acknowledges_and_more_than_one_must(spec: dict[str, Any], floor: bool) -> None:
+    assert acknowledgement_rule(b.group(**spec).spec).shrink_floor is floor
 
 
 def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
@@ -159,6 +188,14 @@ def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
     assert json.loads(properties["innerClientAuthenticationCredentials"]) == {
         "accessKey": "${BROKER_ACCESS_KEY}", "secretKey": "${BROKER_SECRET_KEY}",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("signature", "asked_for"), [("Off", "false"), ("Accepted", "true"), ("Required", "true")])
+def test_a_python_replica_hears_only_us_unless_the_key_is_being_changed(signature: str, asked_for: str) -> None:
+    of = b.group(implementation="replica", security={"credentialsSecretName": "keys", "signature": signature})
+    assert decode_properties(broker_conf(of, b.SETTINGS).encode())["authenticationEnabled"] == asked_for
+    without_a_key = b.group(implementation="replica")
+    assert "authenticationEnabled" not in decode_properties(broker_conf(without_a_key, b.SETTINGS).encode())
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

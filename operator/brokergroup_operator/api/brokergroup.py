@@ -107,6 +107,32 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = 2500
 
 
+class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """What spec.durability leaves open. All of it reaches running brokers without a restart."""
+
+    min_in_sync_replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
+        Meta(
+            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). Absent: 2 with"
+            " durability Strict, else 1. Never below 2 with Strict."
+        ),
+    ] = None
+    in_sync_replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
+        Meta(
+            description="With durability Fast: how many replicas have a message before it is acknowledged (inSyncReplicas)."
+            " Absent: as many as minInSyncReplicas. Strict and Available always wait for every replica that is in sync."
+        ),
+    ] = None
+    slave_not_catch_up_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=300)] | None,
+        Meta(
+            description="A slave that is behind for this long leaves the SyncStateSet (haMaxTimeSlaveNotCatchup). Until then,"
+            " writes that wait for it stand still. Absent: 3 with Strict and Available, 15 with Fast."
+        ),
+    ] = None
+
+
 class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """When a master is given up, and what may replace it."""
 
@@ -289,6 +315,18 @@ class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = False
 
 
+class DisruptionBudgetSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Whether evictions (drained nodes) are let through one by one."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="True: PodDisruptionBudgets let one slave go at a time, and only while FailoverSafe is True; a master's"
+            " pod goes once another is master. False: none; evictions are not held back."
+        ),
+    ] = True
+
+
 class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """What the user wants."""
 
@@ -330,6 +368,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Durability | None,
         Meta(description="What an acknowledgement promises. Absent: Strict from 3 replicas on, Available below."),
     ] = None
+    replication: ReplicationSpec = ReplicationSpec()
     failover: FailoverSpec = FailoverSpec()
     security: SecuritySpec = SecuritySpec()
     storage: StorageSpec = StorageSpec()
@@ -346,6 +385,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     scheduling: SchedulingSpec = SchedulingSpec()
     pod_template: PodTemplateSpec = PodTemplateSpec()
     update_strategy: UpdateStrategySpec = UpdateStrategySpec()
+    disruption_budget: DisruptionBudgetSpec = DisruptionBudgetSpec()
     maintenance: MaintenanceSpec = MaintenanceSpec()
     termination_grace_period_seconds: Annotated[
         int, Meta(ge=1, le=3600, description="Time a broker gets between SIGTERM and SIGKILL.")

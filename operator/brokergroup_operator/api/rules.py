@@ -38,10 +38,10 @@ RESERVED_CONFIG_KEYS: Final = {
     "fetchControllerAddrByDnsLookup": "the operator is the controller",
     "fetchNamesrvAddrByAddressServer": "use spec.nameServers",
     "haListenPort": "use spec.network.haPort",
-    "inSyncReplicas": "use spec.durability",
+    "inSyncReplicas": "use spec.durability, and spec.replication.inSyncReplicas",
     "innerClientAuthenticationCredentials": "use spec.security.credentialsSecretName",
     "listenPort": "use spec.network.listenPort",
-    "minInSyncReplicas": "use spec.durability",
+    "minInSyncReplicas": "use spec.durability, and spec.replication.minInSyncReplicas",
     "namesrvAddr": "use spec.nameServers",
     "rocketmqHome": "the operator sets the paths",
     "storePathBrokerIdentity": "the operator sets the paths",
@@ -131,6 +131,35 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "failover.electionPolicy preferred-zone contradicts durability Fast:"
             " what one replica acknowledged is only in the longest log",
             field_path=".failover.electionPolicy",
+        ),
+        Rule(
+            "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas <= self.replicas",
+            "replication.minInSyncReplicas must not exceed replicas: no write would ever be taken",
+            field_path=".replication.minInSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas >= 2 ||"
+            " (has(self.durability) ? self.durability != 'Strict' : self.replicas < 3)",
+            "replication.minInSyncReplicas 1 contradicts durability Strict (the default from 3 replicas on):"
+            " it acknowledges a message only when two disks have it",
+            field_path=".replication.minInSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.inSyncReplicas) || (has(self.durability) && self.durability == 'Fast')",
+            "replication.inSyncReplicas needs durability Fast: Strict and Available wait for every replica that is in sync",
+            field_path=".replication.inSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.inSyncReplicas) || (self.replication.inSyncReplicas <= self.replicas &&"
+            " self.replication.inSyncReplicas >="
+            " (has(self.replication.minInSyncReplicas) ? self.replication.minInSyncReplicas : 1))",
+            "replication.inSyncReplicas must be between replication.minInSyncReplicas and replicas",
+            field_path=".replication.inSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.slaveNotCatchUpSeconds) || !('haMaxTimeSlaveNotCatchup' in self.config)",
+            "replication.slaveNotCatchUpSeconds and config.haMaxTimeSlaveNotCatchup say the same: give one of them",
+            field_path=".replication.slaveNotCatchUpSeconds",
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
     ),

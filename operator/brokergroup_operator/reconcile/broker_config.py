@@ -12,8 +12,8 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.reconcile.durability import acknowledgement_rule
+from brokergroup_operator.api.brokergroup import Implementation, Signature
+from brokergroup_operator.api.durability import acknowledgement_rule
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
@@ -78,7 +78,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
     rule = acknowledgement_rule(spec)
     return properties | {
         "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
-        "inSyncReplicas": str(rule.minimum_in_sync),
+        "inSyncReplicas": str(rule.acknowledging),
         "minInSyncReplicas": str(rule.minimum_in_sync),
     }
 
@@ -90,6 +90,9 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         if spec.security.credentials_secret_name is not None:
             defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
+    elif spec.security.credentials_secret_name is not None:
+        # A Python replica takes changes from us only with the key. Off is the time in which the key changes: ours is new, its old.
+        defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.OFF else "true"
     return defaults
 
 

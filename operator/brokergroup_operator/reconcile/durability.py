@@ -1,55 +1,5 @@
-"""What `spec.durability` means: the keys of broker.conf, and how many replicas a write needs (design.md §4).
+"""For callers that have not moved to brokergroup_operator.api.durability yet."""
 
-| durability | broker settings                              | promise                                                     |
-|------------|----------------------------------------------|-------------------------------------------------------------|
-| Strict     | all-ack in the SyncStateSet, at least 2 in it | every SEND_OK is in every later master's log, also after    |
-|            |                                              | losing any one disk                                         |
-| Available  | all-ack in the SyncStateSet, at least 1 in it | the same, except for the loss of the only in-sync disk      |
-| Fast       | acknowledged by the master alone             | none across a failover                                      |
-"""
+from brokergroup_operator.api.durability import acknowledgement_rule, effective_durability
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from brokergroup_operator.api.brokergroup_status import Durability
-
-if TYPE_CHECKING:
-    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
-
-REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcknowledgementRule:
-    """When a broker says SEND_OK."""
-
-    all_acknowledge: bool
-    minimum_in_sync: int
-    # How long a slave may lag before the master drops it from the set; while it lags, all-ack writes wait for it.
-    slave_not_caught_up_milliseconds: int
-
-
-RULES: Final = {
-    Durability.STRICT: AcknowledgementRule(
-        all_acknowledge=True, minimum_in_sync=2, slave_not_caught_up_milliseconds=3000
-    ),
-    Durability.AVAILABLE: AcknowledgementRule(
-        all_acknowledge=True, minimum_in_sync=1, slave_not_caught_up_milliseconds=3000
-    ),
-    Durability.FAST: AcknowledgementRule(
-        all_acknowledge=False, minimum_in_sync=1, slave_not_caught_up_milliseconds=15_000
-    ),
-}
-
-
-def effective_durability(spec: BrokerGroupSpec) -> Durability:
-    """What the spec says, or what follows from the number of replicas where it says nothing."""
-    if spec.durability is not None:
-        return spec.durability
-    return Durability.STRICT if spec.replicas >= REPLICAS_FOR_STRICT_BY_DEFAULT else Durability.AVAILABLE
-
-
-def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
-    return RULES[effective_durability(spec)]
+__all__ = ["acknowledgement_rule", "effective_durability"]
