@@ -14,9 +14,14 @@ def confirm(group: str, what: str, *, yes: bool, typed: str | None) -> None:
     if typed is None and yes:
         return
     if typed is None:
-        if not sys.stdin.isatty():
+        if not is_terminal():
             raise NotConfirmedError(f"{what}: nobody to ask; expected --confirm {group}")
         typer.echo(f"{what}.", err=True)
         typed = str(typer.prompt(f"Type the name of the group ({group}) to go on", err=True))
     if typed != group:
         raise NotConfirmedError(f"{what}: {typed!r} is not the name of the group, {group!r}; nothing was done")
+
+
+def is_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()

@@ -1,0 +1,164 @@
+"""Runs the plugin against the embedded API, and makes and reads objects beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import requests
+import yaml
+from typer.testing import CliRunner
+
+from brokergroup_operator.kubectl.errors import PluginError
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, Kind
+from brokergroup_operator.kubectl.main import app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DEADLINE_SECONDS = 20.0
+STATUS: dict[str, Any] = {
+    "observedGeneration": 1,
+    "replicas": 3,
+    "readyReplicas": 3,
+    "masterEpoch": 5,
+    "durability": "Strict",
+    "master": {"brokerId": 2, "pod": "orders-2", "address": "10.0.0.2:10911", "epoch": 5},
+    "syncStateSet": {"brokerIds": [1, 2], "epoch": 9},
+    "members": [
+        {
+            "brokerId": number, "pod": f"orders-{number}", "podIP": f"10.0.0.{number}", "address": f"10.0.0.{number}:10911",
+            "role": "master" if number == 2 else "slave", "state": "CatchingUp" if number == 3 else "InSync",
+            "seat": "None" if number == 3 else "InSyncStateSet", "lagBytes": 3 * 2**20 if number == 3 else 0,
+            "node": f"node-{number}",
+        }
+        for number in (1, 2, 3)
+    ],
+    "lastFailover": {
+        "trigger": "connectionRefused", "from": 1, "to": 2, "epoch": 5, "startedAt": "2026-01-01T00:00:00Z",
+        "durationMilliseconds": 41, "phases": {"detected": 0, "committed": 12, "roleChanged": 41},
+    },
+    "conditions": [
+        {
+            "type": "Ready", "status": "False", "reason": "MembersOutOfSync", "message": "Not in the SyncStateSet: orders-3",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        },
+        {
+            "type": "FailoverSafe", "status": "False", "reason": "NotEnoughCandidates", "message": "1 candidate, 2 are needed",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        },
+    ],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a run of the plugin left."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Bench:
+    """One namespace of the embedded API."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self.namespace = f"t-{uuid.uuid4().hex[:8]}"
+        self.kubeconfig = folder / "kubeconfig"
+        self.session = requests.Session()
+        self.api("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        self.write_kubeconfig(url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
+
+    def write_kubeconfig(self, url: str, user: dict[str, Any] | None = None) -> None:
+        context = {"cluster": "c", "user": "u", "namespace": self.namespace}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": user or {}}],
+            "contexts": [
+                {"name": "here", "context": context},
+                {"name": "elsewhere", "context": context | {"namespace": "default"}},
+            ],
+            "current-context": "here",
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def run(self, *arguments: str, typed: str | None = None) -> Said:
+        """In this process, as `kubectl brokergroup ...` would."""
+        result = CliRunner().invoke(app, list(arguments), input=typed, env={"KUBECONFIG": str(self.kubeconfig)})
+        error = result.exception
+        if isinstance(error, PluginError):
+            return Said(error.exit_code, result.stdout, f"{result.stderr}{error}")
+        if error is not None and not isinstance(error, SystemExit):
+            raise error
+        return Said(result.exit_code, result.stdout, result.stderr)
+
+    def must(self, *arguments: str) -> str:
+        said = self.run(*arguments)
+        assert said.code == 0, said
+        return said.out
+
+    def api(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
+        answer = self.session.request(method, self.url + path, json=body, headers=headers, timeout=DEADLINE_SECONDS)
+        assert answer.ok, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def create(self, kind: Kind, name: str, **content: Any) -> dict[str, Any]:
+        metadata = {"name": name, **content.pop("metadata", {})}
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
+        return self.api("POST", kind.path(self.namespace), body)
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any]:
+        return self.api("GET", kind.path(self.namespace, name))
+
+    def items(self, kind: Kind) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api("GET", kind.path(self.namespace))["items"]
+        return found
+
+    def set_status(self, kind: Kind, name: str, status: dict[str, Any]) -> None:
+        self.api("PATCH", f"{kind.path(self.namespace, name)}/status", {"status": status})
+
+    def create_group(self, name: str = "orders", *, status: dict[str, Any] | None = None, **spec: Any) -> None:
+        self.create(BROKER_GROUPS, name, spec={"version": "5.5.0", **spec})
+        self.set_status(BROKER_GROUPS, name, STATUS if status is None else status)
+
+    @contextlib.contextmanager
+    def operator(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
+        """Something that gives every new operation a status, beside the test."""
+        stop = threading.Event()
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                while not stop.is_set():
+                    for item in self.items(BROKER_GROUP_OPERATIONS):
+                        if not item.get("status"):
+                            self.set_status(BROKER_GROUP_OPERATIONS, item["metadata"]["name"], answer(item))
+                    time.sleep(0.02)
+            except BaseException as error:  # noqa: BLE001 (raised again in the test's own thread)
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(DEADLINE_SECONDS)
+        assert not errors, errors

@@ -1,0 +1,165 @@
+"""What the verbs that change something create and patch, and what they wait for."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kubectl.errors import UsageError
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.verbs.switchover import moment
+
+if TYPE_CHECKING:
+    from tests.kubectl.bench import Bench
+
+
+def only(bench: Bench) -> dict[str, Any]:
+    (item,) = bench.items(BROKER_GROUP_OPERATIONS)
+    return item
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "section"),
+    [
+        (("switchover", "orders"), "Switchover", {"deadlineSeconds": 60}),
+        (
+            ("switchover", "orders", "--to", "3", "--at", "2030-01-02T03:04:05+01:00", "--deadline", "9"),
+            "Switchover",
+            {"deadlineSeconds": 9, "toBrokerId": 3, "notBefore": "2030-01-02T02:04:05Z"},
+        ),
+        (("restart", "orders"), "Restart", {}),
+        (("restart", "orders", "2", "3"), "Restart", {"brokerIds": [2, 3]}),
+        (("rebuild", "orders", "3", "--yes"), "Rebuild", {"brokerId": 3}),
+        (("decommission", "orders", "3", "--confirm", "orders"), "Decommission", {"brokerId": 3}),
+        (
+            ("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data", "--confirm", "orders"),
+            "Elect",
+            {"toBrokerId": 3, "acknowledgeDataLoss": "orders"},
+        ),
+        (("drill", "orders"), "Drill", {"kind": "Switchover"}),
+        (("drill", "orders", "--kill-master", "-y"), "Drill", {"kind": "KillMaster"}),
+    ],
+)
+def test_a_verb_creates_its_operation(
+    bench: Bench, arguments: tuple[str, ...], kind: str, section: dict[str, Any]
+) -> None:
+    bench.create_group()
+    out = bench.must(*arguments)
+    item = only(bench)
+    spec = item["spec"]
+    assert spec["type"] == kind
+    assert spec["brokerGroupRef"] == {"name": "orders"}
+    assert {name: value for name, value in spec[kind.lower()].items() if value != []} == section
+    assert spec.get("dryRun", "None") == "None"
+    assert item["metadata"]["labels"] == {"brokergroup.dev/broker-group": "orders"}
+    assert out == f"brokergroupoperation.brokergroup.dev/{item['metadata']['name']} created\n"
+    assert item["metadata"]["name"].startswith(f"orders-{kind.lower()}-")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rebuild", "orders", "3"),
+        ("rebuild", "orders", "3", "--confirm", "order"),
+        ("decommission", "orders", "3"),
+        ("hibernate", "orders"),
+        ("drill", "orders", "--kill-master"),
+        ("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data"),
+    ],
+)
+def test_what_is_dangerous_is_not_done_unless_the_group_is_named(bench: Bench, arguments: tuple[str, ...]) -> None:
+    bench.create_group()
+    said = bench.run(*arguments)
+    assert said.code == 7
+    assert "orders" in said.err
+    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    assert not (bench.get(BROKER_GROUPS, "orders")["spec"].get("maintenance") or {}).get("hibernated")
+
+
+def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from brokergroup_operator.kubectl import confirming
+
+    monkeypatch.setattr(confirming, "is_terminal", lambda: True)
+    bench.create_group()
+    assert bench.run("rebuild", "orders", "3", typed="something\n").code == 7
+    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    said = bench.run("rebuild", "orders", "3", typed="orders\n")
+    assert said.code == 0
+    assert "deletes the volume of broker 3 with its data" in said.err
+    assert len(bench.items(BROKER_GROUP_OPERATIONS)) == 1
+
+
+def test_an_unclean_election_wants_both_words(bench: Bench) -> None:
+    bench.create_group()
+    for flags in (("--unclean",), ("--yes-lose-data",), ()):
+        assert bench.run("elect", "orders", "--to", "3", "--confirm", "orders", *flags).code == 2
+    assert not bench.items(BROKER_GROUP_OPERATIONS)
+
+
+def test_waiting_for_the_end(bench: Bench) -> None:
+    bench.create_group()
+    result = {"message": "from broker 2 to 1, epoch 6 in 80 ms", "phases": {"committed": 40}}
+    with bench.operator(lambda _: {"phase": "Succeeded", "result": result}):
+        said = bench.run("switchover", "orders", "--wait")
+    assert said.code == 0, said
+    assert said.out == "Succeeded: from broker 2 to 1, epoch 6 in 80 ms\n  committed 40 ms\n"
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Rejected"])
+def test_an_end_that_is_no_success_is_exit_code_1(bench: Bench, phase: str) -> None:
+    bench.create_group()
+    with bench.operator(lambda _: {"phase": phase, "result": {"message": "orders is not FailoverSafe"}}):
+        said = bench.run("restart", "orders", "--wait")
+    assert said.code == 1
+    assert f"{phase}: orders is not FailoverSafe" in said.err
+
+
+def test_a_dry_run_shows_the_plan_and_asks_nobody(bench: Bench) -> None:
+    bench.create_group()
+    result = {"message": "dry run: gives up broker 3", "plan": ["delete pod orders-3", "wait"]}
+    with bench.operator(lambda _: {"phase": "Succeeded", "result": result}):
+        said = bench.run("rebuild", "orders", "3", "--dry-run")
+    assert said.code == 0, said
+    assert said.out == "Succeeded: dry run: gives up broker 3\n  1. delete pod orders-3\n  2. wait\n"
+    assert only(bench)["spec"]["dryRun"] == "All"
+
+
+def test_a_wait_has_an_end(bench: Bench) -> None:
+    bench.create_group()
+    said = bench.run("switchover", "orders", "--wait", "--timeout", "0.1")
+    assert said.code == 8
+    assert "it goes on" in said.err
+    assert len(bench.items(BROKER_GROUP_OPERATIONS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "switch", "value"),
+    [
+        ("pause", "paused", True),
+        ("resume", "paused", False),
+        ("hibernate", "hibernated", True),
+        ("wake", "hibernated", False),
+    ],
+)
+def test_maintenance_is_one_switch_of_the_spec(bench: Bench, verb: str, switch: str, value: bool) -> None:
+    bench.create_group(
+        maintenance={"paused": True, "hibernated": not value} if switch == "hibernated" else {"paused": not value}
+    )
+    before = bench.get(BROKER_GROUPS, "orders")["spec"]
+    bench.must(verb, "orders", *(["--yes"] if verb == "hibernate" else []))
+    after = bench.get(BROKER_GROUPS, "orders")["spec"]
+    assert after["maintenance"] == {**before["maintenance"], switch: value}
+    assert {**after, "maintenance": {}} == {**before, "maintenance": {}}
+
+
+@pytest.mark.parametrize(("text", "expected"), [("+30s", "2030-01-01T00:00:30Z"), ("+2h", "2030-01-01T02:00:00Z")])
+def test_relative_times(text: str, expected: str) -> None:
+    assert moment(text, dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) == expected
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2030-01-02T03:04:05", "+5", "10:00"])
+def test_times_that_could_mean_anything(text: str) -> None:
+    with pytest.raises(UsageError, match="expected RFC 3339 with an offset"):
+        moment(text, dt.datetime.now(dt.UTC))

@@ -1,0 +1,163 @@
+"""What the verbs that only read show."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from brokergroup_operator.kubectl.cluster import Cluster
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.verbs.explain import explanation
+from brokergroup_operator.kubectl.verbs.lag import in_units
+from brokergroup_operator.kubectl.watching import show
+from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
+
+if TYPE_CHECKING:
+    import pytest
+
+SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
+
+
+def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
+    bench.create_group()
+    bench.create(BROKER_GROUP_OPERATIONS, "move", spec=SWITCHOVER)
+    bench.create(BROKER_GROUP_OPERATIONS, "done", spec=SWITCHOVER)
+    bench.set_status(BROKER_GROUP_OPERATIONS, "done", {"phase": "Succeeded"})
+    lines = bench.must("status", "orders").splitlines()
+    assert lines[0].startswith(f"{bench.namespace}/orders   MembersOutOfSync   ")
+    assert lines[1] == "  brokerName orders   rocketmq 5.5.0   durability Strict"
+    assert lines[2] == "  master broker 2 (orders-2), epoch 5"
+    assert lines[3] == "  SyncStateSet 1, 2 (epoch 9)   ready 3/3"
+    assert lines[5].split() == ["ID", "POD", "ROLE", "STATE", "SEAT", "LAG", "ADDRESS"]
+    assert lines[8].split() == ["3", "orders-3", "slave", "CatchingUp", "None", "3145728", "10.0.0.3:10911"]
+    text = "\n".join(lines)
+    assert "!   FailoverSafe   False" in text
+    assert "Last failover: connectionRefused, broker 1 -> 2, epoch 5, 41 ms" in text
+    assert "detected 0  committed 12  roleChanged 41" in text
+    assert [line.split()[:3] for line in lines if line.startswith("  move")] == [["move", "Switchover", "Pending"]]
+    assert "done " not in text
+
+
+def test_status_of_a_group_that_the_operator_has_not_seen(bench: Bench) -> None:
+    bench.create_group(status={})
+    text = bench.must("status", "orders")
+    assert "master NONE" in text
+    assert "durability unknown" in text
+
+
+def test_status_wide_and_whole(bench: Bench) -> None:
+    bench.create_group()
+    assert "node-3" in bench.must("status", "orders", "-o", "wide")
+    assert json.loads(bench.must("status", "orders", "-o", "json"))["status"]["masterEpoch"] == 5
+    assert yaml.safe_load(bench.must("status", "orders", "-o", "yaml"))["metadata"]["name"] == "orders"
+
+
+def test_status_without_a_name_lists(bench: Bench) -> None:
+    bench.create_group()
+    bench.create_group("second", status={})
+    header, first, second = bench.must("status").splitlines()
+    assert header.split() == ["NAME", "REPLICAS", "READY", "MASTER", "EPOCH", "IN-SYNC", "SAFE", "STATUS", "AGE"]
+    assert first.split()[:8] == ["orders", "3", "3", "2", "5", "2", "False", "MembersOutOfSync"]
+    assert second.split()[:3] == ["second", "3", "-"]
+    assert f"{bench.namespace}   orders" in bench.must("status", "-A")
+    assert "LAST-FAILOVER" in bench.must("status", "-o", "wide")
+    assert len(json.loads(bench.must("status", "-o", "json"))["items"]) == 2
+
+
+def test_the_namespace_is_the_contexts_unless_named(bench: Bench) -> None:
+    bench.create_group()
+    assert bench.run("status", "orders", "--context", "elsewhere").code == 3
+    assert bench.run("status", "orders", "-n", "default").code == 3
+    assert bench.run("status", "orders", "--context", "elsewhere", "-n", bench.namespace).code == 0
+    assert bench.run("status", "--kubeconfig", str(bench.kubeconfig)).code == 0
+    assert bench.run("status", "orders", "-A").code == 2
+    assert bench.run("status", "-w").code == 2
+
+
+def test_a_watch_shows_every_change_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.create_group()
+    monkeypatch.setenv("KUBECONFIG", str(bench.kubeconfig))
+    pages: list[int] = []
+
+    class EnoughError(Exception):
+        """The third page is there."""
+
+    def render(group: dict[str, Any]) -> str:
+        epoch = int(group["status"]["masterEpoch"])
+        if not pages:
+            threading.Thread(target=change).start()
+        pages.append(epoch)
+        if epoch == 7:
+            raise EnoughError
+        return f"epoch {epoch}"
+
+    def change() -> None:
+        for epoch in (6, 7):
+            bench.set_status(BROKER_GROUPS, "orders", {"masterEpoch": epoch})
+
+    def watch() -> None:
+        try:
+            show(Cluster(), "orders", render, watch=True)
+        except EnoughError:
+            return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
+    assert pages == [5, 6, 7]
+
+
+def test_history_is_failovers_and_operations_the_latest_first(bench: Bench) -> None:
+    bench.create_group(status=STATUS | {"failovers": [STATUS["lastFailover"]]})
+    bench.create(BROKER_GROUP_OPERATIONS, "move", spec=SWITCHOVER)
+    result = {"message": "done", "fromBrokerId": 2, "toBrokerId": 1, "epoch": 6, "milliseconds": 80}
+    status = {"phase": "Succeeded", "startedAt": "2026-02-01T00:00:00Z", "result": result}
+    bench.set_status(BROKER_GROUP_OPERATIONS, "move", status)
+    header, move, failover = bench.must("history", "orders").splitlines()
+    assert header.split() == ["TIME", "WHAT", "OUTCOME", "FROM", "TO", "EPOCH", "MS", "MESSAGE"]
+    assert move.split()[:7] == ["2026-02-01T00:00:00Z", "Switchover", "Succeeded", "2", "1", "6", "80"]
+    assert failover.split()[1:7] == ["Failover", "Completed", "1", "2", "5", "41"]
+    assert len(json.loads(bench.must("history", "orders", "-o", "json"))) == 2
+
+
+def test_lag(bench: Bench) -> None:
+    bench.create_group()
+    assert [line.split()[-2:] for line in bench.must("lag", "orders").splitlines()[1:]] == [
+        ["0", "B"],
+        ["0", "B"],
+        ["3.0", "MiB"],
+    ]
+    assert [in_units(value) for value in (None, 0, 1023, 1536, 5 * 2**40, 2**60)] == [
+        None, "0 B", "1023 B", "1.5 KiB", "5.0 TiB", "1048576.0 TiB",
+    ]  # fmt: skip
+
+
+def test_explain_says_who_is_in_the_way_and_what_helps(bench: Bench) -> None:
+    bench.create_group(replicas=4, maintenance={"paused": True})
+    said = bench.run("explain", "orders")
+    assert said.code == 1
+    assert said.out.splitlines()[0] == "orders is NOT FailoverSafe: NotEnoughCandidates: 1 candidate, 2 are needed"
+    assert "broker 3 is CatchingUp: it copies what it lacks: kubectl brokergroup lag orders -w" in said.out
+    assert "1 of 4 members do not exist yet" in said.out
+    assert "Ready=False, MembersOutOfSync" in said.out
+
+
+def test_explain_of_a_safe_group_and_of_one_that_nobody_has_judged() -> None:
+    metadata = {"name": "orders", "generation": 2}
+    safe = {"type": "FailoverSafe", "status": "True", "reason": "CandidatesReady", "message": "2 candidates"}
+    paused = {"type": "Paused", "status": "True", "reason": "Paused", "message": "by the spec"}
+    master = {"brokerId": 1, "epoch": 1}
+    status = {"observedGeneration": 1, "master": master, "conditions": [safe, paused]}
+    assert list(explanation({"metadata": metadata, "spec": {"replicas": 0}, "status": status})) == [
+        "orders is FailoverSafe: 2 candidates",
+        "  the status is about generation 1 of the spec, which is at 2: the operator is behind",
+        "  Paused=True, Paused: by the spec",
+        "    -> kubectl brokergroup resume orders",
+    ]
+    unknown = list(explanation({"metadata": metadata, "spec": {"replicas": 1}}))
+    assert unknown[0] == "orders is not known to be FailoverSafe: the operator has not judged it yet; does it run?"
+    assert unknown[2] == "  1 of 1 members do not exist yet"
