@@ -49,6 +49,9 @@ LOST_SEATS: Final = "brokergroup_lost_seats"
 ELIGIBLE_SIZE: Final = "brokergroup_eligible_size"
 EPOCH_JUMP_WAITING: Final = "brokergroup_epoch_jump_waiting"
 UNFENCED: Final = "brokergroup_unfenced"
+METADATA_DIFFERENCES: Final = "brokergroup_metadata_differences"
+UNLINKED_MEMBERS: Final = "brokergroup_unlinked_members"
+EPOCH_CURES_TOTAL: Final = "brokergroup_epoch_cures_total"
 BUILD_INFO: Final = "brokergroup_build_info"
 
 # Values of closed label sets. Reports group by them, so they are as much a contract as the names.
@@ -134,6 +137,11 @@ _DESCRIPTIONS: Final = (
     _describe(ELIGIBLE_SIZE, "gauge", GROUP_LABELS, "Replicas outside the SyncStateSet that may be elected cleanly."),
     _describe(EPOCH_JUMP_WAITING, "gauge", GROUP_LABELS, "1 while a reported epoch waits for a human, else 0."),
     _describe(UNFENCED, "gauge", GROUP_LABELS, "1 while the death of the last silent master is not confirmed, else 0."),
+    _describe(
+        METADATA_DIFFERENCES, "gauge", GROUP_LABELS, "Topics, groups and offsets that members lack of their master's."
+    ),
+    _describe(UNLINKED_MEMBERS, "gauge", GROUP_LABELS, "Living members that the master has no replication link to."),
+    _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),
     _describe(
         BUILD_INFO, "gauge", (LABEL_VERSION, LABEL_REVISION, LABEL_PYTHON), "Always 1; the labels tell the build."
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,11 @@ class FakeBroker:
         self.max_offset = max_offset
         self.minimum = minimum
         self.config: dict[str, str] = {}
+        # What it knows besides its log: topic to queues, groups to retries, topic@group to queue to offset.
+        self.topics: dict[str, int] = {}
+        self.groups: dict[str, int] = {}
+        self.offsets: dict[str, dict[int, int]] = {}
+        self.answers_metadata = True
         self.heartbeat_seconds = heartbeat_seconds
         self.host = host or f"127.64.7.{next(_hosts)}"
         self.epoch = 0
@@ -260,7 +266,7 @@ class FakeBroker:
     def connection_closed(self, connection: RemotingConnection) -> None:
         pass
 
-    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:  # noqa: PLR0911
         await self.thawed.wait()
         self.asked.append(command.code)
         match command.code:
@@ -278,6 +284,12 @@ class FakeBroker:
                 return await self._take_ha_address(command)
             case RequestCode.GET_BROKER_HA_STATUS if self.answers_ha_status:
                 return command.answer(0, body=self._ha_status().encode())
+            case (
+                RequestCode.GET_ALL_TOPIC_CONFIG
+                | RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+                | RequestCode.GET_ALL_CONSUMER_OFFSET
+            ) if self.answers_metadata:
+                return command.answer(0, body=json.dumps(self._metadata(command.code)).encode())
             case RequestCode.GET_BROKER_CONFIG:
                 known = {"brokerName": NAME, "minInSyncReplicas": str(self.minimum), **self.config}
                 return command.answer(0, body=encode_properties(known))
@@ -301,6 +313,29 @@ class FakeBroker:
             self.ha_address = pushed
             await self.link()
         return command.answer(0)
+
+    def _metadata(self, code: int) -> dict[str, Any]:
+        version = {"stateVersion": self.epoch, "timestamp": 1, "counter": len(self.topics)}
+        if code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            topics = {
+                name: {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+                for name, queues in self.topics.items()
+            }
+            return {"topicConfigTable": topics, "dataVersion": version}
+        if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
+            return {"offsetTable": self.offsets, "dataVersion": version}
+        groups = {
+            name: {
+                "groupName": name,
+                "consumeEnable": True,
+                "consumeFromMinEnable": True,
+                "consumeBroadcastEnable": True,
+                "retryQueueNums": 1,
+                "retryMaxTimes": retries,
+            }
+            for name, retries in self.groups.items()
+        }
+        return {"subscriptionGroupTable": groups, "dataVersion": version}
 
     def _ha_status(self) -> bodies.HARuntimeInfoBody:
         links = tuple(

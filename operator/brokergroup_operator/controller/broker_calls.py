@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.metadata import read_metadata
 from rocketmq_remoting.bodies import HARuntimeInfoBody, SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
@@ -36,6 +37,7 @@ from rocketmq_remoting.signature import sign_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from brokergroup_operator.controller.metadata import Metadata
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.client import RemotingClient
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
+# Reading this much would hold up heartbeats: it is done in a thread.
+LARGE_BODY_BYTES = 256 * 1024
 
 log = structlog.get_logger(__name__)
 
@@ -142,6 +146,22 @@ class BrokerCalls:
     async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
         """25: change minInSyncReplicas."""
         await self.update_broker_config(address, {MIN_IN_SYNC_REPLICAS: str(value)})
+
+    async def metadata(self, address: str) -> Metadata:
+        """21, 201, 43: topics, subscription groups and consumer offsets."""
+        deadline_seconds = self._settings.metadata_deadline_seconds
+        codes = (
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            RequestCode.GET_ALL_CONSUMER_OFFSET,
+        )
+        bodies = [(await self._ask(address, request(code), deadline_seconds)).body for code in codes]
+        try:
+            if sum(len(body or b"") for body in bodies) < LARGE_BODY_BYTES:
+                return read_metadata(*bodies)
+            return await asyncio.to_thread(read_metadata, *bodies)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: {error}") from error
 
     async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
         credentials = self._credentials_of(address)

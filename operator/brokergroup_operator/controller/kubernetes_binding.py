@@ -14,7 +14,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
-from brokergroup_operator.api.brokergroup_status import Durability
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.controller.directory import GroupBinding, Peer, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.records.store import GroupKey
@@ -62,12 +62,11 @@ def _accepted_epoch(obj: JsonObject) -> int:
 
 
 def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettings:
-    durability = spec.durability or (Durability.STRICT if spec.replicas >= 3 else Durability.AVAILABLE)
-    strict = durability is Durability.STRICT
+    rule = acknowledgement_rule(spec)
     return ControllerSettings(
         unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
-        shrink_floor=strict,
-        min_in_sync_replicas=2 if strict else 1,
+        shrink_floor=rule.shrink_floor,
+        min_in_sync_replicas=rule.minimum_in_sync,
         election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
         preferred_zones=tuple(spec.failover.preferred_zones),
         election_policy=spec.failover.election_policy,

@@ -30,6 +30,7 @@ from brokergroup_operator.controller.heartbeats import Heartbeats
 from brokergroup_operator.controller.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.keeper import Keeper
 from brokergroup_operator.controller.master_watch import MasterWatch
+from brokergroup_operator.controller.metadata_guard import MetadataGuard
 from brokergroup_operator.controller.pause_guard import PauseGuard
 from brokergroup_operator.controller.recovery import Recovery
 from brokergroup_operator.controller.request_handler import RequestHandler
@@ -116,8 +117,13 @@ class ControllerPlane:
             settings=self._settings,
             observer=self._observer,
         )
+        self._metadata = MetadataGuard(calls=calls, settings=self._settings, observer=self._observer)
         self._switchover = Switchover(
-            calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer
+            calls=calls,
+            sequence=self._sequence,
+            metadata=self._metadata,
+            settings=self._settings,
+            observer=self._observer,
         )
         self._drain = Drain(switchover=self._switchover, settings=self._settings)
         self._verbs = GroupVerbs(
@@ -185,6 +191,7 @@ class ControllerPlane:
         self.handler.drain()
         self._server.stop_listening()
         await self._drain.stop()
+        await self._metadata.stop()
         await self._keeper.stop()
         await self._watch.stop()
         await self._holdings.stop()
@@ -274,6 +281,7 @@ class ControllerPlane:
             last_switchover=group.last_switchover,
             unfenced=group.unfenced,
             epoch_jump=group.epoch_jump,
+            metadata_diverged=self._metadata.differences(group.key),
             spared_on_testimony=group.spared_on_testimony,
             heartbeat_age_seconds={
                 broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
@@ -333,6 +341,7 @@ class ControllerPlane:
             self._failover.look_at(group)
             self._drain.look_at(group)
             record = group.record
+            self._metadata.look_at(group)
             settled = self._keeper.look_at(group) and group.loaded
             if settled and record is not None and record.granted_master_id is not None:
                 group.rest(now_seconds, record.granted_master_id)

@@ -99,6 +99,11 @@ class PlaneSettings:
     # An incident is closed as it stands when its members are not in sync after this long.
     incident_deadline_seconds: float = 15.0
 
+    # Topics, groups and offsets are compared this often. A slave has had the time to copy after the second (Java: 10 s and a tick).
+    metadata_period_seconds: float = 60.0
+    metadata_copy_seconds: float = 15.0
+    metadata_deadline_seconds: float = 3.0
+
     # A planned switchover waits this long for the slaves to have everything the old master acknowledged.
     drain_deadline_seconds: float = 3.0
     switchover_deadline_seconds: float = 30.0

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -36,6 +36,7 @@ from controller_core.step import step
 if TYPE_CHECKING:
     from brokergroup_operator.controller.broker_calls import BrokerCalls
     from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.metadata_guard import MetadataGuard
     from brokergroup_operator.controller.role_sequence import RoleSequence
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
@@ -62,9 +63,16 @@ class Switchover:
     """Runs switchovers, one for each group at a time."""
 
     def __init__(
-        self, *, calls: BrokerCalls, sequence: RoleSequence, settings: PlaneSettings, observer: Observer
+        self,
+        *,
+        calls: BrokerCalls,
+        sequence: RoleSequence,
+        metadata: MetadataGuard,
+        settings: PlaneSettings,
+        observer: Observer,
     ) -> None:
         self._calls = calls
+        self._metadata = metadata
         self._sequence = sequence
         self._settings = settings
         self._observer = observer
@@ -96,12 +104,40 @@ class Switchover:
             designate_elect=to_broker_id is not None,
             passed_over=frozenset({master}) | (group.members_leaving() if only_staying else frozenset()),
         )
-        election = but_the_unsteady(group, election)
-        run = self._begin(group, record, master, election, drain_seconds=deadline_at_seconds - clock(), planned=True)
+        election = await self._with_metadata(group, record, but_the_unsteady(group, election), deadline_seconds / 2)
+        now = group.record
+        if now is None or (now.master_epoch, now.granted_master_id) != (record.master_epoch, master):
+            raise SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
+        run = self._begin(group, now, master, election, drain_seconds=deadline_at_seconds - clock(), planned=True)
         await asyncio.shield(run.decided)
         if group.master_change is not None:
             await asyncio.wait([group.master_change], timeout=max(0.0, deadline_at_seconds - clock()))
         return _result(run.timeline)
+
+    async def _with_metadata(
+        self, group: Group, record: BrokerGroupRecord, election: ElectMaster, within_seconds: float
+    ) -> ElectMaster:
+        """The election, passing over those that lack topics or groups of the master; refused if nobody is left."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + min(within_seconds, self._settings.metadata_copy_seconds)
+        while True:
+            trial = step(record, election, group.live(), group.binding.settings)
+            target = trial.record.master_broker_id if trial.record is not None else None
+            if trial.code != ControllerCode.SUCCESS or target is None:
+                return election  # refused with its reason where the switchover begins
+            missing = await self._metadata.lacking_now(
+                group, record, target, within_seconds=max(0.0, deadline_seconds - clock())
+            )
+            if not missing:
+                return election
+            others = replace(election, passed_over=election.passed_over | {target})
+            if step(record, others, group.live(), group.binding.settings).code != ControllerCode.SUCCESS:
+                first = missing[0]
+                raise SwitchoverRefusedError(
+                    f"group {group.key}: broker {target} lacks {len(missing)} of the master's metadata, as "
+                    f"{first.kind.value} {first.name!r}: it would be lost (upstream #9804)"
+                )
+            election = others
 
     async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
         """The same for an administrator's ElectMaster: returns the decision once it is durable; the rest goes on beside."""

@@ -22,10 +22,13 @@ from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcom
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+    from brokergroup_operator.observe.group_view import MetadataDifference
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 QUEUE_LIMIT = 500
+# Of many differences in metadata this many are named.
+NAMED = 8
 REPORTER = "brokergroup-operator"
 POST_DEADLINE_SECONDS = 3.0
 
@@ -133,6 +136,25 @@ class EventObserver(Observer):
             "BrokerAdopted",
             f"broker {broker_id}, which the record did not know, is a member again, without a seat",
         )
+
+    def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
+        """What is missing where."""
+        named = ", ".join(f"{one.kind.value} {one.name} at broker {one.broker_id}" for one in differences[:NAMED])
+        more = f" and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
+        self._post(key, "MetadataDiverged", f"missing, or not as the master has it: {named}{more}", warning=True)
+
+    def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        """Alive, and not replicating."""
+        if broker_ids:
+            message = f"{_ids(broker_ids)} alive, but the master has no link to them: they do not replicate"
+            self._post(key, "MembersUnlinked", message, warning=True)
+        else:
+            self._post(key, "MembersLinked", "every living member is linked to the master again")
+
+    def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
+        """The cure was used."""
+        message = f"the group's epoch was raised to {epoch} to bring broker {broker_id} back to the master"
+        self._post(key, "MemberRelinked", message, warning=True)
 
     def _post(self, key: GroupKey, reason: str, message: str, *, warning: bool = False) -> None:
         self._sink.post(GroupEvent(key, reason, message, warning))

@@ -69,6 +69,7 @@ class MetricsObserver(Observer):
         self._seats_lost = _counter(metric_names.SEATS_LOST_TOTAL, registry)
         self._floors = _counter(metric_names.EPOCH_FLOOR_RAISED_TOTAL, registry)
         self._adopted = _counter(metric_names.BROKERS_ADOPTED_TOTAL, registry)
+        self._cures = _counter(metric_names.EPOCH_CURES_TOTAL, registry)
         # The names of a group, as its record said last: some things are told by its key alone.
         self._labels: dict[GroupKey, list[str]] = {}
         phases = metric_names.METRICS[metric_names.FAILOVER_PHASE_SECONDS]
@@ -102,7 +103,7 @@ class MetricsObserver(Observer):
         labels = _group_labels(key, record)
         if self._labels.get(key) != labels:
             self._labels[key] = labels
-            for counter in (self._seats_lost, self._floors, self._adopted):
+            for counter in (self._seats_lost, self._floors, self._adopted, self._cures):
                 counter.labels(*labels)
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:  # noqa: ARG002
@@ -116,6 +117,10 @@ class MetricsObserver(Observer):
     def broker_adopted(self, key: GroupKey, broker_id: int) -> None:  # noqa: ARG002
         """Count it."""
         self._adopted.labels(*self._labels_of(key)).inc()
+
+    def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:  # noqa: ARG002
+        """Count it."""
+        self._cures.labels(*self._labels_of(key)).inc()
 
     def _labels_of(self, key: GroupKey) -> list[str]:
         return self._labels.get(key, [key.namespace, "", key.name])
@@ -159,6 +164,8 @@ class GroupCollector:
                 metric_names.ELIGIBLE_SIZE,
                 metric_names.EPOCH_JUMP_WAITING,
                 metric_names.UNFENCED,
+                metric_names.METADATA_DIFFERENCES,
+                metric_names.UNLINKED_MEMBERS,
             )
         }
         for key in self._view.keys():  # noqa: SIM118 - a GroupView is no mapping
@@ -231,6 +238,8 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
     gauges[metric_names.ELIGIBLE_SIZE].add_metric(labels, len(record.eligible))
     gauges[metric_names.EPOCH_JUMP_WAITING].add_metric(labels, float(snapshot.epoch_jump is not None))
     gauges[metric_names.UNFENCED].add_metric(labels, float(snapshot.unfenced))
+    gauges[metric_names.METADATA_DIFFERENCES].add_metric(labels, len(snapshot.metadata_diverged))
+    gauges[metric_names.UNLINKED_MEMBERS].add_metric(labels, len(snapshot.unlinked))
     master = snapshot.live.get(record.granted_master_id or 0)
     for broker_id in record.replicas:
         member = [*labels, str(broker_id)]

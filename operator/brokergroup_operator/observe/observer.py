@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from brokergroup_operator.observe.group_view import MetadataDifference
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
@@ -54,6 +55,15 @@ class Observer:
 
     def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
         """A broker whose id the record did not know became a member again (no seat yet)."""
+
+    def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
+        """Members lack what their master has besides the log, or a new master what the old one had. All there is now, on news."""
+
+    def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        """These members are alive, and for longer than it takes the master has no link to them. All there are now, on news."""
+
+    def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
+        """A member that would not link to the master was cured by raising the group's epoch to this one."""
 
 
 class ObserverGroup(Observer):
@@ -118,3 +128,18 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.broker_adopted(key, broker_id)
+
+    def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.metadata_diverged(key, differences)
+
+    def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.members_unlinked(key, broker_ids)
+
+    def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.member_relinked(key, broker_id, epoch)

@@ -1,0 +1,115 @@
+"""What a broker knows besides its log (topics, subscription groups, consumer offsets), and what one lacks of another. Pure.
+
+A slave copies these from its master by asking for them every now and then (Java: at most every 10 s, `ha-and-deployment.md` A.11),
+not through the log. So a slave that is in sync by its log may still not know a topic, and a switchover to it loses the topic
+(upstream #9804). A difference that is younger than a copy takes is none: only what the master had a while ago, and has still,
+must be there. Offsets move on all the time: the slave must have what the master had a while ago, or more.
+
+A subscription group with a broker's own defaults is no difference where brokers make such groups themselves: the first consumer
+that comes makes the very same one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.java_json import loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# Of a member that lacks thousands of topics, this many are named.
+MOST_DIFFERENCES = 50
+
+_TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm")
+_GROUP_FIELDS = ("consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes")
+_GROUP_DEFAULTS = (True, True, True, 1, 16)
+
+Entry = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """One broker's, at one moment. Offsets are by `topic@group`, then by queue."""
+
+    topics: Mapping[str, Entry] = field(default_factory=dict)
+    groups: Mapping[str, Entry] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    topics_version: str = ""
+    groups_version: str = ""
+
+
+def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | None) -> Metadata:
+    """Read the bodies of 21, 201 and 43. BodyError where one is not what it should be."""
+    try:
+        topic_table, groups_table = loads(topics or b""), loads(groups or b"")
+        offset_table = loads(offsets or b"")
+        return Metadata(
+            topics=_entries(topic_table["topicConfigTable"], _TOPIC_FIELDS),
+            groups=_entries(groups_table["subscriptionGroupTable"], _GROUP_FIELDS),
+            offsets={
+                name: {int(queue): int(offset) for queue, offset in queues.items()}
+                for name, queues in offset_table["offsetTable"].items()
+            },
+            topics_version=_version(topic_table),
+            groups_version=_version(groups_table),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BodyError(f"metadata of a broker: unreadable: {error!r}") from error
+
+
+def _entries(table: Mapping[str, Mapping[str, object]], fields: tuple[str, ...]) -> dict[str, Entry]:
+    return {name: tuple(entry.get(one) for one in fields) for name, entry in table.items()}
+
+
+def _version(document: Mapping[str, Any]) -> str:
+    version = document.get("dataVersion") or {}
+    return f"{version.get('stateVersion', 0)}/{version.get('counter', 0)}"
+
+
+def settled(before: Metadata, now: Metadata) -> Metadata:
+    """What the master had before and has still: what each slave must have by now."""
+    return Metadata(
+        topics={name: entry for name, entry in before.topics.items() if now.topics.get(name) == entry},
+        groups={name: entry for name, entry in before.groups.items() if now.groups.get(name) == entry},
+        offsets={
+            name: {
+                queue: min(offset, now.offsets[name][queue])
+                for queue, offset in queues.items()
+                if queue in now.offsets[name]
+            }
+            for name, queues in before.offsets.items()
+            if name in now.offsets
+        },
+        topics_version=now.topics_version,
+        groups_version=now.groups_version,
+    )
+
+
+def lacking(
+    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool, offsets_count: bool = True
+) -> tuple[MetadataDifference, ...]:
+    """What this broker lacks of what is expected, or has otherwise."""
+    all_of_it = _lacking(broker_id, expected, found, makes_groups=makes_groups, offsets_count=offsets_count)
+    return tuple(sorted(all_of_it)[:MOST_DIFFERENCES])
+
+
+def _lacking(
+    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool, offsets_count: bool
+) -> Iterator[MetadataDifference]:
+    for name, entry in expected.topics.items():
+        if found.topics.get(name) != entry:
+            yield MetadataDifference(broker_id, MetadataKind.TOPIC, name, expected.topics_version)
+    for name, entry in expected.groups.items():
+        harmless = makes_groups and entry == _GROUP_DEFAULTS and name not in found.groups
+        if found.groups.get(name) != entry and not harmless:
+            yield MetadataDifference(broker_id, MetadataKind.SUBSCRIPTION_GROUP, name, expected.groups_version)
+    if not offsets_count:
+        return
+    for name, queues in expected.offsets.items():
+        has = found.offsets.get(name, {})
+        if any(has.get(queue, 0) < offset for queue, offset in queues.items()):
+            yield MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name, "")

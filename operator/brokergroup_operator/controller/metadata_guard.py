@@ -1,0 +1,227 @@
+"""Compares what masters and slaves know besides their logs: before a switchover, after a change of master, and now and then.
+
+What counts as a difference is in ``metadata.py``. This asks the brokers (21, 201, 43, and 26 for whether they make subscription
+groups themselves), remembers the master's last picture, and tells:
+
+* **before a switchover**: whoever is to be master must have every topic and subscription group that the master has now. One that
+  copies them in the next seconds is waited for; one that does not is passed over (upstream #9804 lost topics this way);
+* **after a change of master**: what the new master lacks of the last picture of the old one is lost, and is said so for an hour
+  or until it is there again;
+* **now and then**, each slave against what the master had a while ago and has still.
+
+A broker that does not answer these is not compared: that is logged, and stops nothing, since a group whose brokers refuse them
+would else never be moved off a node in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.controller.metadata import Metadata, lacking, settled
+from brokergroup_operator.controller.role_sequence import live_members
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.group_view import MetadataDifference
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+# So many comparisons at one time: a metadata body may have megabytes.
+AT_ONE_TIME = 2
+POLL_SECONDS = 0.25
+LOST_REMEMBERED_SECONDS = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What a master had, when, and under which epoch."""
+
+    metadata: Metadata
+    epoch: int
+    broker_id: int
+    taken_seconds: float
+
+
+@dataclass(slots=True)
+class _Care:
+    """What is remembered of one group."""
+
+    picture: _Picture | None = None
+    # What the old master had and the present one lacks, and until when it is remembered.
+    lost: Metadata | None = None
+    lost_until_seconds: float = 0.0
+    differences: tuple[MetadataDifference, ...] = ()
+    next_seconds: float = 0.0
+    # The epoch whose master was looked at, or tried to.
+    looked_at_epoch: int = 0
+    task: asyncio.Task[float] | None = None
+
+
+class MetadataGuard:
+    """Looks after all groups; woken by the plane's tick."""
+
+    def __init__(self, *, calls: BrokerCalls, settings: PlaneSettings, observer: Observer) -> None:
+        self._calls = calls
+        self._settings = settings
+        self._observer = observer
+        self._cares: dict[GroupKey, _Care] = {}
+        self._turns = asyncio.Semaphore(AT_ONE_TIME)
+
+    def differences(self, key: GroupKey) -> tuple[MetadataDifference, ...]:
+        """What the last comparison found."""
+        care = self._cares.get(key)
+        return care.differences if care is not None else ()
+
+    def look_at(self, group: Group) -> None:
+        """Begin a comparison if it is time. Cheap."""
+        record = group.record
+        if record is None or record.granted_master_id is None or group.master_change is not None:
+            return
+        if not group.is_live(record.granted_master_id) or group.confirmed_epoch < record.master_epoch:
+            return
+        care = self._cares.setdefault(group.key, _Care())
+        changed = care.looked_at_epoch != record.master_epoch
+        if care.task is None and (changed or asyncio.get_running_loop().time() >= care.next_seconds):
+            care.looked_at_epoch = record.master_epoch
+            care.task = asyncio.create_task(self._compare(group, record, care), name=f"rmq:metadata {group.key}")
+            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+
+    async def stop(self) -> None:
+        """Stop comparing."""
+        tasks = [care.task for care in self._cares.values() if care.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, group: Group, care: _Care, task: asyncio.Task[float]) -> None:
+        care.task = None
+        if task.cancelled():
+            return
+        pause_seconds = self._settings.metadata_period_seconds
+        if (error := task.exception()) is not None:
+            log.error("metadata not compared, the next look begins again", group=str(group.key), error=repr(error))
+        else:
+            pause_seconds = task.result()
+        care.next_seconds = asyncio.get_running_loop().time() + pause_seconds
+
+    # ---- before a switchover
+
+    async def lacking_now(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
+    ) -> tuple[MetadataDifference, ...]:
+        """What this member lacks of the master's topics and groups, after waiting so long for its next copy."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + within_seconds
+        while True:
+            now = await self._picture_of(group, record, record.granted_master_id)
+            own = await self._picture_of(group, record, broker_id)
+            if now is None or own is None:
+                return ()
+            makes_groups = await self._makes_groups(record, broker_id)
+            # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
+            missing = lacking(broker_id, now, own, makes_groups=makes_groups, offsets_count=False)
+            if not missing or clock() + POLL_SECONDS > deadline_seconds:
+                return missing
+            await asyncio.sleep(POLL_SECONDS)
+
+    # ---- now and then
+
+    async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
+        """One comparison; returns how long the next one may wait."""
+        async with self._turns:
+            master = record.granted_master_id
+            now = await self._picture_of(group, record, master)
+            if now is None or master is None:
+                return self._settings.metadata_period_seconds
+            makes_groups = await self._makes_groups(record, master)
+            before, taken_seconds = care.picture, asyncio.get_running_loop().time()
+            if before is None or before.epoch != record.master_epoch:
+                self._note_losses(care, master, now, makes_groups=makes_groups)
+                found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
+            elif taken_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds:
+                found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
+                found += await self._lacking_at_slaves(group, record, settled(before.metadata, now), makes_groups)
+            else:
+                return self._settings.metadata_copy_seconds
+        if group.record is None or group.record.master_epoch != record.master_epoch:
+            return 0.0
+        care.picture = _Picture(now, record.master_epoch, master, taken_seconds)
+        self._tell(group, care, tuple(sorted(found)))
+        settles = before is None or before.epoch != record.master_epoch or found
+        return self._settings.metadata_copy_seconds if settles else self._settings.metadata_period_seconds
+
+    async def _lacking_at_slaves(
+        self, group: Group, record: BrokerGroupRecord, expected: Metadata, makes_groups: bool
+    ) -> list[MetadataDifference]:
+        found: list[MetadataDifference] = []
+        for broker_id in live_members(group, record):
+            own = await self._picture_of(group, record, broker_id) if broker_id != record.master_broker_id else None
+            if own is not None:
+                found += lacking(broker_id, expected, own, makes_groups=makes_groups)
+        return found
+
+    def _note_losses(self, care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> None:
+        """After a change of master: what the old one had and the new one lacks."""
+        before = care.picture
+        if before is None:
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
+        care.lost = None
+        if before.broker_id != master and lacking(
+            master, before.metadata, now, makes_groups=makes_groups, offsets_count=old_enough
+        ):
+            lost = before.metadata
+            care.lost = lost if old_enough else Metadata(topics=lost.topics, groups=lost.groups)
+            care.lost_until_seconds = now_seconds + LOST_REMEMBERED_SECONDS
+
+    @staticmethod
+    def _still_lost(care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> tuple[MetadataDifference, ...]:
+        if care.lost is None or asyncio.get_running_loop().time() > care.lost_until_seconds:
+            care.lost = None
+            return ()
+        # What was changed since then on purpose is no loss: only what is not there at all, and offsets that went back.
+        known = Metadata(
+            topics={name: care.lost.topics.get(name, entry) for name, entry in now.topics.items()},
+            groups={name: care.lost.groups.get(name, entry) for name, entry in now.groups.items()},
+            offsets=now.offsets,
+        )
+        return lacking(master, care.lost, known, makes_groups=makes_groups)
+
+    def _tell(self, group: Group, care: _Care, found: tuple[MetadataDifference, ...]) -> None:
+        if found == care.differences:
+            return
+        news = set(found) - set(care.differences)
+        care.differences = found
+        if news:
+            log.warning("metadata diverged", group=str(group.key), differences=len(found), first=str(found[0]))
+            self._observer.metadata_diverged(group.key, found)
+        group.changed()
+
+    async def _picture_of(self, group: Group, record: BrokerGroupRecord, broker_id: int | None) -> Metadata | None:
+        address = record.address_of(broker_id)
+        if address is None:
+            return None
+        try:
+            return await self._calls.metadata(address)
+        except BrokerCallError as error:
+            log.info("metadata unknown", group=str(group.key), broker_id=broker_id, error=str(error))
+            return None
+
+    async def _makes_groups(self, record: BrokerGroupRecord, broker_id: int) -> bool:
+        """Whether the broker makes a subscription group for the first consumer that comes; Java does unless told otherwise."""
+        try:
+            configuration = await self._calls.broker_config(record.address_of(broker_id) or "")
+        except BrokerCallError:
+            return True
+        return configuration.get("autoCreateSubscriptionGroup", "true") != "false"

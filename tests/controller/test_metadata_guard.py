@@ -1,0 +1,170 @@
+"""What slaves lack besides the log: compared before a switchover, after a failover, and now and then (upstream #9804)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.metadata import Metadata, lacking, read_metadata, settled
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind, SwitchoverRefusedError
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.errors import BodyError
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+SOON = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
+
+
+class Told(Observer):
+    def __init__(self) -> None:
+        self.differences: list[tuple[MetadataDifference, ...]] = []
+
+    def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
+        self.differences.append(differences)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def _three(
+    start_plane: StartPlane, group: FakeGroup, observer: Observer | None = None, **settings: float
+) -> tuple[ControllerPlane, list[FakeBroker]]:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=observer, **settings)
+    group.planes = [plane.address]
+    return plane, await group.three()
+
+
+def _diverged(plane: ControllerPlane) -> list[tuple[int, str, str]]:
+    return [(one.broker_id, one.kind.value, one.name) for one in plane.snapshot(KEY).metadata_diverged]
+
+
+async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    told = Told()
+    plane, (first, second, third) = await _three(start_plane, group, told, **SOON)
+    for broker in (first, second):
+        broker.topics["orders"] = 4
+        broker.groups["billing"] = 3
+        broker.offsets["orders@billing"] = {0: 7}
+    third.topics["orders"] = 8
+    third.offsets["orders@billing"] = {0: 6}
+    expected = [(3, "ConsumerOffset", "orders@billing"), (3, "SubscriptionGroup", "billing"), (3, "Topic", "orders")]
+    await eventually(lambda: _diverged(plane) == expected, what="the differences")
+    third.topics["orders"], third.groups["billing"], third.offsets["orders@billing"] = 4, 3, {0: 9}
+    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    assert told.differences[-1]
+    assert all(one.broker_id == 3 for differences in told.differences for one in differences)
+
+
+async def test_nobody_becomes_master_who_lacks_a_topic(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, _, third) = await _three(start_plane, group, metadata_copy_seconds=0.1)
+    first.topics["orders"] = third.topics["orders"] = 4
+    with pytest.raises(SwitchoverRefusedError, match=r"broker 2 lacks 1 .* Topic 'orders'"):
+        await plane.switch_master(KEY, to_broker_id=2)
+    assert first.minimum == 2
+    assert (await plane.switch_master(KEY)).to_broker_id == 3  # 2 would be the best by its log
+
+
+async def test_a_topic_that_is_being_copied_is_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, second, _) = await _three(start_plane, group)
+    first.topics["orders"] = 4
+    first.asked.clear()
+
+    async def copy() -> bool:
+        if 21 in second.asked:
+            second.topics["orders"] = 4
+        return second.is_master
+
+    switching = asyncio.create_task(plane.switch_master(KEY, to_broker_id=2))
+    await eventually(copy, what="2 to be master")
+    assert (await switching).to_broker_id == 2
+
+
+async def test_what_a_failover_lost_is_said_until_it_is_there_again(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, second, _) = await _three(
+        start_plane, group, metadata_period_seconds=0.05, metadata_copy_seconds=0.2
+    )
+    first.topics["orders"] = 4
+    await eventually(lambda: _diverged(plane), what="a picture of the first master")
+    await first.kill()
+    await eventually(lambda: second.is_master, what="2 to be master")
+    await eventually(lambda: _diverged(plane) == [(2, "Topic", "orders")], what="the loss at the new master")
+    second.topics["orders"] = 16
+    await eventually(lambda: (2, "Topic", "orders") not in _diverged(plane), what="the loss to be over")
+
+
+async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+    first.topics["orders"] = 4
+    second.answers_metadata = third.answers_metadata = False
+    assert (await plane.switch_master(KEY, to_broker_id=2)).to_broker_id == 2
+    assert _diverged(plane) == []
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+METADATA = st.builds(
+    Metadata,
+    topics=st.dictionaries(NAMES, st.tuples(st.integers(1, 2))),
+    groups=st.dictionaries(NAMES, st.sampled_from([(True, True, True, 1, 16), (True, True, True, 1, 3)])),
+    offsets=st.dictionaries(NAMES, st.dictionaries(st.integers(0, 1), st.integers(0, 3))),
+)
+
+
+@given(before=METADATA, now=METADATA)
+def test_a_copy_of_the_master_lacks_nothing_however_old_the_picture(before: Metadata, now: Metadata) -> None:
+    assert lacking(2, settled(before, now), now, makes_groups=False) == ()
+
+
+@given(before=METADATA, slave=METADATA)
+def test_what_a_master_has_had_for_long_is_there_or_missing(before: Metadata, slave: Metadata) -> None:
+    found = {(one.kind, one.name) for one in lacking(2, settled(before, before), slave, makes_groups=False)}
+    for name, entry in before.topics.items():
+        assert ((MetadataKind.TOPIC, name) in found) == (slave.topics.get(name) != entry)
+    for name, entry in before.groups.items():
+        assert ((MetadataKind.SUBSCRIPTION_GROUP, name) in found) == (slave.groups.get(name) != entry)
+    for name, queues in before.offsets.items():
+        behind = any(slave.offsets.get(name, {}).get(queue, 0) < offset for queue, offset in queues.items())
+        assert ((MetadataKind.CONSUMER_OFFSET, name) in found) == behind
+
+
+def test_a_group_that_any_consumer_makes_anew_is_not_missed() -> None:
+    expected = Metadata(groups={"auto": (True, True, True, 1, 16), "tuned": (True, True, True, 1, 3)})
+    named = [one.name for one in lacking(2, expected, Metadata(), makes_groups=True)]
+    assert named == ["tuned"]
+    assert len(lacking(2, expected, Metadata(), makes_groups=False)) == 2
+
+
+def test_bodies_as_java_writes_them_are_read() -> None:
+    version = b'"dataVersion":{"counter":3,"stateVersion":2,"timestamp":1}'
+    topics = (
+        b'{"topicConfigTable":{"t":{"order":false,"perm":6,"readQueueNums":8,"topicName":"t","writeQueueNums":8}},'
+        + version
+    )
+    groups = b'{"forbiddenTable":{},"subscriptionGroupTable":{"g":{"consumeEnable":true,"retryMaxTimes":16}},' + version
+    found = read_metadata(topics + b"}", groups + b"}", b'{"offsetTable":{"t@g":{0:12,1:9}}}')
+    assert found.topics == {"t": (8, 8, 6)}
+    assert found.offsets == {"t@g": {0: 12, 1: 9}}
+    assert (found.topics_version, found.groups_version) == ("2/3", "2/3")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"topicConfigTable":3}', b'{"topicConfigTable":{"t":[]}}', None])
+def test_a_body_that_is_none_is_an_error(body: bytes | None) -> None:
+    groups, offsets = json.dumps({"subscriptionGroupTable": {}}).encode(), b'{"offsetTable":{}}'
+    with pytest.raises(BodyError):
+        read_metadata(body, groups, offsets)
