@@ -1,6 +1,6 @@
-"""A slave's copy of what is not in the log: the consumers' offsets and the topics' settings (``ha-and-deployment.md`` A.11).
+"""A slave's copy of what is not in the log: consumers' offsets, topics, consumer groups (``ha-and-deployment.md`` A.11).
 
-Pulled from the master's broker address every few seconds, like Java's slave does (requests 43 and 21). After a failover
+Pulled from the master's broker address every few seconds, like Java's slave does (requests 43, 21, 201 and 45). After a failover
 consumers go on where the last copy says: a few seconds of messages may come twice, none is skipped. Topics that the master does
 not list are dropped, but every topic with a message in the log comes back when this replica becomes master.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
@@ -20,7 +20,9 @@ from rocketmq_replica.connections import new_client, signed
 from rocketmq_replica.topics import topics_from_json
 
 if TYPE_CHECKING:
-    from rocketmq_replica.consumer_groups import ConsumerOffsets
+    from collections.abc import Callable
+
+    from rocketmq_replica.metadata_requests import Metadata
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +32,10 @@ _TIMEOUT_SECONDS = 2.0
 class MetadataSync:
     """Copies while this replica is a slave."""
 
-    def __init__(self, broker: Broker, offsets: ConsumerOffsets, *, period_seconds: float = 5.0) -> None:
+    def __init__(self, broker: Broker, metadata: Metadata, *, period_seconds: float = 5.0) -> None:
         """Nothing is asked before ``run``."""
         self._broker = broker
-        self._offsets = offsets
+        self._metadata = metadata
         self._period_seconds = period_seconds
         self._client = new_client(broker.configuration)
 
@@ -45,21 +47,35 @@ class MetadataSync:
             await asyncio.sleep(self._period_seconds)
 
     async def copy(self) -> None:
-        """One round; what cannot be had now is asked for again in the next."""
+        """One round; what cannot be had now is asked for again in the next, and does not keep the rest away."""
+        takers: dict[RequestCode, Callable[[dict[str, Any]], None]] = {
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._take_offsets,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._metadata.groups.replace_all,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._metadata.delay_offsets.replace,
+        }
         master = self._broker.master
-        try:
-            offsets = await self._ask(master.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
-            topics = await self._ask(master.address, RequestCode.GET_ALL_TOPIC_CONFIG)
-            if self._broker.role is not Role.SLAVE or self._broker.master != master:
-                return  # the role changed while we asked: what that broker says is no master's word any more
-            if isinstance(offsets, dict) and offsets.get("offsetTable"):
-                self._offsets.replace_all(offsets["offsetTable"])
-            if isinstance(topics, dict):
-                self._broker.topics.replace_all(topics_from_json(topics), now_ms=wall_clock_ms())
-        except RemotingError as error:
-            logger.debug("metadata of %s: %s", master.address, error)
-        except (BodyError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("metadata of %s: unusable answer: %r", master.address, error)
+        for code, take in takers.items():
+            try:
+                document = await self._ask(master.address, code)
+                if self._broker.role is not Role.SLAVE or self._broker.master != master:
+                    return  # the role changed while we asked: what that broker says is no master's word any more
+                if isinstance(document, dict):
+                    take(document)
+            except RemotingError as error:
+                logger.debug("metadata of %s: %s", master.address, error)
+                return
+            except (BodyError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+                logger.warning(
+                    "metadata of %s: %s: unusable answer, or not saved: %r", master.address, code.name, error
+                )
+
+    def _take_offsets(self, document: dict[str, Any]) -> None:
+        if document.get("offsetTable"):
+            self._metadata.offsets.replace_all(document["offsetTable"])
+
+    def _take_topics(self, document: dict[str, Any]) -> None:
+        self._broker.topics.replace_all(topics_from_json(document), now_ms=wall_clock_ms())
 
     async def stop(self) -> None:
         """Close the connection."""

@@ -33,7 +33,6 @@ from rocketmq_replica.live_settings import LiveSettingError, apply_live_settings
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
     from rocketmq_replica.ha_client import HaClient
     from rocketmq_replica.ha_server import HaServer
     from rocketmq_replica.roles import Roles
@@ -56,16 +55,12 @@ class OperatorRequests:
         roles: Roles,
         ha_server: HaServer,
         ha_client: HaClient,
-        offsets: ConsumerOffsets,
-        clients: Clients,
     ) -> None:
         """Keep what they read and change."""
         self._broker = broker
         self._roles = roles
         self._ha_server = ha_server
         self._ha_client = ha_client
-        self._offsets = offsets
-        self._clients = clients
 
     def role_changed(self, request: RemotingCommand) -> RemotingCommand:
         """1008."""
@@ -193,39 +188,6 @@ class OperatorRequests:
         self._broker.settle()
         return request.answer(ResponseCode.SUCCESS)
 
-    def all_topics(self, request: RemotingCommand) -> RemotingCommand:
-        """21: a Java slave deletes what is not listed here."""
-        broker = self._broker
-        broker.topics.adopt(broker.store.queues.names(), now_ms=wall_clock_ms())
-        document = broker.topics.to_json() | {
-            "mappingDataVersion": self._no_version(),
-            "topicQueueMappingInfoMap": {},
-            "topicQueueMappingDetailMap": {},
-        }
-        return request.answer(ResponseCode.SUCCESS, body=_json(document))
-
-    def all_consumer_offsets(self, request: RemotingCommand) -> RemotingCommand:
-        """43."""
-        document = self._offsets.to_json() | {"dataVersion": self._no_version()}
-        return request.answer(ResponseCode.SUCCESS, body=_json(document))
-
-    def all_delay_offsets(self, request: RemotingCommand) -> RemotingCommand:
-        """45: this broker has no delayed messages."""
-        document = {"offsetTable": {}, "dataVersion": self._no_version()}
-        return request.answer(ResponseCode.SUCCESS, body=_json(document))
-
-    def all_subscription_groups(self, request: RemotingCommand) -> RemotingCommand:
-        """201: every consumer group that was ever seen here."""
-        groups = sorted(self._offsets.groups() | self._clients.groups())
-        document = {
-            "subscriptionGroupTable": {group: _subscription_group(group) for group in groups},
-            "forbiddenTable": {},
-            "dataVersion": self._no_version() | {"counter": len(groups)},
-        }
-        return request.answer(
-            ResponseCode.SUCCESS, ext_fields={"totalGroupNum": str(len(groups))}, body=_json(document)
-        )
-
     def _slave_status(self) -> HARuntimeInfoBody:
         return HARuntimeInfoBody(
             master=False,
@@ -236,30 +198,3 @@ class OperatorRequests:
                 master_flush_offset=self._broker.store.confirm_offset,
             ),
         )
-
-    def _no_version(self) -> dict[str, int]:
-        return {"stateVersion": 0, "timestamp": self._broker.started_ms, "counter": 0}
-
-
-def _subscription_group(name: str) -> dict[str, object]:
-    """Java's SubscriptionGroupConfig with its defaults."""
-    return {
-        "groupName": name,
-        "attributes": {},
-        "brokerId": 0,
-        "consumeBroadcastEnable": True,
-        "consumeEnable": True,
-        "consumeFromMinEnable": True,
-        "consumeMessageOrderly": False,
-        "consumeTimeoutMinute": 15,
-        "groupRetryPolicy": {"type": "CUSTOMIZED"},
-        "groupSysFlag": 0,
-        "notifyConsumerIdsChangedEnable": True,
-        "retryMaxTimes": 16,
-        "retryQueueNums": 1,
-        "whichBrokerWhenConsumeSlowly": 1,
-    }
-
-
-def _json(document: object) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()

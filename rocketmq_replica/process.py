@@ -25,11 +25,13 @@ from rocketmq_replica.configuration import ConfigurationError, ReplicaConfigurat
 from rocketmq_replica.connections import new_client, server_tls
 from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
 from rocketmq_replica.controller_client import ControllerClient
+from rocketmq_replica.delay_offsets import DelayOffsets
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.ha_client import HaClient
 from rocketmq_replica.ha_server import HaServer
 from rocketmq_replica.identity_files import IdentityFiles
 from rocketmq_replica.message_store import MessageStore, StorePaths
+from rocketmq_replica.metadata_requests import Metadata, MetadataRequests
 from rocketmq_replica.metadata_sync import MetadataSync
 from rocketmq_replica.name_server import NameServerRegistration
 from rocketmq_replica.operator_requests import OperatorRequests
@@ -42,6 +44,7 @@ from rocketmq_replica.roles import Roles
 from rocketmq_replica.saving import Saving
 from rocketmq_replica.send_requests import SendRequests
 from rocketmq_replica.signatures import SignatureCheck
+from rocketmq_replica.subscription_groups import SubscriptionGroups
 from rocketmq_replica.topics import Topics
 from rocketmq_replica.upkeep import Upkeep
 
@@ -75,9 +78,15 @@ class ReplicaProcess:
             cluster_name=configuration.broker_cluster_name,
             broker_name=configuration.broker_name,
         )
-        offsets = ConsumerOffsets(configuration.root_folder / "config" / "consumerOffset.json")
+        tables = configuration.root_folder / "config"
+        offsets = ConsumerOffsets(tables / "consumerOffset.json")
+        metadata = Metadata(
+            offsets,
+            SubscriptionGroups(tables / "subscriptionGroup.json", now_ms=wall_clock_ms()),
+            DelayOffsets(tables / "delayOffset.json"),
+        )
         topics = Topics(
-            configuration.root_folder / "config" / "topics.json",
+            tables / "topics.json",
             system_topics=(configuration.broker_name, configuration.broker_cluster_name, "SELF_TEST_TOPIC"),
             queue_count=configuration.default_topic_queue_nums,
             now_ms=wall_clock_ms(),
@@ -95,7 +104,7 @@ class ReplicaProcess:
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
         self.saving = Saving(self.broker, offsets)
         self.upkeep = Upkeep(self.broker)
-        self.metadata = MetadataSync(self.broker, offsets)
+        self.metadata = MetadataSync(self.broker, metadata)
         clients = Clients()
         sends = SendRequests(self.broker, on_topic_created=self.name_servers.changed)
         self.dispatcher = RequestDispatcher(
@@ -104,13 +113,12 @@ class ReplicaProcess:
             reads=ReadRequests(self.broker),
             pulls=self.pulls,
             clients=ClientRequests(self.broker, offsets, clients, on_topic_created=self.name_servers.changed),
+            metadata=MetadataRequests(self.broker, metadata, clients),
             operators=OperatorRequests(
                 self.broker,
                 roles=self.roles,
                 ha_server=self.ha_server,
                 ha_client=self.ha_client,
-                offsets=offsets,
-                clients=clients,
             ),
             signatures=SignatureCheck(self.broker),
         )

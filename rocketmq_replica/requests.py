@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_remoting.handler import LaterAnswer
     from rocketmq_remoting.server import RemotingConnection
     from rocketmq_replica.client_requests import ClientRequests
+    from rocketmq_replica.metadata_requests import MetadataRequests
     from rocketmq_replica.operator_requests import OperatorRequests
     from rocketmq_replica.pull_requests import PullRequests
     from rocketmq_replica.read_requests import ReadRequests
@@ -38,6 +39,7 @@ class RequestDispatcher:
         pulls: PullRequests,
         reads: ReadRequests,
         clients: ClientRequests,
+        metadata: MetadataRequests,
         operators: OperatorRequests,
         signatures: SignatureCheck,
     ) -> None:
@@ -63,13 +65,15 @@ class RequestDispatcher:
             RequestCode.HEART_BEAT: clients.client_heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister_client,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
-            RequestCode.GET_ALL_TOPIC_CONFIG: operators.all_topics,
+            RequestCode.GET_ALL_TOPIC_CONFIG: metadata.all_topics,
             RequestCode.UPDATE_BROKER_CONFIG: operators.update_configuration,
             RequestCode.GET_BROKER_CONFIG: operators.configuration,
             RequestCode.GET_BROKER_RUNTIME_INFO: operators.runtime_info,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: operators.all_consumer_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: operators.all_delay_offsets,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: operators.all_subscription_groups,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: metadata.all_consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: metadata.all_delay_offsets,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: metadata.all_subscription_groups,
+            RequestCode.GET_TOPIC_CONFIG: metadata.topic,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: metadata.subscription_group,
             RequestCode.EXCHANGE_BROKER_HA_INFO: operators.exchange_ha_info,
             RequestCode.GET_BROKER_HA_STATUS: operators.ha_status,
             RequestCode.GET_BROKER_EPOCH_CACHE: operators.epoch_cache,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_replica.durable_files import StoreFileError, replace_file, sync_names
@@ -28,12 +28,16 @@ RETRY_PREFIX = "%RETRY%"
 
 @dataclass(frozen=True)
 class Topic:
-    """What clients must know of a topic."""
+    """What clients must know of a topic, and what a Java broker wants to find again when it is master next."""
 
     name: str
     read_queues: int
     write_queues: int
     permission: int = PERMISSION_READ | PERMISSION_WRITE
+    filter_type: str = "SINGLE_TAG"
+    system_flag: int = 0
+    ordered: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Java's TopicConfig."""
@@ -42,10 +46,10 @@ class Topic:
             "readQueueNums": self.read_queues,
             "writeQueueNums": self.write_queues,
             "perm": self.permission,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": False,
-            "attributes": {},
+            "topicFilterType": self.filter_type,
+            "topicSysFlag": self.system_flag,
+            "order": self.ordered,
+            "attributes": self.attributes,
         }
 
 
@@ -90,7 +94,8 @@ class Topics:
         check_topic_name(name)
         count = self._default_queue_count if queue_count is None else queue_count
         before = self._topics
-        topic = Topic(name, count, count)
+        known = before.get(name) or Topic(name, count, count)
+        topic = replace(known, read_queues=count, write_queues=count)
         self._topics = {**before, name: topic}
         self.changed(now_ms=now_ms)
         try:
@@ -108,7 +113,8 @@ class Topics:
         missing = {name: count for name, count in wanted.items() if self._too_small(name, count)}
         for name, count in missing.items():
             enough = max(count, self._default_queue_count)
-            self._topics[name] = Topic(name, enough, enough)
+            known = self._topics.get(name) or Topic(name, enough, enough)
+            self._topics[name] = replace(known, read_queues=enough, write_queues=enough)
         if missing:
             self.changed(now_ms=now_ms)
             self.save()
@@ -158,6 +164,15 @@ class Topics:
 def topics_from_json(document: dict[str, Any]) -> list[Topic]:
     """The topics of Java's TopicConfigSerializeWrapper."""
     return [
-        Topic(name, int(entry["readQueueNums"]), int(entry["writeQueueNums"]), int(entry["perm"]))
+        Topic(
+            name,
+            int(entry["readQueueNums"]),
+            int(entry["writeQueueNums"]),
+            int(entry["perm"]),
+            str(entry.get("topicFilterType") or "SINGLE_TAG"),
+            int(entry.get("topicSysFlag") or 0),
+            bool(entry.get("order")),
+            dict(entry.get("attributes") or {}),
+        )
         for name, entry in document["topicConfigTable"].items()
     ]

@@ -1,0 +1,132 @@
+"""What a Java master keeps beside the log comes through a Python master's reign unchanged.
+
+A Java slave overwrites its own tables with what its master answers, so whatever ours left out would be gone for good.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica.delay_offsets import DelayOffsets
+from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.subscription_groups import SubscriptionGroups
+from rocketmq_replica.topics import Topics
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JAVA_TOPIC = {
+    "topicName": "Ordered",
+    "readQueueNums": 2,
+    "writeQueueNums": 2,
+    "perm": 4,
+    "topicFilterType": "MULTI_TAG",
+    "topicSysFlag": 1,
+    "order": True,
+    "attributes": {"message.type": "FIFO"},
+}
+JAVA_GROUPS: dict[str, Any] = {
+    "subscriptionGroupTable": {
+        "Shy": {"groupName": "Shy", "consumeEnable": False, "retryMaxTimes": 3, "newer": {"x": 1}}
+    },
+    "forbiddenTable": {"Shy": {"Ordered": 1}},
+    "dataVersion": {"stateVersion": 1, "timestamp": 2, "counter": 3},
+}
+JAVA_DELAYS = {"offsetTable": {"3": 17}, "dataVersion": {"stateVersion": 0, "timestamp": 5, "counter": 6}}
+
+
+async def table(client: Client, replica: RunningReplica, code: int, **ext_fields: str) -> dict[str, Any]:
+    answer = await client.ask(replica.address, code, ext_fields=ext_fields)
+    assert answer.code == ResponseCode.SUCCESS, answer
+    document: dict[str, Any] = json.loads(answer.body or b"")
+    return document
+
+
+async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_and_a_restart(
+    start: Starter, controller: FakeController, client: Client, tmp_path: Path
+) -> None:
+    config = tmp_path / "r1" / "config"
+    config.mkdir(parents=True)
+    topics = {"topicConfigTable": {"Ordered": JAVA_TOPIC}, "dataVersion": {}}
+    for name, document in (("topics", topics), ("subscriptionGroup", JAVA_GROUPS), ("delayOffset", JAVA_DELAYS)):
+        (config / f"{name}.json").write_text(json.dumps(document))
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    two = await start("r2")
+    await eventually(lambda: controller.members == {1, 2})
+    await two.process.metadata.copy()
+    await one.stop()
+    await two.stop()
+    controller.lose_master()
+    two = await start("r2")
+    await eventually(lambda: two.role == "SLAVE" or controller.master_id is None)
+    controller.decide(2)
+    await eventually(lambda: two.role != "FENCED")
+    await controller.notify(2)
+    assert (await table(client, two, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]["Ordered"] == JAVA_TOPIC
+    assert await table(client, two, RequestCode.GET_TOPIC_CONFIG, topic="Ordered") == JAVA_TOPIC
+    groups = await table(client, two, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert groups["forbiddenTable"] == JAVA_GROUPS["forbiddenTable"]
+    assert groups["subscriptionGroupTable"] == JAVA_GROUPS["subscriptionGroupTable"]
+    settings = JAVA_GROUPS["subscriptionGroupTable"]["Shy"]
+    assert await table(client, two, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="Shy") == settings
+    assert await table(client, two, RequestCode.GET_ALL_DELAY_OFFSET) == JAVA_DELAYS
+
+
+async def test_what_is_not_there_is_said_so(start: Starter, controller: FakeController, client: Client) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    answer = await client.ask(one.address, RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": "None"})
+    assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: None")
+    answer = await client.ask(one.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext_fields={"group": "None"})
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_a_topic_that_grows_keeps_its_settings(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    path.write_text(json.dumps({"topicConfigTable": {"Ordered": JAVA_TOPIC}}))
+    topics = Topics(path, system_topics=(), queue_count=1, now_ms=1)
+    topics.adopt([("Ordered", 5)], now_ms=2)
+    grown = topics.find("Ordered")
+    assert grown is not None
+    assert grown.to_json() == JAVA_TOPIC | {"readQueueNums": 6, "writeQueueNums": 6}
+    made_again = topics.create("Ordered", queue_count=8, now_ms=3)
+    assert made_again.to_json() == JAVA_TOPIC | {"readQueueNums": 8, "writeQueueNums": 8}
+
+
+def test_a_group_that_is_known_keeps_its_settings_and_a_new_one_gets_javas_defaults(tmp_path: Path) -> None:
+    groups = SubscriptionGroups(tmp_path / "groups.json", now_ms=1)
+    groups.replace_all(JAVA_GROUPS)
+    before = groups.to_json()["dataVersion"]
+    groups.adopt(["Shy", "New", "x" * 256])
+    groups = SubscriptionGroups(tmp_path / "groups.json", now_ms=2)
+    assert groups.find("Shy") == JAVA_GROUPS["subscriptionGroupTable"]["Shy"]
+    assert (groups.find("New") or {})["retryMaxTimes"] == 16
+    assert groups.find("x" * 256) is None
+    groups.adopt(["Newer"])
+    assert groups.to_json()["dataVersion"] != before, "a Java slave takes only another version"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"subscriptionGroupTable": {"a": 1}}'])
+def test_a_torn_table_of_groups_is_not_taken_for_new(tmp_path: Path, text: str) -> None:
+    (tmp_path / "groups.json").write_text(text)
+    with pytest.raises(StoreFileError, match="is no table of consumer groups"):
+        SubscriptionGroups(tmp_path / "groups.json", now_ms=1)
+
+
+def test_a_torn_table_of_delay_offsets_is_not_taken_for_new(tmp_path: Path) -> None:
+    (tmp_path / "delays.json").write_text('{"offsetTable"')
+    with pytest.raises(StoreFileError, match="is no table of delay offsets"):
+        DelayOffsets(tmp_path / "delays.json")
+
+
+def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path) -> None:
+    delays = DelayOffsets(tmp_path / "delays.json")
+    delays.replace(JAVA_DELAYS)
+    delays.replace({"offsetTable": {}})
+    assert DelayOffsets(tmp_path / "delays.json").document == JAVA_DELAYS
