@@ -11,10 +11,11 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.reconcile import children
+from brokergroup_operator.reconcile.disruption import build_disruption_budgets
 from brokergroup_operator.reconcile.drift import with_revision
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.observed import Observed
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
@@ -83,7 +84,7 @@ def reserved(*ids: int) -> BrokerGroupRecord:
 
 
 def running_pod(of: BrokerGroup, broker_id: int, *, role: str | None = None, ready: bool = True) -> dict[str, Any]:
-    pod = build_pod(of, member(broker_id), SETTINGS)
+    pod = wanted_pod(Observed(group=of, group_object=group_object()), member(broker_id), SETTINGS)
     pod["metadata"] |= {"uid": f"pod-uid-{broker_id}", "resourceVersion": f"5{broker_id}"}
     if role is not None:
         pod["metadata"]["labels"][names.LABEL_ROLE] = role
@@ -131,7 +132,7 @@ def settled(**spec: Any) -> Observed:
         claims=by_name(*(bound(stored(children.build_claim(of, member(broker_id)))) for broker_id in roles)),
         services=by_name(stored(children.build_members_service(of)), stored(children.build_master_service(of))),
         config_maps=by_name(stored(children.build_config_map(of, SETTINGS))),
-        disruption_budgets=by_name(stored(children.build_disruption_budget(of))),
+        disruption_budgets=by_name(*map(stored, build_disruption_budgets(of, open_for_one=of.spec.replicas > 1))),
     )
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.group_view import GroupSnapshot, GroupViewError
+from brokergroup_operator.observe.group_view import (
+    ElectionResult,
+    GroupSnapshot,
+    GroupViewError,
+    MemberNeededError,
+    SwitchoverRefusedError,
+    SwitchoverResult,
+)
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
-    from brokergroup_operator.records.store import GroupKey, RecordStore
+    from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
 
 
 class FakeGroupView:
@@ -20,6 +27,8 @@ class FakeGroupView:
     def __init__(self, store: RecordStore) -> None:
         self.store = store
         self.snapshots: dict[GroupKey, GroupSnapshot] = {}
+        self.configs: dict[tuple[GroupKey, int], dict[str, str]] = {}
+        self._running: dict[GroupKey, frozenset[int]] = {}
         self._callbacks: list[Callable[[GroupKey], None]] = []
 
     def keys(self) -> list[GroupKey]:
@@ -49,10 +58,90 @@ class FakeGroupView:
         await self.store.commit(key, changed, stored)
         return broker_id
 
-    async def switch_master_away(self, key: GroupKey, broker_id: int) -> int | None:
+    async def switch_master(
+        self,
+        key: GroupKey,
+        *,
+        from_broker_id: int | None = None,
+        to_broker_id: int | None = None,
+        deadline_seconds: float = 30.0,
+    ) -> SwitchoverResult:
+        """To the one asked for, or to the lowest id of the set that lives."""
+        del deadline_seconds
+        stored = await self.store.read(key)
+        assert stored is not None
+        record = stored.record
+        old = record.master_broker_id or 0
+        if from_broker_id not in (None, old):
+            return SwitchoverResult(from_broker_id=old, to_broker_id=old, epoch=record.master_epoch)
+        able = sorted(record.sync_state_set & self.snapshots[key].live.keys() - {old})
+        if not able or to_broker_id not in (None, *able):
+            raise SwitchoverRefusedError(f"broker {to_broker_id or old}: nobody can take over")
+        new = to_broker_id or able[0]
+        await self._commit(key, stored, replace(record, master_broker_id=new, master_epoch=record.master_epoch + 1))
+        return SwitchoverResult(from_broker_id=old, to_broker_id=new, epoch=record.master_epoch + 1)
+
+    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
         raise NotImplementedError
 
-    async def elect(self, key: GroupKey, master: int) -> None:
+    async def remove_member(self, key: GroupKey, broker_id: int) -> None:
+        """As the real one: the living and the master stay."""
+        stored = await self.store.read(key)
+        assert stored is not None
+        record = stored.record
+        snapshot = self.snapshots.get(key)
+        if broker_id == record.master_broker_id or (snapshot is not None and broker_id in snapshot.live):
+            raise MemberNeededError(f"broker {broker_id} is master or alive")
+        replicas = {one: replica for one, replica in record.replicas.items() if one != broker_id}
+        in_sync = record.sync_state_set - {broker_id}
+        await self._commit(key, stored, replace(record, replicas=replicas, sync_state_set=in_sync))
+
+    async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
+        return self.configs.setdefault((key, broker_id), {})
+
+    async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
+        self.configs.setdefault((key, broker_id), {}).update(values)
+
+    async def live(self, key: GroupKey, ids: Collection[int], *, hibernated: bool = False) -> None:
+        """These brokers run: they register, the best of the set leads them, and all of them catch up at once."""
+        stored = await self.store.read(key)
+        if stored is None:
+            return
+        record = stored.record
+        running = frozenset(ids) & record.replicas.keys()
+        replicas = {
+            one: replace(replica, register_check_code=f"code-{one}", address=f"127.64.0.{one}:10911", registered=True)
+            if one in running
+            else replica
+            for one, replica in record.replicas.items()
+        }
+        master, epoch, in_sync = record.master_broker_id, record.master_epoch, record.sync_state_set
+        if master not in running and not hibernated and (able := running & (in_sync or running)):
+            master, epoch, in_sync = min(able), epoch + 1, frozenset({min(able)})
+        if master in running:
+            in_sync = running
+        changed = replace(
+            record,
+            replicas=replicas,
+            master_broker_id=master,
+            master_epoch=epoch,
+            sync_state_set=in_sync,
+            sync_state_set_epoch=record.sync_state_set_epoch + (in_sync != record.sync_state_set),
+        )
+        self._running[key] = running
+        await self._commit(key, stored, changed)
+
+    async def _commit(self, key: GroupKey, stored: StoredRecord, record: BrokerGroupRecord) -> None:
+        if record != stored.record:
+            await self.store.commit(key, record, stored)
+        running = self._running.get(key) or frozenset(record.sync_state_set)
+        live = {one: LiveReplica(broker_id=one, epoch=record.master_epoch) for one in running & record.replicas.keys()}
+        self.snapshots[key] = GroupSnapshot(
+            key=key, record=record, live=live, writable=record.master_broker_id in running
+        )
+        self.changed(key)
+
+    async def make_master(self, key: GroupKey, master: int) -> None:
         """Let every reserved id register, and make one of them master of all."""
         stored = await self.store.read(key)
         assert stored is not None
@@ -70,10 +159,8 @@ class FakeGroupView:
             sync_state_set=frozenset(replicas),
             sync_state_set_epoch=stored.record.sync_state_set_epoch + 1,
         )
-        await self.store.commit(key, record, stored)
-        live = {broker_id: LiveReplica(broker_id=broker_id, epoch=record.master_epoch) for broker_id in replicas}
-        self.snapshots[key] = GroupSnapshot(key=key, record=record, live=live, writable=True)
-        self.changed(key)
+        self._running[key] = frozenset(replicas)
+        await self._commit(key, stored, record)
 
     def changed(self, key: GroupKey) -> None:
         for callback in list(self._callbacks):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.brokergroup_status import STANDING_CONDITIONS, Reason
 from brokergroup_operator.api.credentials import CredentialsError, secret_not_found
 from brokergroup_operator.reconcile.evaluate import UNSETTLED_SECONDS, evaluate
 from brokergroup_operator.reconcile.plan import WriteStatus
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
     from controller_core.model import BrokerGroupRecord
 
-ALWAYS = {"Ready", "Available", "Progressing"}
+ALWAYS = {str(kind) for kind in STANDING_CONDITIONS}
 
 
 def status_of(seen: Observed) -> dict[str, Any]:

@@ -31,7 +31,7 @@ async def a_group_is_made(world: World) -> None:
 async def a_master_is_elected(world: World) -> None:
     await world.create_group()
     await world.settle()
-    await world.view.elect(world.key, 2)
+    await world.view.make_master(world.key, 2)
     world.begin()
     await world.settle()
 
@@ -39,7 +39,7 @@ async def a_master_is_elected(world: World) -> None:
 async def things_break_and_the_spec_changes(world: World) -> None:
     await world.create_group()
     await world.settle()
-    await world.view.elect(world.key, 1)
+    await world.view.make_master(world.key, 1)
     await world.settle()
     await world.api.delete(PODS, "orders-2", namespace=world.key.namespace)
     await world.run_kubelet()
@@ -53,9 +53,65 @@ async def things_break_and_the_spec_changes(world: World) -> None:
 async def the_group_is_deleted_with_its_data(world: World) -> None:
     await world.create_group(storage={"retention": {"whenDeleted": "Delete"}})
     await world.settle()
-    await world.view.elect(world.key, 1)
+    await world.view.make_master(world.key, 1)
     await world.settle()
     await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    world.begin()
+    await world.settle()
+
+
+async def _running(world: World, **spec: Any) -> None:
+    world.brokers_run = True
+    await world.create_group(**spec)
+    await world.settle()
+
+
+async def _change(world: World, **spec: Any) -> None:
+    await world.api.patch(BROKER_GROUPS, world.key.name, {"spec": spec}, namespace=world.key.namespace)
+
+
+async def a_new_image_is_rolled_out(world: World) -> None:
+    await _running(world)
+    await _change(world, image="example.com/replica:2")
+    world.begin()
+    await world.settle()
+
+
+async def a_hot_key_and_a_cold_one_change(world: World) -> None:
+    await _running(world)
+    await _change(world, config={"fileReservedTime": "24", "maxMessageSize": "100000"})
+    world.begin()
+    await world.settle()
+
+
+async def the_group_shrinks_and_its_volumes_go(world: World) -> None:
+    await _running(world, replicas=4, storage={"retention": {"whenScaled": "Delete"}})
+    await _change(world, replicas=2)
+    world.begin()
+    await world.settle()
+
+
+async def the_group_sleeps_and_wakes(world: World) -> None:
+    await _running(world)
+    await _change(world, maintenance={"hibernated": True})
+    world.begin()
+    await world.settle()
+    asleep = await world.everything()
+    assert not [name for name in asleep if name.startswith("Pod ")]
+    await _change(world, maintenance={"hibernated": False})
+    await world.settle()
+
+
+async def the_master_is_rebuilt(world: World) -> None:
+    await _running(world)
+    await world.run_operation("Rebuild", rebuild={"brokerId": 1})
+    world.begin()
+    await world.settle()
+
+
+async def a_slave_is_decommissioned(world: World) -> None:
+    await _running(world)
+    await world.run_operation("Decommission", decommission={"brokerId": 2})
     world.begin()
     await world.settle()
 
@@ -88,10 +144,16 @@ class Theatre:
 @pytest.mark.parametrize(
     ("story", "at_least", "objects"),
     [
-        (a_group_is_made, 15, 12),
-        (a_master_is_elected, 2, 12),
-        (things_break_and_the_spec_changes, 8, 14),
+        (a_group_is_made, 15, 13),
+        (a_master_is_elected, 2, 13),
+        (things_break_and_the_spec_changes, 8, 15),
         (the_group_is_deleted_with_its_data, 12, 0),
+        (a_new_image_is_rolled_out, 8, 13),
+        (a_hot_key_and_a_cold_one_change, 12, 13),
+        (the_group_shrinks_and_its_volumes_go, 8, 11),
+        (the_group_sleeps_and_wakes, 10, 13),
+        (the_master_is_rebuilt, 8, 13),
+        (a_slave_is_decommissioned, 5, 14),
     ],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(

@@ -106,7 +106,7 @@ async def make_ready(world: World) -> None:
         return len(await named(world, PODS)) == 3
 
     await until("three pods", three_pods)
-    await world.view.elect(world.key, 1)
+    await world.view.make_master(world.key, 1)
     await until("Ready", lambda: all_ready(world))
 
 
@@ -146,7 +146,7 @@ async def test_roles_move_with_the_record_and_the_master_service_selects_by_them
 ) -> None:
     await start_plane()
     await make_ready(world)
-    await world.view.elect(world.key, 3)
+    await world.view.make_master(world.key, 3)
 
     async def roles() -> bool:
         pods = await named(world, PODS)

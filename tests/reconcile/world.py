@@ -37,6 +37,7 @@ KINDS = (
 VOLATILE = {
     "uid", "namespace", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "lastTransitionTime",
     "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
+    "brokergroup.dev/operation", "podUID", "since", "endpoints", "startedAt",
 }  # fmt: skip
 
 
@@ -70,6 +71,8 @@ class World:
         self.view = FakeGroupView(KubernetesRecordStore(api))
         self.writes: list[str] = []
         self.planned_kill: int | None = None
+        # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.
+        self.brokers_run = False
         self.was_killed = False
         self._kill_at: int | None = None
         self._pass: asyncio.Task[float | None] | None = None
@@ -111,7 +114,7 @@ class World:
 
     async def settle(self) -> None:
         """Passes until one writes nothing; a killed operator is started again and lives on."""
-        for _ in range(40):
+        for _ in range(80):
             before = len(self.writes)
             try:
                 await self.run_pass()
@@ -120,9 +123,10 @@ class World:
                 self.was_killed = True
                 continue
             await self.run_kubelet()
-            if len(self.writes) == before:
+            moved = await self.run_brokers() if self.brokers_run else False
+            if len(self.writes) == before and not moved:
                 return
-        raise AssertionError(f"no rest after 40 passes, last writes: {self.writes[-10:]}")
+        raise AssertionError(f"no rest after 80 passes, last writes: {self.writes[-10:]}")
 
     async def run_kubelet(self) -> None:
         """New pods run and are ready, on bound claims; deleted ones stop."""
@@ -136,6 +140,25 @@ class World:
             elif not (pod["spec"].get("nodeName")):
                 await self.api.bind_pod(name, namespace=self.key.namespace, node_name="node-1")
                 await self._report(name, phase="Running", state={"running": {}}, ready="True")
+
+    async def run_brokers(self) -> bool:
+        """Whoever has a running pod registers, follows the master and is in sync; returns whether that changed anything."""
+        stored = await self.view.store.read(self.key)
+        if stored is None:
+            return False
+        pods = {item["metadata"]["name"]: item for item in (await self._pods())}
+        by_pod = {one.reserved_for: one.broker_id for _, one in sorted(stored.record.replicas.items())}
+        group = await self.api.get(BROKER_GROUPS, self.key.name, namespace=self.key.namespace)
+        await self.view.live(
+            self.key,
+            [broker_id for name, broker_id in by_pod.items() if name in pods],
+            hibernated=group["spec"].get("maintenance", {}).get("hibernated", False),
+        )
+        after = await self.view.store.read(self.key)
+        return after is not None and after.record != stored.record
+
+    async def _pods(self) -> list[dict[str, Any]]:
+        return (await self.api.list(PODS, namespace=self.key.namespace)).items
 
     async def _bind(self, claim: dict[str, Any]) -> None:
         name, namespace = claim["metadata"]["name"], self.key.namespace
@@ -182,6 +205,26 @@ class World:
             "spec": {"implementation": "replica"} | spec,
         }
         await self.api.create(BROKER_GROUPS, group | {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND})
+
+    async def run_operation(self, kind: str, **section: Any) -> None:
+        """An operation that the operations plane has set Running."""
+        made = await self.api.create(
+            kinds.BROKER_GROUP_OPERATIONS,
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": names.BROKER_GROUP_OPERATION_KIND,
+                "metadata": {"name": kind.lower(), "namespace": self.key.namespace},
+                "spec": {"brokerGroupRef": {"name": self.key.name}, "type": kind} | section,
+            },
+        )
+        started = str(made["metadata"]["creationTimestamp"])
+        await self.api.patch(
+            kinds.BROKER_GROUP_OPERATIONS,
+            kind.lower(),
+            {"status": {"phase": "Running", "startedAt": started}},
+            namespace=self.key.namespace,
+            subresource="status",
+        )
 
     async def everything(self) -> dict[str, Any]:
         """All objects of all our kinds, without what differs from run to run."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -11,6 +12,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
+ASKED_OF_THE_CONTROLLER: Final = (plans.SwitchMaster, plans.RemoveMember, plans.SetBrokerConfig)
+# Well below a pass's own time limit: a switchover that is cut off by it would be one whose end nobody told.
+SWITCHOVER_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,13 @@ class PlanApplier:
                 await self._do(key, action)
             except (ApiUnavailableError, OutcomeUnknownError):
                 raise
+            except GroupViewError as error:
+                if not isinstance(action, ASKED_OF_THE_CONTROLLER) or isinstance(error, GroupUnknownError):
+                    raise
+                # What was asked for is voluntary: the next pass looks whether it is still wanted, and asks again.
+                log.warning("reconcile.not_now", group=str(key), target=action.target, error=str(error))
+                await self._events.post_once(seen.group_object, _refusal(action, error))
+                continue
             except ApiError as error:
                 log.warning(
                     "reconcile.refused",
@@ -98,6 +110,18 @@ class PlanApplier:
                 await self._set_finalizers(key, action)
             case plans.WriteStatus():
                 await self._write_status(key, action)
+            case plans.SwitchMaster():
+                await self._view.switch_master(
+                    key,
+                    from_broker_id=action.from_broker_id,
+                    to_broker_id=action.to_broker_id,
+                    deadline_seconds=SWITCHOVER_SECONDS,
+                )
+            case plans.RemoveMember():
+                await self._view.remove_member(key, action.broker_id)
+            case plans.SetBrokerConfig():
+                await self._view.set_broker_config(key, action.broker_id, action.values)
+                await self._note_config(key, action)
             case _:
                 raise TypeError(f"{type(action).__name__} is no action this applier knows")
 
@@ -112,6 +136,23 @@ class PlanApplier:
                 namespace=key.namespace,
                 content_type=PatchType.MERGE,
                 field_manager=names.FIELD_MANAGER_ROLE,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.pod_gone", group=str(key), pod=action.pod)
+
+    async def _note_config(self, key: GroupKey, action: plans.SetBrokerConfig) -> None:
+        """On the pod whose process has it; an operator killed before this sends the same values once more."""
+        noted = json.dumps(dict(action.noted), sort_keys=True)
+        patch = {"metadata": {"uid": action.uid, "annotations": {names.ANNOTATION_HOT_CONFIG: noted}}}
+        try:
+            await self._api.patch(
+                PODS,
+                action.pod,
+                patch,
+                namespace=key.namespace,
+                content_type=PatchType.MERGE,
+                field_manager=names.FIELD_MANAGER_RECONCILE,
                 timeout_seconds=self._timeout_seconds,
             )
         except NotFoundError:
@@ -164,6 +205,9 @@ class PlanApplier:
         level(
             "reconcile.done", group=str(key), action=type(action).__name__, target=action.target, reason=action.reason
         )
+        if isinstance(action, plans.WriteStatus):
+            for told in action.notes:
+                await self._events.post(seen.group_object, told)
         note = action.note
         if isinstance(action, plans.ReserveBrokerId) and note is None:
             note = plans.Note(
@@ -173,3 +217,8 @@ class PlanApplier:
             )
         if note is not None:
             await self._events.post(seen.group_object, note)
+
+
+def _refusal(action: plans.Action, error: GroupViewError) -> plans.Note:
+    reason = "SwitchoverRejected" if isinstance(action, plans.SwitchMaster) else "NotNow"
+    return plans.Note(reason=reason, message=f"{action.target}: {error}", warning=True)

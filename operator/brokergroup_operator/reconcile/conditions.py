@@ -1,6 +1,8 @@
 """The conditions of a group: pure, from what was observed. Each function gives one condition's status, reason and message.
 
-lastTransitionTime moves only when the status of the condition changes, never with the message.
+Here are those that say how the group is; `progress.py` says what is being done about it, `alarms.py` what waits for a
+person, and `states.py` what is there only while it is so. lastTransitionTime moves only when the status of the condition
+changes, never with the message.
 """
 
 from __future__ import annotations
@@ -9,24 +11,28 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, Reason
 from brokergroup_operator.observe.timeline import Kind
-from brokergroup_operator.reconcile import alarms, observed
+from brokergroup_operator.reconcile import alarms, observed, progress, states
 from brokergroup_operator.reconcile.durability import acknowledgement_rule
+from brokergroup_operator.reconcile.steps import Verb
 from brokergroup_operator.reconcile.verdict import no, yes
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.course import Course
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.verdict import Verdict
 
 
-def ready(seen: Observed, members: Membership) -> Verdict:
+def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one return per reason)
     """Everything is as the spec wants it, and writes are served."""
     pending = [item.pod for item in members.members if not observed.pod_is_ready(seen.pods.get(item.pod))]
     in_set = seen.record.sync_state_set if seen.record else frozenset()
     outside = [item.pod for item in members.members if item.broker_id not in in_set]
     if observed.being_deleted(seen.group_object):
         return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
+    if seen.group.spec.maintenance.hibernated:
+        return no(Reason.HIBERNATING, "The group is hibernated: spec.maintenance.hibernated wakes it")
     if _failing_over(seen):
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
     if members.to_reserve or pending:
@@ -60,27 +66,35 @@ def available(seen: Observed, members: Membership) -> Verdict:
     return yes(Reason.MASTER_SERVES_WRITES, f"Broker {master} is master in epoch {seen.record.master_epoch}")
 
 
-def progressing(seen: Observed, members: Membership, *, outdated_pods: list[str]) -> Verdict:
-    """Work is under way; where it is not although something differs from the spec, the reason says why."""
-    missing = [item.pod for item in members.members if item.pod not in seen.pods]
-    stopping = sorted(name for name, pod in seen.pods.items() if observed.being_deleted(pod))
-    if members.to_reserve or missing:
-        what = ", ".join(missing) or f"{len(members.to_reserve)} members"
-        return yes(Reason.CREATING_MEMBERS, f"Creating {what}")
-    if stopping:
-        return yes(Reason.REPAIRING_MEMBERS, f"Waiting for {', '.join(stopping)} to stop")
-    if members.surplus:
-        return no(
-            Reason.SCALE_IN_NOT_SUPPORTED,
-            f"{len(members.members)} members run, spec.replicas is {seen.group.spec.replicas}:"
-            " this version does not remove members",
-        )
-    if outdated_pods:
-        return no(
-            Reason.CHANGES_PENDING_RESTART,
-            f"{', '.join(outdated_pods)} run an older configuration; it is used after their next restart",
-        )
-    return no(Reason.STABLE, "Nothing to do")
+def replication_healthy(seen: Observed, course: Course) -> Verdict:
+    """Every member has a link to the master and is in the set."""
+    record = seen.record
+    master = record.granted_master_id if record else None
+    if record is None or master is None:
+        return no(Reason.NO_MASTER, "No broker is master")
+    unlinked = seen.snapshot.unlinked if seen.snapshot else frozenset[int]()
+    missing = [
+        standing.member.pod
+        for broker_id, standing in course.standings.items()
+        if not standing.in_set or not standing.is_live or broker_id in unlinked
+    ]
+    if missing:
+        return no(Reason.MEMBERS_NOT_LINKED, f"Not replicating from master {master}: {', '.join(missing)}")
+    return yes(Reason.ALL_LINKED, f"All members replicate from master {master}")
+
+
+def up_to_date(seen: Observed, course: Course) -> Verdict:
+    """Every pod runs what the spec says."""
+    if not course.outdated:
+        return yes(Reason.ALL_UP_TO_DATE, "Every pod runs what the spec says")
+    pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
+    waiting = next((step for step in course.rollout if step.reason is Reason.WAITING_FOR_PERSON), None)
+    if waiting is not None:
+        return no(waiting.reason, waiting.why)
+    if seen.group.spec.maintenance.paused:
+        return no(Reason.WAITING_FOR_PERSON, f"Paused with outdated pods: {pods}")
+    blocked = next((step.why for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
+    return no(Reason.ROLLING_UPDATE, f"Outdated: {pods}" + (f". {blocked}" if blocked else ""))
 
 
 def _failing_over(seen: Observed) -> bool:
@@ -88,21 +102,24 @@ def _failing_over(seen: Observed) -> bool:
     return running is not None and running.kind is Kind.FAILOVER
 
 
-def all_conditions(
-    seen: Observed, members: Membership, *, outdated_pods: list[str], invalid: str, now: str
-) -> list[Condition]:
+def all_conditions(seen: Observed, members: Membership, course: Course, *, invalid: str) -> list[Condition]:
+    """Those that are always there, and of the others those that are true."""
+    wrong = no(Reason.INVALID_SPEC, invalid)
     verdicts: dict[ConditionType, Verdict | None] = {
-        ConditionType.READY: no(Reason.INVALID_SPEC, invalid) if invalid else ready(seen, members),
+        ConditionType.READY: wrong if invalid else ready(seen, members),
         ConditionType.AVAILABLE: available(seen, members),
-        ConditionType.PROGRESSING: no(Reason.INVALID_SPEC, invalid)
-        if invalid
-        else progressing(seen, members, outdated_pods=outdated_pods),
+        ConditionType.FAILOVER_SAFE: course.safe,
+        ConditionType.REPLICATION_HEALTHY: replication_healthy(seen, course),
+        ConditionType.UP_TO_DATE: wrong if invalid else up_to_date(seen, course),
+        ConditionType.RECONCILING: wrong if invalid else progress.reconciling(seen, members, course),
+        ConditionType.STALLED: yes(Reason.INVALID_SPEC, invalid) if invalid else progress.stalled(seen, course),
+        **states.all_states(seen, course),
         **alarms.all_alarms(seen),
     }
     previous = {item["type"]: item for item in (seen.group_object.get("status") or {}).get("conditions") or []}
     generation = int(observed.metadata(seen.group_object).get("generation", 0))
     return [
-        _condition(kind, verdict, previous.get(kind.value), generation=generation, now=now)
+        _condition(kind, verdict, previous.get(kind.value), generation=generation, now=seen.now)
         for kind, verdict in verdicts.items()
         if verdict is not None
     ]

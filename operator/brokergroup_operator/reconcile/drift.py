@@ -6,12 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import quantities
+from brokergroup_operator.reconcile import observed, quantities
 from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.observed import annotations_of
+from brokergroup_operator.reconcile.plan import Action, ApplyObject
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.resources import Resource
 
 
 def with_revision(desired: JsonObject) -> JsonObject:
@@ -20,6 +24,16 @@ def with_revision(desired: JsonObject) -> JsonObject:
     metadata = dict(desired["metadata"])
     metadata["annotations"] = dict(metadata.get("annotations") or {}) | {names.ANNOTATION_REVISION: revision}
     return desired | {"metadata": metadata}
+
+
+def apply_if_drifted(resource: Resource, existing: Mapping[str, JsonObject], wanted: JsonObject) -> Iterator[Action]:
+    """The object as we want it, unless it is so already or just going."""
+    desired = with_revision(wanted)
+    actual = existing.get(str(desired["metadata"]["name"]))
+    if actual is not None and observed.being_deleted(actual):
+        return
+    if why := drifted(actual, desired):
+        yield ApplyObject(reason=why, resource=resource, object=desired)
 
 
 def drifted(actual: JsonObject | None, desired: JsonObject) -> str:

@@ -1,21 +1,29 @@
 """Decides what to do for a group, from what was observed: pure, so that every case is a row of a table test.
 
-The order of a pass: our finalizer, then what pods need (configuration, Services, budget), then each member's claim and pod,
-then role labels, then ids for new members, then status. A group that is being deleted goes the other way, in `deletion.py`.
-Nothing here grants a role: roles come from the record, and labels and status only show them.
+The order of a pass: our finalizer, then what pods need (configuration, Services, budgets), then each member's claim and
+pod, then role labels and hot configuration, then ids for new members, then status; and last, when everybody can see why,
+what is voluntary (`course.py`). A group that is being deleted goes the other way, in `deletion.py`. Nothing here grants a
+role: roles come from the record, and labels and status only show them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from brokergroup_operator.api.brokergroup_status import ConditionStatus
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
 from brokergroup_operator.reconcile import children, identity, observed
+from brokergroup_operator.reconcile.claims import claim_actions, discarded_claims
+from brokergroup_operator.reconcile.course import Course, set_course
 from brokergroup_operator.reconcile.deletion import evaluate_deletion
-from brokergroup_operator.reconcile.drift import drifted, with_revision
+from brokergroup_operator.reconcile.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.drift import apply_if_drifted
+from brokergroup_operator.reconcile.effects import actions_of, hot_config_actions
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS, POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile.members import Membership, membership
+from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import (
     Action,
     ApplyObject,
@@ -26,15 +34,13 @@ from brokergroup_operator.reconcile.plan import (
     SetFinalizers,
     SetRole,
 )
-from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.status import status_action
+from brokergroup_operator.reconcile.steps import Verb
 from brokergroup_operator.reconcile.validity import invalid_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -45,27 +51,55 @@ UNSETTLED_SECONDS = 5.0
 
 def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
+    seen = replace(seen, now=now)
     members = membership(seen)
+    course = set_course(seen, members, settings)
     work: list[Action] = list(_lift_fences(seen))
+    voluntary: list[Action] = []
     if observed.being_deleted(seen.group_object):
         work += evaluate_deletion(seen)
         if any(isinstance(action, SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
             return Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):
-        work += status_action(seen, members, settings, now=now, invalid=complaint)
+        work += status_action(seen, members, course, settings, invalid=complaint)
         return Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
-    else:
-        work += _hold_group(seen)
-        work += _shared_children(seen, settings)
-        for member in members.members:
-            work += _member(seen, member, settings)
+    elif seen.group.spec.maintenance.paused:
+        # What a failover needs goes on: it is no maintenance.
         work += _roles(seen, members)
-        # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
-        work += _reservations(members)
-    status = list(status_action(seen, members, settings, now=now))
+    else:
+        work += _repairs(seen, members, course, settings)
+        voluntary = [action for step in course.steps for action in actions_of(step, seen)]
+    status = list(status_action(seen, members, course, settings))
     # Nothing is watched that would tell of a Secret that comes.
-    unsettled = bool(work) or seen.credentials_problem is not None
-    return Plan(actions=(*work, *status), look_again_seconds=UNSETTLED_SECONDS if unsettled else None)
+    unsettled = bool(work) or bool(voluntary) or seen.credentials_problem is not None or _waits(course)
+    return Plan(actions=(*work, *status, *voluntary), look_again_seconds=UNSETTLED_SECONDS if unsettled else None)
+
+
+def _waits(course: Course) -> bool:
+    """Whether something is wanted that the next look may find possible; what waits for a person is told of by an event."""
+    steps = (course.leaving, course.moving, *course.rollout)
+    return any(step is not None and step.verb in {Verb.WAIT, Verb.REFUSE} for step in steps)
+
+
+def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
+    yield from _hold_group(seen)
+    yield from _shared_children(seen, course, settings)
+    for member in _master_first(seen, members):
+        if course.runs(member.broker_id):
+            yield from claim_actions(seen, member)
+            yield from _pod(seen, member, settings)
+    yield from _roles(seen, members)
+    yield from hot_config_actions(seen, course, settings)
+    yield from discarded_claims(seen)
+    # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
+    if not seen.group.spec.maintenance.hibernated:
+        yield from _reservations(members)
+
+
+def _master_first(seen: Observed, members: Membership) -> list[Member]:
+    """A group that wakes is led soonest by the one that led it: its disk has everything."""
+    master = seen.record.master_broker_id if seen.record else None
+    return sorted(members.members, key=lambda member: member.broker_id != master)
 
 
 def _lift_fences(seen: Observed) -> Iterator[Action]:
@@ -94,21 +128,13 @@ def _hold_group(seen: Observed) -> Iterator[Action]:
         )
 
 
-def _shared_children(seen: Observed, settings: ReconcileSettings) -> Iterator[Action]:
+def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
     group = seen.group
-    yield from _apply(CONFIG_MAPS, seen.config_maps, children.build_config_map(group, settings))
-    yield from _apply(SERVICES, seen.services, children.build_members_service(group))
-    yield from _apply(SERVICES, seen.services, children.build_master_service(group))
-    yield from _apply(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, children.build_disruption_budget(group))
-
-
-def _apply(resource: Resource, existing: Mapping[str, JsonObject], wanted: JsonObject) -> Iterator[Action]:
-    desired = with_revision(wanted)
-    actual = existing.get(str(desired["metadata"]["name"]))
-    if actual is not None and observed.being_deleted(actual):
-        return
-    if why := drifted(actual, desired):
-        yield ApplyObject(reason=why, resource=resource, object=desired)
+    yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(group, settings))
+    yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(group))
+    yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
+    for budget in build_disruption_budgets(group, open_for_one=course.safe.status is ConditionStatus.TRUE):
+        yield from apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, budget)
 
 
 def _reservations(members: Membership) -> Iterator[Action]:
@@ -123,23 +149,19 @@ def _reservations(members: Membership) -> Iterator[Action]:
         )
 
 
-def _member(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[Action]:
-    claim = seen.claims.get(member.pod)
+def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[Action]:
+    claim, pod = seen.claims.get(member.pod), seen.pods.get(member.pod)
     if claim is not None and observed.being_deleted(claim):
         return
-    # Only a bound claim may grow; until then it keeps the size it was made with.
-    size = None if claim is None or observed.claim_is_bound(claim) else observed.claim_size(claim)
-    yield from _apply(PERSISTENT_VOLUME_CLAIMS, seen.claims, children.build_claim(seen.group, member, size=size))
-    pod = seen.pods.get(member.pod)
-    if pod is None:
+    if pod is None and not seen.group.spec.maintenance.hibernated:
         note = Note(
             reason="PodCreating",
             message=f"Creating pod {member.pod} for broker id {member.broker_id}",
             related=member.pod,
         )
-        wanted = build_pod(seen.group, member, settings)
+        wanted = wanted_pod(seen, member, settings)
         yield ApplyObject(reason="missing", resource=PODS, object=wanted, note=note)
-    elif not observed.being_deleted(pod) and observed.pod_phase(pod) in {"Failed", "Succeeded"}:
+    elif pod is not None and not observed.being_deleted(pod) and observed.pod_phase(pod) in {"Failed", "Succeeded"}:
         yield DeleteObject(
             reason=f"it is {observed.pod_phase(pod)} and will not run again",
             resource=PODS,

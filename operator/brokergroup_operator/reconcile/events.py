@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 REPORTER = f"{names.GROUP}/operator"
+TOLD_AGAIN_AFTER_SECONDS = 3600.0
 
 
 def build_event(group_object: JsonObject, note: Note, *, name_suffix: str, now: str, instance: str) -> JsonObject:
@@ -61,6 +63,17 @@ class EventPoster:
         self._api = api
         self._instance = instance
         self._timeout_seconds = timeout_seconds
+        self._told: dict[tuple[str, str, str, str], float] = {}
+
+    async def post_once(self, group_object: JsonObject, note: Note) -> None:
+        """For what a pass may run into again and again: the same words about the same group are told once an hour."""
+        metadata = group_object["metadata"]
+        words = (str(metadata.get("namespace")), str(metadata["name"]), note.reason, note.message)
+        now_seconds = time.monotonic()
+        self._told = {key: at for key, at in self._told.items() if now_seconds - at < TOLD_AGAIN_AFTER_SECONDS}
+        if words not in self._told:
+            self._told[words] = now_seconds
+            await self.post(group_object, note)
 
     async def post(self, group_object: JsonObject, note: Note) -> None:
         now = dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,6 +9,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
 from brokergroup_operator.api.credentials import (
     CredentialsError,
     credentials_in,
@@ -16,12 +17,14 @@ from brokergroup_operator.api.credentials import (
     secret_not_readable,
 )
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
-from brokergroup_operator.kube.resources import SECRETS
+from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.reconcile import kinds
-from brokergroup_operator.reconcile.observed import Observed, labels_of
+from brokergroup_operator.reconcile.observed import Observed, labels_of, node_of
 from brokergroup_operator.records.serialize import record_from_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
@@ -60,6 +63,7 @@ class GroupFetcher:
             self._list(kinds.POD_DISRUPTION_BUDGETS, key),
         )
         group = read_group(group_object)
+        operation, nodes = await asyncio.gather(self._running_operation(key), self._nodes_of(pods))
         return Observed(
             group=group,
             group_object=group_object,
@@ -71,8 +75,42 @@ class GroupFetcher:
             services=services,
             config_maps=config_maps,
             disruption_budgets=budgets,
+            operation=operation,
+            nodes=nodes,
             credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
         )
+
+    async def _running_operation(self, key: GroupKey) -> BrokerGroupOperation | None:
+        """The one that runs; the operations plane lets no second one. None where operations are not installed."""
+        try:
+            listed = await self._api.list(
+                kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+            )
+        except NotFoundError:
+            return None
+        for item in listed.items:
+            if (item.get("spec") or {}).get("brokerGroupRef", {}).get("name") != key.name:
+                continue
+            operation = msgspec.convert(item, BrokerGroupOperation)
+            if is_running(operation):
+                return operation
+        return None
+
+    async def _nodes_of(self, pods: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
+        """The nodes of these pods, as far as the operator may read nodes (chart value rbac.readNodes)."""
+        names_of_nodes = sorted({node_of(pod) for pod in pods.values()} - {""})
+        found = await asyncio.gather(*(self._node(name) for name in names_of_nodes))
+        return {name: node for name, node in zip(names_of_nodes, found, strict=True) if node is not None}
+
+    async def _node(self, name: str) -> JsonObject | None:
+        try:
+            return await self._api.get(NODES, name, timeout_seconds=self._timeout_seconds)
+        except NotFoundError:
+            return None
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return None
 
     async def _credentials_problem(self, key: GroupKey, name: str | None) -> CredentialsError | None:
         """Look at the Secret and forget it again: the pods take it themselves, and the controller plane reads its own."""
@@ -112,6 +150,11 @@ class GroupFetcher:
             for item in listed.items
             if labels_of(item).get(names.LABEL_BROKER_GROUP) == key.name
         }
+
+
+def is_running(operation: BrokerGroupOperation) -> bool:
+    running = operation.status is not None and operation.status.phase is OperationPhase.RUNNING
+    return running and operation.spec.dry_run is DryRun.NONE and "deletionTimestamp" not in operation.metadata
 
 
 def read_group(group_object: JsonObject) -> BrokerGroup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
     BROKER_GROUP_STATES,
     BROKER_GROUPS,
     CONFIG_MAPS,
@@ -21,6 +22,7 @@ OWNED: Final = (PODS, CONFIG_MAPS, SERVICES, POD_DISRUPTION_BUDGETS)
 
 __all__ = [
     "BROKER_GROUPS",
+    "BROKER_GROUP_OPERATIONS",
     "BROKER_GROUP_STATES",
     "CONFIG_MAPS",
     "OWNED",

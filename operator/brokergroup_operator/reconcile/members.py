@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """The members to run, those whose volume is gone, those beyond spec.replicas, and the ids to reserve for new ones."""
+    """The members there are, those whose volume is gone, and the ids to reserve for new ones."""
 
     members: tuple[Member, ...] = ()
     volume_lost: tuple[Member, ...] = ()
-    surplus: tuple[Member, ...] = ()
     to_reserve: tuple[Member, ...] = ()
 
 
@@ -45,7 +44,6 @@ def membership(observed: Observed) -> Membership:
     return Membership(
         members=tuple(ours),
         volume_lost=tuple(lost),
-        surplus=tuple(ours[wanted:]),
         to_reserve=_ids_to_reserve(observed, group, wanted - len(ours) - len(_to_be_adopted(observed, group))),
     )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
     from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
     from controller_core.model import BrokerGroupRecord
@@ -31,6 +32,12 @@ class Observed:
     services: Mapping[str, JsonObject] = field(default_factory=dict)
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
+    # The one operation of this group that is Running; what it asks for is done by the same evaluation as everything else.
+    operation: BrokerGroupOperation | None = None
+    # The nodes of the group's pods, by name; empty where the operator may not read nodes.
+    nodes: Mapping[str, JsonObject] = field(default_factory=dict)
+    # When this was seen, as RFC 3339.
+    now: str = ""
     # Why the Secret that the spec names can't be used. Nothing of what is in it.
     credentials_problem: CredentialsError | None = None
 
@@ -79,6 +86,10 @@ def pod_phase(pod: JsonObject) -> str:
 
 def pod_ip(pod: JsonObject | None) -> str:
     return "" if pod is None else str(pod_status(pod).get("podIP") or "")
+
+
+def node_of(pod: JsonObject | None) -> str:
+    return "" if pod is None else str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def pod_is_ready(pod: JsonObject | None) -> bool:

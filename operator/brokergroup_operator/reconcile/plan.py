@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
 
@@ -109,9 +111,51 @@ class SetFinalizers(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class WriteStatus(Action):
-    """Server-side apply of the status."""
+    """Server-side apply of the status. `notes`: the transitions that it shows."""
 
     status: JsonObject
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchMaster(Action):
+    """Ask the controller plane for a planned switchover away from this broker; nothing to do if it is not master."""
+
+    from_broker_id: int
+    to_broker_id: int | None = None
+
+    @property
+    def target(self) -> str:
+        """From whom to whom."""
+        return f"{self.from_broker_id} -> {self.to_broker_id or 'the best'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveMember(Action):
+    """Ask the controller plane to clean this id from the record; it refuses where the seat is needed."""
+
+    broker_id: int
+
+    @property
+    def target(self) -> str:
+        """The id."""
+        return f"broker id {self.broker_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetBrokerConfig(Action):
+    """Give a running broker these values (25), then note on its pod what it has. Repeated until the note is written."""
+
+    broker_id: int
+    pod: str
+    uid: str
+    values: Mapping[str, str]
+    noted: Mapping[str, str]
+
+    @property
+    def target(self) -> str:
+        """The pod and the keys."""
+        return f"{self.pod} {','.join(sorted(self.values))}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import fence_container, identity
-from brokergroup_operator.reconcile.broker_config import broker_conf, content_hash
+from brokergroup_operator.reconcile import fence_container, hot_config, identity
+from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.containers import broker_container
 from brokergroup_operator.reconcile.pod_template import with_template_metadata, with_template_spec
 from brokergroup_operator.reconcile.scheduling import scheduling
@@ -33,7 +33,7 @@ def build_pod(group: BrokerGroup, member: Member, settings: ReconcileSettings) -
     own = identity.object_metadata(group, member.pod, identity.member_labels(group, member))
     metadata = with_template_metadata(own, template.metadata)
     metadata["annotations"] = metadata.get("annotations", {}) | {
-        names.ANNOTATION_CONFIG_HASH: content_hash(broker_conf(group, settings)),
+        names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, template.metadata),
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

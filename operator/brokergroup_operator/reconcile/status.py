@@ -8,45 +8,51 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.addresses import Endpoints
 from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup_status import (
     BrokerGroupStatus,
+    ConditionStatus,
     ControllerStatus,
     FailoverStatus,
     MasterStatus,
-    MemberRole,
-    MemberSeat,
-    MemberState,
-    MemberStatus,
     SyncStateSetStatus,
 )
 from brokergroup_operator.api.schema import without_nulls
-from brokergroup_operator.reconcile import identity, observed
+from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile import hot_config, identity, observed
+from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.conditions import all_conditions
 from brokergroup_operator.reconcile.durability import effective_durability
+from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.member_status import member_status
 from brokergroup_operator.reconcile.plan import Action, WriteStatus
 from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.transitions import transition_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.observe.timeline import FailoverTimeline
-    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.course import Course
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
-    from controller_core.model import BrokerGroupRecord
+
+FAILOVERS_KEPT = 10
 
 
 def status_action(
-    seen: Observed, members: Membership, settings: ReconcileSettings, *, now: str, invalid: str = ""
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
 ) -> Iterator[Action]:
     """One write if the status would change, none otherwise."""
-    status = build_status(seen, members, settings, now=now, invalid=invalid)
+    status = build_status(seen, members, course, settings, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
-    if _in_order(wanted) != _in_order(seen.group_object.get("status") or {}):
-        yield WriteStatus(reason="the status changed", status=wanted)
+    before = seen.group_object.get("status") or {}
+    if _in_order(wanted) != _in_order(before):
+        notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
+        yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
 
 
 def _in_order(status: JsonObject) -> JsonObject:
@@ -59,15 +65,18 @@ def _in_order(status: JsonObject) -> JsonObject:
 
 
 def build_status(
-    seen: Observed, members: Membership, settings: ReconcileSettings, *, now: str, invalid: str = ""
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
 ) -> BrokerGroupStatus:
-    record = seen.record
-    statuses = [_member_status(seen, member) for member in members.members]
-    outdated = _outdated_pods(seen, members, settings)
+    record, conditions = seen.record, all_conditions(seen, members, course, invalid=invalid)
+    outdated = {item.member.pod for item in course.outdated}
+    revision = update_revision(seen, settings)
+    failovers = _failovers(seen)
     return BrokerGroupStatus(
+        phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is ConditionStatus.TRUE}),
         observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
         replicas=len(seen.pods),
         ready_replicas=sum(1 for pod in seen.pods.values() if observed.pod_is_ready(pod)),
+        updated_replicas=sum(1 for name in seen.pods if name not in outdated),
         in_sync_replicas=len(record.sync_state_set) if record else 0,
         selector=identity.selector_text(identity.selector_labels(seen.group)),
         master=_master(seen, members),
@@ -75,27 +84,56 @@ def build_status(
         sync_state_set=SyncStateSetStatus(broker_ids=sorted(record.sync_state_set), epoch=record.sync_state_set_epoch)
         if record
         else None,
-        members=statuses,
-        last_failover=_last_failover(seen),
+        members=[
+            member_status(seen, member, revision="" if member.pod in outdated else revision)
+            for member in members.members
+        ],
+        current_revision=_shown(seen, "currentRevision") if outdated else revision,
+        update_revision=revision,
+        endpoints=_endpoints(seen, members),
+        last_failover=failovers[0] if failovers else None,
+        failovers=failovers or None,
         unclean_elections=record.unclean_elections if record else 0,
         controller=_controller(seen, settings),
         durability=effective_durability(seen.group.spec),
         unfenced=seen.snapshot.unfenced if seen.snapshot else False,
-        conditions=all_conditions(seen, members, outdated_pods=outdated, invalid=invalid, now=now),
+        conditions=conditions,
     )
 
 
-def _outdated_pods(seen: Observed, members: Membership, settings: ReconcileSettings) -> list[str]:
-    result = []
-    for member in members.members:
-        pod = seen.pods.get(member.pod)
-        if pod is None or observed.being_deleted(pod):
-            continue
-        wanted = observed.annotations_of(build_pod(seen.group, member, settings))
-        have = observed.annotations_of(pod)
-        if any(have.get(name) != wanted[name] for name in (names.ANNOTATION_REVISION, names.ANNOTATION_CONFIG_HASH)):
-            result.append(member.pod)
-    return result
+def update_revision(seen: Observed, settings: ReconcileSettings) -> str:
+    """One word for what every pod should run, whichever member's it is."""
+    anybody = Member(broker_id=0, pod=identity.name_of(seen.group))
+    pod = observed.annotations_of(build_pod(seen.group, anybody, settings))
+    return content_hash(f"{pod[names.ANNOTATION_REVISION]} {hot_config.cold_hash(seen.group, settings)}")
+
+
+def _shown(seen: Observed, field: str) -> str | None:
+    return (seen.group_object.get("status") or {}).get(field)
+
+
+def _phase(seen: Observed, true: dict[str, str]) -> str:
+    """For people, in the order in which they would ask."""
+    if observed.being_deleted(seen.group_object):
+        return "Deleting"
+    for condition in ("Hibernated", "Paused", "Stalled"):
+        if condition in true:
+            return condition
+    if "Reconciling" in true:
+        return true["Reconciling"]
+    if "Ready" in true:
+        return "Ready"
+    return "Degraded" if "Available" in true else "Unavailable"
+
+
+def _endpoints(seen: Observed, members: Membership) -> Endpoints:
+    group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
+    port = seen.group.spec.network.listen_port
+    service = names.members_service_name(group)
+    return Endpoints(
+        master=f"{names.master_service_name(group)}.{namespace}:{port}",
+        members=[f"{member.pod}.{service}.{namespace}:{port}" for member in members.members],
+    )
 
 
 def _master(seen: Observed, members: Membership) -> MasterStatus | None:
@@ -103,32 +141,15 @@ def _master(seen: Observed, members: Membership) -> MasterStatus | None:
     if record is None or (master := record.granted_master_id) is None:
         return None
     pod = next((item.pod for item in members.members if item.broker_id == master), "")
-    return MasterStatus(broker_id=master, pod=pod, address=record.address_of(master) or "", epoch=record.master_epoch)
-
-
-def _member_status(seen: Observed, member: Member) -> MemberStatus:
-    record = seen.record
-    master = record.granted_master_id if record else None
-    return MemberStatus(
-        broker_id=member.broker_id,
-        pod=member.pod,
-        pod_ip=observed.pod_ip(seen.pods.get(member.pod)),
-        address=(record.address_of(member.broker_id) if record else None) or "",
-        role=MemberRole.MASTER if member.broker_id == master else MemberRole.SLAVE,
-        state=member_state(seen, member),
-        seat=member_seat(record, member.broker_id),
+    before = (seen.group_object.get("status") or {}).get("master") or {}
+    same = (before.get("brokerId"), before.get("epoch")) == (master, record.master_epoch)
+    return MasterStatus(
+        broker_id=master,
+        pod=pod,
+        address=record.address_of(master) or "",
+        epoch=record.master_epoch,
+        since=before.get("since") if same and before.get("since") else seen.now,
     )
-
-
-def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> MemberSeat:
-    """See the comments at MemberSeat."""
-    if record is None:
-        return MemberSeat.NONE
-    if broker_id in record.sync_state_set:
-        return MemberSeat.IN_SYNC_STATE_SET
-    if broker_id in record.eligible:
-        return MemberSeat.ELIGIBLE
-    return MemberSeat.LOST if broker_id in record.lost_seats else MemberSeat.NONE
 
 
 def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus:
@@ -145,28 +166,17 @@ def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus
     )
 
 
-def member_state(seen: Observed, member: Member) -> MemberState:
-    """See the comments at MemberState."""
-    record, pod = seen.record, seen.pods.get(member.pod)
-    replica = record.replicas.get(member.broker_id) if record else None
-    claimed = replica is not None and replica.claimed
-    alive = seen.snapshot is not None and member.broker_id in seen.snapshot.live
-    if not alive and (pod is None or observed.being_deleted(pod) or observed.pod_phase(pod) != "Running"):
-        return MemberState.LOST if claimed else MemberState.PENDING
-    if not claimed:
-        return MemberState.REGISTERING
-    if record is not None and member.broker_id in record.sync_state_set:
-        return MemberState.IN_SYNC if alive else MemberState.OUT_OF_SYNC
-    return MemberState.CATCHING_UP
-
-
-def _last_failover(seen: Observed) -> FailoverStatus | None:
-    """The controller plane's last one; after a restart of the operator, what the status has said since."""
+def _failovers(seen: Observed) -> list[FailoverStatus]:
+    """The latest first: what the controller plane tells now, before what the status has said so far."""
+    status = seen.group_object.get("status") or {}
+    shown = status.get("failovers") or ([status["lastFailover"]] if status.get("lastFailover") else [])
+    kept = [msgspec.convert(one, FailoverStatus) for one in shown]
     timeline = seen.snapshot.last_failover if seen.snapshot else None
-    if timeline is not None:
-        return failover_status(timeline)
-    shown = (seen.group_object.get("status") or {}).get("lastFailover")
-    return msgspec.convert(shown, FailoverStatus) if shown else None
+    if timeline is None or timeline.kind is not Kind.FAILOVER:
+        return kept[:FAILOVERS_KEPT]
+    latest = failover_status(timeline)
+    # The same one is told again and again, and its last phases come later.
+    return [latest, *(one for one in kept if one.started_at != latest.started_at)][:FAILOVERS_KEPT]
 
 
 def failover_status(timeline: FailoverTimeline) -> FailoverStatus:

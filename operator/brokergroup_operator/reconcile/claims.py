@@ -1,0 +1,83 @@
+"""The claims of a group's members: made, grown, marked when their member leaves, discarded where the spec asks for it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import RetentionPolicy
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
+from brokergroup_operator.reconcile import children, observed, quantities
+from brokergroup_operator.reconcile.drift import apply_if_drifted, with_revision
+from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from fractions import Fraction
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.observed import Observed
+
+
+def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
+    """Make or grow the member's claim."""
+    claim = seen.claims.get(member.pod)
+    # Only a bound claim may grow; until then it keeps the size it was made with.
+    size = None if claim is None or observed.claim_is_bound(claim) else observed.claim_size(claim)
+    wanted = children.build_claim(seen.group, member, size=size)
+    yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+
+
+def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
+    """Only a marked claim is ever discarded: after a lost record, an unknown claim is a disk that somebody may need."""
+    claim = seen.claims.get(member.pod)
+    if claim is None or observed.being_deleted(claim) or _carried_by_another(seen, member):
+        return
+    if names.ANNOTATION_LEAVING not in observed.annotations_of(claim):
+        wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
+        marked = with_revision(_annotated(wanted, names.ANNOTATION_LEAVING, str(member.broker_id)))
+        yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)
+
+
+def discarded_claims(seen: Observed) -> Iterator[Action]:
+    """The claims of those that have left, where `storage.retention.whenScaled` is Delete."""
+    if seen.group.spec.storage.retention.when_scaled is RetentionPolicy.RETAIN or seen.record is None:
+        return
+    known = {replica.reserved_for for replica in seen.record.replicas.values()}
+    for name, claim in sorted(seen.claims.items()):
+        marked = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
+        if marked and name not in known and name not in seen.pods and not observed.being_deleted(claim):
+            yield DeleteObject(
+                reason="its member has left the group",
+                resource=PERSISTENT_VOLUME_CLAIMS,
+                name=name,
+                uid=observed.uid(claim),
+            )
+
+
+def growing_claims(seen: Observed) -> list[str]:
+    """Claims whose volume is not yet as large as they ask for; the storage class does it in its time."""
+    return [
+        name
+        for name, claim in sorted(seen.claims.items())
+        if observed.claim_is_bound(claim) and _capacity(claim) < quantities.parse(observed.claim_size(claim))
+    ]
+
+
+def _capacity(claim: JsonObject) -> Fraction:
+    """A provisioner that reports none has nothing to grow."""
+    shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    return quantities.parse(str(shown) if shown else observed.claim_size(claim))
+
+
+def _carried_by_another(seen: Observed, member: Member) -> bool:
+    """A pod that came back without its disk keeps its name under a higher id: the claim of that name is the new one's."""
+    replicas = seen.record.replicas.values() if seen.record else ()
+    return any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas)
+
+
+def _annotated(claim: JsonObject, annotation: str, value: str) -> JsonObject:
+    metadata = dict(claim["metadata"])
+    metadata["annotations"] = dict(metadata.get("annotations") or {}) | {annotation: value}
+    return claim | {"metadata": metadata}

@@ -1,0 +1,95 @@
+"""What is done voluntarily in this pass, out of all that is wanted: pure, and the one place where wishes are put in order.
+
+A drain first, for somebody waits for it; then who leaves; then ids that died; then the rolling update. Nothing of it while
+the group is paused, and nothing that takes away a member that counts while a change of master is under way or the group is
+not FailoverSafe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import ConditionStatus
+from brokergroup_operator.reconcile.failover_safe import failover_safe
+from brokergroup_operator.reconcile.forgetting import forgetting_step
+from brokergroup_operator.reconcile.hibernation import hibernation_steps
+from brokergroup_operator.reconcile.mastership import mastership_step
+from brokergroup_operator.reconcile.outdated import Outdated, outdated_members
+from brokergroup_operator.reconcile.rollout import rollout_steps
+from brokergroup_operator.reconcile.scale_in import leaving, leaving_step
+from brokergroup_operator.reconcile.standing import Standing, standings
+from brokergroup_operator.reconcile.steps import Step, Verb
+from brokergroup_operator.reconcile.verdict import Verdict, no
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.reconcile.members import Membership
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What was found, and `steps`, which are taken now. The other steps are what the conditions tell of."""
+
+    standings: Mapping[int, Standing]
+    safe: Verdict
+    outdated: tuple[Outdated, ...] = ()
+    leaver: Standing | None = None
+    leaving: Step | None = None
+    moving: Step | None = None
+    forgetting: Step | None = None
+    rollout: tuple[Step, ...] = ()
+    hibernation: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def runs(self, broker_id: int) -> bool:
+        """Whether the pod of this member is made if it is missing: not while it leaves."""
+        if self.leaver is None or self.leaver.member.broker_id != broker_id or self.leaving is None:
+            return True
+        return self.leaving.verb in {Verb.REFUSE, Verb.SWITCH}
+
+
+def set_course(seen: Observed, members: Membership, settings: ReconcileSettings) -> Course:
+    known = standings(seen)
+    safe = failover_safe(seen)
+    if seen.group.spec.maintenance.hibernated:
+        steps = tuple(hibernation_steps(seen, known))
+        return Course(standings=known, safe=safe, hibernation=steps, steps=() if _paused(seen) else steps)
+    may_step = _at_rest(seen, safe)
+    is_safe = may_step.status is ConditionStatus.TRUE
+    leaver = leaving(seen, known)
+    staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
+    outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
+    course = Course(
+        standings=known,
+        safe=safe,
+        outdated=tuple(outdated),
+        leaver=leaver,
+        leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
+        moving=mastership_step(seen, known, safe=is_safe),
+        forgetting=forgetting_step(seen, members, known),
+        rollout=tuple(rollout_steps(staying, outdated, strategy=seen.group.spec.update_strategy, safe=may_step)),
+    )
+    return course if _paused(seen) else replace(course, steps=_chosen(course))
+
+
+def _paused(seen: Observed) -> bool:
+    return seen.group.spec.maintenance.paused
+
+
+def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
+    """FailoverSafe, and nobody is just changing the master: one voluntary thing at a time."""
+    running = seen.snapshot.in_progress if seen.snapshot else None
+    if safe.status is ConditionStatus.TRUE and running is not None:
+        return no(safe.reason, f"a {running.kind.value} is under way")
+    return safe
+
+
+def _chosen(course: Course) -> tuple[Step, ...]:
+    for step in (course.moving, course.leaving, course.forgetting):
+        if step is not None and (step.acts or (step is course.leaving and step.verb is Verb.WAIT)):
+            return (step,) if step.acts else ()
+    return tuple(step for step in course.rollout if step.acts)

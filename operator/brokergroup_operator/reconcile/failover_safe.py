@@ -1,0 +1,118 @@
+"""May the master be lost now without losing an acknowledged message, and with writes served again at once? Pure.
+
+One question behind everything voluntary: rolling updates, scale in, the disruption budgets, moving a master off a drained
+node (operator-anchors.md §2, "What none has", 3). It is answered from what the record and the members themselves say, and
+"no" is the answer to everything unknown.
+
+How many candidates there must be beside the master follows from the durability: who takes over must find enough members to
+acknowledge with. A group whose replicas are too few for that (`Strict` on two) is safe when all its slaves are candidates:
+nothing acknowledged is lost, and nothing more can be had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.durability import acknowledgement_rule
+from brokergroup_operator.reconcile.members import membership
+from brokergroup_operator.reconcile.verdict import no, yes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.verdict import Verdict
+    from controller_core.model import BrokerGroupRecord
+
+
+def failover_safe(seen: Observed) -> Verdict:
+    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate."""
+    away = [
+        member.broker_id for member in membership(seen).members if not observed.pod_is_ready(seen.pods.get(member.pod))
+    ]
+    return judge(seen.group.spec, seen.record, seen.snapshot, away=away)
+
+
+def judge(
+    spec: BrokerGroupSpec,
+    record: BrokerGroupRecord | None,
+    snapshot: GroupSnapshot | None,
+    *,
+    away: Collection[int] = (),
+) -> Verdict:
+    """The same from the controller plane's view alone. `away`: ids that can't take over, whatever the view says of them."""
+    if record is None or snapshot is None or (master := record.granted_master_id) is None:
+        return no(Reason.NO_MASTER, "No broker is master")
+    if snapshot.in_progress is not None and snapshot.in_progress.kind is Kind.FAILOVER:
+        return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
+    if snapshot.epoch_jump is not None:
+        return no(Reason.EPOCH_FAR_ABOVE_RECORD, "Nobody is elected until the epoch jump is settled")
+    if not snapshot.writable:
+        return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master")
+    if spec.replicas == 1:
+        return no(Reason.NOT_ENOUGH_CANDIDATES, "A group of one replica has nobody to fail over to")
+    return _count(spec, record, snapshot, master, away=away)
+
+
+def _count(
+    spec: BrokerGroupSpec,
+    record: BrokerGroupRecord,
+    snapshot: GroupSnapshot,
+    master: int,
+    *,
+    away: Collection[int],
+) -> Verdict:
+    found = candidates(spec, record, snapshot, away=away)
+    needed = candidates_needed(spec)
+    named = ", ".join(str(broker_id) for broker_id in found) or "nobody"
+    if len(found) >= needed:
+        return yes(Reason.ENOUGH_CANDIDATES, f"Beside master {master}, {named} can take over; {needed} needed")
+    whole = candidates(spec, record, snapshot, away=away, lacking_metadata=True)
+    if len(whole) >= needed:
+        lacking = ", ".join(str(broker_id) for broker_id in whole if broker_id not in found)
+        return no(Reason.METADATA_DIVERGED, f"Broker {lacking} lacks metadata that the master has")
+    unlinked = sorted((snapshot.unlinked & record.sync_state_set) - {master})
+    if unlinked and len(whole) + len(unlinked) >= needed:
+        return no(Reason.MEMBERS_NOT_LINKED, f"Alive, but without a link to the master: {_ids(unlinked)}")
+    return no(
+        Reason.NOT_ENOUGH_CANDIDATES,
+        f"Beside master {master}, {needed} live members in sync are needed; there is {named}",
+    )
+
+
+def candidates_needed(spec: BrokerGroupSpec) -> int:
+    """How many must be able to take over. At least one; not more than there are slaves."""
+    return max(1, min(acknowledgement_rule(spec).minimum_in_sync, spec.replicas - 1))
+
+
+def candidates(
+    spec: BrokerGroupSpec,
+    record: BrokerGroupRecord,
+    snapshot: GroupSnapshot,
+    *,
+    away: Collection[int] = (),
+    lacking_metadata: bool = False,
+) -> list[int]:
+    """Who of the SyncStateSet, other than the master, could be master in a moment. `lacking_metadata`: count those as well."""
+    barred = {entry.broker_id for entry in spec.failover.priorities if entry.priority == 0}
+    if not lacking_metadata:
+        barred |= {difference.broker_id for difference in snapshot.metadata_diverged}
+    return sorted(
+        broker_id
+        for broker_id in record.sync_state_set
+        if broker_id != record.master_broker_id
+        and broker_id in snapshot.live
+        and snapshot.live[broker_id].election_priority != 0
+        and broker_id not in snapshot.unlinked
+        and broker_id not in barred
+        and broker_id not in away
+    )
+
+
+def _ids(broker_ids: list[int]) -> str:
+    return ", ".join(str(broker_id) for broker_id in broker_ids)

@@ -1,0 +1,75 @@
+"""Whether mastership should move although nothing is broken: off a node that is being drained, or to the preferred master.
+Pure.
+
+A disruption budget keeps a master from being evicted (`disruption.py`); so when its node is cordoned, or marked by an
+autoscaler, mastership moves to a member on another node first, and the pod, a slave now, may then be evicted. A plain
+SIGTERM of a Java master would leave the group without a master for about 9 s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.failover_safe import candidates
+from brokergroup_operator.reconcile.steps import Step, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.standing import Standing
+
+# Who sets them is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
+DRAIN_TAINTS: Final = frozenset(
+    {
+        "node.kubernetes.io/unschedulable",
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+
+
+def is_draining(node: JsonObject) -> bool:
+    spec = node.get("spec") or {}
+    return bool(spec.get("unschedulable")) or any(
+        taint.get("key") in DRAIN_TAINTS for taint in spec.get("taints") or []
+    )
+
+
+def mastership_step(seen: Observed, standings: Mapping[int, Standing], *, safe: bool) -> Step | None:
+    """Move it, say why it can't be moved, or None where it is right as it is."""
+    master = next((standing for standing in standings.values() if standing.is_master), None)
+    if master is None or seen.record is None or seen.snapshot is None:
+        return None
+    able = [
+        broker_id
+        for broker_id in candidates(seen.group.spec, seen.record, seen.snapshot)
+        if broker_id in standings and standings[broker_id].in_sync and not _on_draining_node(seen, standings[broker_id])
+    ]
+    if _on_draining_node(seen, master):
+        why = f"the node of master {master.member.pod} is being drained"
+        if not safe or not able:
+            return Step(
+                verb=Verb.REFUSE, reason=Reason.NOT_ENOUGH_CANDIDATES, why=f"{why}, and nobody elsewhere can take over"
+            )
+        return _move(master, able[0], why)
+    preferred = seen.group.spec.failover.preferred_master
+    if safe and preferred in able:
+        return _move(master, preferred, f"broker {preferred} is preferred")
+    return None
+
+
+def _move(master: Standing, to_broker_id: int | None, why: str) -> Step:
+    return Step(verb=Verb.SWITCH, reason=Reason.MOVING_MASTER, why=why, member=master.member, to_broker_id=to_broker_id)
+
+
+def _on_draining_node(seen: Observed, standing: Standing) -> bool:
+    """Where nodes can't be read nothing is known to be drained: the pod's own preStop is what is left."""
+    name = observed.node_of(seen.pods.get(standing.member.pod))
+    return name in seen.nodes and is_draining(seen.nodes[name])

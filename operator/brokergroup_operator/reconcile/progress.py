@@ -1,0 +1,106 @@
+"""What is being done (Reconciling), and why it does not get on (Stalled): the two abnormal conditions of kstatus. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.outdated import moment
+from brokergroup_operator.reconcile.pod_trouble import pod_trouble
+from brokergroup_operator.reconcile.steps import Step, Verb
+from brokergroup_operator.reconcile.verdict import no, yes
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.course import Course
+    from brokergroup_operator.reconcile.members import Membership
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.verdict import Verdict
+
+# A member that has not come back for so long holds an update up. A full copy may take longer: it is no error, only told of.
+PATIENCE_SECONDS: Final = 600.0
+
+
+def reconciling(seen: Observed, members: Membership, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
+    """Work is under way."""
+    if observed.being_deleted(seen.group_object):
+        return yes(Reason.DELETING, f"{len(seen.pods)} pods are still there")
+    if seen.group.spec.maintenance.hibernated:
+        if seen.pods:
+            return yes(Reason.HIBERNATING, f"Stopping {', '.join(sorted(seen.pods))}, the master first")
+        return no(Reason.STABLE, "Nothing to do")
+    if seen.group.spec.maintenance.paused:
+        return no(Reason.STABLE, "Paused: nothing but the status is changed")
+    missing = [item.pod for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
+    if members.to_reserve or missing:
+        what = ", ".join(missing) or f"{len(members.to_reserve)} members"
+        return yes(Reason.CREATING_MEMBERS, f"Creating {what}")
+    for step in (course.moving, course.leaving, course.forgetting, *course.rollout):
+        if step is not None and (
+            step.acts or (step.verb is Verb.WAIT and step.reason is not Reason.WAITING_FOR_PERSON)
+        ):
+            return yes(step.reason, _told(step))
+    stopping = sorted(name for name, pod in seen.pods.items() if observed.being_deleted(pod))
+    if stopping:
+        return yes(Reason.REPAIRING_MEMBERS, f"Waiting for {', '.join(stopping)} to stop")
+    return no(Reason.STABLE, "Nothing to do")
+
+
+def _told(step: Step) -> str:
+    if step.member is None or step.verb is Verb.WAIT:
+        return step.why
+    return f"{step.verb.value} {step.member.pod}: {step.why}"
+
+
+def stalled(seen: Observed, course: Course) -> Verdict:
+    """It does not get on by itself: a person should look."""
+    for name, pod in sorted(seen.pods.items()):
+        if (trouble := pod_trouble(pod, now=seen.now)) is not None:
+            held_up = _held_up(course, name)
+            return yes(trouble.reason, f"{trouble.message}{held_up}")
+    if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
+        return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+    if complaint := _nobody_eligible(seen, course):
+        return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
+    for step in (course.leaving, course.moving, *course.rollout):
+        if step is not None and step.verb is Verb.REFUSE:
+            return yes(step.reason, step.why)
+    if course.outdated and (slow := _slow(seen, course)):
+        return yes(Reason.ROLLOUT_STUCK, f"The rolling update waits for {slow}, for more than {PATIENCE_SECONDS:.0f} s")
+    return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+
+
+def _held_up(course: Course, pod: str) -> str:
+    """What a broken pod means for a rolling update: no second one is touched."""
+    rest = [item.member.pod for item in course.outdated if item.member.pod != pod]
+    if not rest:
+        return ""
+    return f". The rolling update has stopped here; {', '.join(rest)} run on as they were. Correct the spec or take it back"
+
+
+def _slow(seen: Observed, course: Course) -> str:
+    """Members that were started long ago and are not in sync."""
+    names = [
+        standing.member.pod
+        for standing in course.standings.values()
+        if standing.has_pod and not standing.in_sync and _age_seconds(seen, standing.member.pod) > PATIENCE_SECONDS
+    ]
+    return ", ".join(names)
+
+
+def _age_seconds(seen: Observed, pod: str) -> float:
+    created = observed.metadata(seen.pods[pod]).get("creationTimestamp")
+    return (moment(seen.now) - moment(str(created))) / dt.timedelta(seconds=1) if created else 0.0
+
+
+def _nobody_eligible(seen: Observed, course: Course) -> str:
+    """No master, somebody holds a seat, and none of those who do is alive."""
+    record = seen.record
+    if record is None or record.granted_master_id is not None or record.is_first_election or not record.seats:
+        return ""
+    live = [standing for standing in course.standings.values() if standing.is_live]
+    if not live or any(standing.has_seat for standing in live):
+        return ""
+    holders = ", ".join(str(broker_id) for broker_id in sorted(record.seats))
+    return f"No master: of those who have every acknowledged message (broker {holders}) none is alive"

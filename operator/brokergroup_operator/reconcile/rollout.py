@@ -1,0 +1,101 @@
+"""The next step of a rolling update: slaves one by one, each back in sync before the next, then the master. Pure.
+
+Who gives the group nothing is replaced at once, whatever else is going on: that is what lets a bad image be taken back, and
+a group that never came up be repaired. Everybody else only while the group is `FailoverSafe`, and only while all others are
+in sync. So an update whose first pod does not come up touches no second one.
+
+The master's turn comes last: after a planned switchover it is a slave like the others (`masterUpdate: Switchover`), or it
+waits for a person to switch over (`Supervised`), or it restarts as it is (`Restart`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.reconcile.outdated import ASKED_FOR
+from brokergroup_operator.reconcile.steps import Step, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from brokergroup_operator.api.brokergroup import UpdateStrategySpec
+    from brokergroup_operator.reconcile.outdated import Outdated
+    from brokergroup_operator.reconcile.standing import Standing
+    from brokergroup_operator.reconcile.verdict import Verdict
+
+
+def rollout_steps(
+    standings: Mapping[int, Standing],
+    outdated: Sequence[Outdated],
+    *,
+    strategy: UpdateStrategySpec,
+    safe: Verdict,
+) -> list[Step]:
+    """The steps of this pass: none if nothing is outdated, several only for members that give nothing."""
+    due = [item for item in outdated if strategy.type is UpdateType.ROLLING or item.why in ASKED_FOR]
+    if not due:
+        return [_left_to_a_person(outdated)] if outdated else []
+    has_master = any(standing.is_master for standing in standings.values())
+    idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
+    if idle:
+        return [_replace(item, "gives the group nothing as it is") for item in idle]
+    if waiting := _not_back(standings):
+        return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
+    return [_next_turn(standings, due, strategy=strategy, safe=safe)]
+
+
+def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
+    pods = ", ".join(item.member.pod for item in outdated)
+    return Step(
+        verb=Verb.WAIT,
+        reason=Reason.WAITING_FOR_PERSON,
+        why=f"{pods}: updateStrategy.type is OnDelete, so a pod changes when somebody deletes it",
+    )
+
+
+def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
+    """Not heard and not ready: only its disk counts, and that stays. Or heard, but on its way into a set that others keep."""
+    if not standing.is_live:
+        return not standing.is_ready
+    return has_master and not standing.is_master and not standing.has_seat
+
+
+def _not_back(standings: Mapping[int, Standing]) -> str:
+    """Who is under way, whatever the reason: an update is no repair, and waits for those."""
+    return ", ".join(standing.member.pod for standing in standings.values() if not standing.in_sync)
+
+
+def _next_turn(
+    standings: Mapping[int, Standing], due: Sequence[Outdated], *, strategy: UpdateStrategySpec, safe: Verdict
+) -> Step:
+    slaves = [item for item in due if not standings[item.member.broker_id].is_master]
+    if len(standings) == 1:
+        return _replace(due[0], "the group has no other member")
+    if safe.status is not ConditionStatus.TRUE:
+        return Step(verb=Verb.REFUSE, reason=safe.reason, why=f"Not FailoverSafe: {safe.message}")
+    if slaves:
+        return _replace(slaves[0], "its turn")
+    return _masters_turn(due[0], strategy)
+
+
+def _masters_turn(master: Outdated, strategy: UpdateStrategySpec) -> Step:
+    if strategy.master_update is MasterUpdate.RESTART:
+        return _replace(master, "the master's turn, restarted as it is")
+    if strategy.master_update is MasterUpdate.SUPERVISED and master.why not in ASKED_FOR:
+        return Step(
+            verb=Verb.WAIT,
+            reason=Reason.WAITING_FOR_PERSON,
+            why=f"Only the master {master.member.pod} is left: switch over when it suits, and it is restarted then",
+        )
+    return Step(
+        verb=Verb.SWITCH,
+        reason=Reason.ROLLING_UPDATE,
+        why="the master is updated last, as a slave",
+        member=master.member,
+    )
+
+
+def _replace(item: Outdated, why: str) -> Step:
+    return Step(verb=Verb.REPLACE, reason=Reason.ROLLING_UPDATE, why=f"{item.why.value}: {why}", member=item.member)

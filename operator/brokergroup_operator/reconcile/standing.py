@@ -1,0 +1,63 @@
+"""How each member of a group stands at the moment of a pass: what the voluntary steps ask of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.members import membership
+from brokergroup_operator.reconcile.pod_trouble import is_stuck_terminating
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.observed import Observed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One member, now."""
+
+    member: Member
+    is_master: bool
+    has_pod: bool
+    is_going: bool  # its pod has been asked to stop
+    is_stuck: bool  # and does not, because its node is lost
+    is_ready: bool
+    is_live: bool  # its heartbeats arrive
+    has_seat: bool  # it has every acknowledged message, by the record
+    in_set: bool
+
+    @property
+    def in_sync(self) -> bool:
+        """It works, and counts."""
+        return self.is_ready and self.is_live and self.in_set
+
+    @property
+    def contributes(self) -> bool:
+        """Without it the group would be worse off: it serves, or an election may need it.
+
+        A process that neither beats nor is ready gives nothing that its disk does not keep.
+        """
+        return self.is_live and (self.has_seat or self.is_master)
+
+
+def standings(seen: Observed) -> dict[int, Standing]:
+    """By broker id, in their order; without those whose volume is lost."""
+    return {member.broker_id: standing(seen, member) for member in membership(seen).members}
+
+
+def standing(seen: Observed, member: Member) -> Standing:
+    record, pod = seen.record, seen.pods.get(member.pod)
+    going = pod is not None and observed.being_deleted(pod)
+    return Standing(
+        member=member,
+        is_master=record is not None and record.granted_master_id == member.broker_id,
+        has_pod=pod is not None,
+        is_going=going,
+        is_stuck=pod is not None and going and is_stuck_terminating(pod, now=seen.now),
+        is_ready=observed.pod_is_ready(pod),
+        is_live=seen.snapshot is not None and member.broker_id in seen.snapshot.live,
+        has_seat=record is not None and member.broker_id in record.seats,
+        in_set=record is not None and member.broker_id in record.sync_state_set,
+    )

@@ -1,0 +1,45 @@
+"""One voluntary step: what is done next to a group that works. At most one is taken in a pass, and none while another is under way.
+
+Repairs (a missing pod, a drifted Service) are not steps: they take nothing away from anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup_status import Reason
+    from brokergroup_operator.reconcile.identity import Member
+
+
+class Verb(StrEnum):
+    """What a step does."""
+
+    SWITCH = "switch"  # mastership goes from `member` to another
+    REPLACE = "replace"  # the pod of `member` is deleted; the next pass makes it anew on the same claim
+    STOP = "stop"  # the pod of `member` is deleted and does not come back
+    DROP_VOLUME = "drop volume"  # the claim of `member` is deleted, with its data
+    FORGET = "forget"  # the id of `member` is cleaned from the record
+    WAIT = "wait"  # something begun is not over yet, or it is a person's turn
+    REFUSE = "refuse"  # wanted by the spec, and not possible now
+
+
+ACTING = frozenset({Verb.SWITCH, Verb.REPLACE, Verb.STOP, Verb.DROP_VOLUME, Verb.FORGET})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A verb, on whom, and why. `reason` is what the conditions show; `to_broker_id` None lets the controller choose."""
+
+    verb: Verb
+    reason: Reason
+    why: str
+    member: Member | None = None
+    to_broker_id: int | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether it changes anything."""
+        return self.verb in ACTING
