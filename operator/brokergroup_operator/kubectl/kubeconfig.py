@@ -33,9 +33,12 @@ def load(path: Path | None, context: str | None) -> KubeConfig:
         raise CannotConnectError(f"kubeconfig: no context {chosen!r}, expected one of: {', '.join(known) or 'none'}")
     _log_in(document, chosen)
     try:
-        return KubeConfig(document, chosen)  # type: ignore[no-untyped-call]
-    except (PyKubeError, KeyError) as error:
-        raise CannotConnectError(f"kubeconfig: context {chosen!r}: {error}") from error
+        config: KubeConfig = KubeConfig(document, chosen)  # type: ignore[no-untyped-call]
+        config.cluster["server"]  # what it points to is looked up only now
+    except (PyKubeError, KeyError, TypeError) as error:
+        why = f"it names {error}, which is not there" if isinstance(error, KeyError) else str(error)
+        raise CannotConnectError(f"kubeconfig: context {chosen!r}: {why}") from error
+    return config
 
 
 def _files(path: Path | None) -> list[Path]:
@@ -74,9 +77,11 @@ def _merged(files: list[Path]) -> dict[str, Any] | None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise CannotConnectError(f"kubeconfig: {file}: {str(error).splitlines()[0]}") from error
+    if document is None:
+        return {}
     if not isinstance(document, dict):
         raise CannotConnectError(f"kubeconfig: {file}: expected a mapping with clusters, users and contexts")
     return document

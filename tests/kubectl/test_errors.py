@@ -1,0 +1,141 @@
+"""What goes wrong is said in one line, with an exit code of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kubectl import errors
+from brokergroup_operator.kubectl.errors import PluginError
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kubectl.bench import Bench
+
+
+def one_line(text: str) -> str:
+    assert len(text.strip().splitlines()) == 1, text
+    return text
+
+
+def test_every_kind_of_trouble_has_its_own_exit_code() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PluginError)]
+    codes = sorted(kind.exit_code for kind in kinds)
+    assert codes == [1, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_group_that_is_not_there(bench: Bench) -> None:
+    for arguments in (("status", "nobody"), ("switchover", "nobody"), ("pause", "nobody"), ("explain", "nobody")):
+        said = bench.run(*arguments)
+        assert said.code == 3
+        assert one_line(said.err) == f"brokergroups {bench.namespace}/nobody: not found"
+    assert not bench.items(BROKER_GROUP_OPERATIONS)
+
+
+def test_what_the_kind_refuses_is_told(bench: Bench) -> None:
+    bench.create_group()
+    said = bench.run("restart", "orders", *[str(number) for number in range(1, 80)])
+    assert said.code == 6
+    assert "brokerIds" in said.err
+
+
+def test_nobody_answers(bench: Bench) -> None:
+    bench.write_kubeconfig("http://127.0.0.1:1")
+    said = bench.run("status")
+    assert said.code == 5
+    assert one_line(said.err).startswith("cannot reach http://127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "kubeconfig: "),
+        ("[]", "expected a mapping with clusters, users and contexts"),
+        ("contexts: []", "no context '', expected one of: none"),
+        ("contexts: [{name: a, context: {cluster: x}}]\ncurrent-context: a\nclusters: []", "context 'a'"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used(bench: Bench, text: str, why: str) -> None:
+    bench.kubeconfig.write_text(text, encoding="utf-8")
+    said = bench.run("status")
+    assert said.code == 5
+    assert why in one_line(said.err)
+
+
+def test_no_kubeconfig_at_all(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bench.kubeconfig.unlink()
+    assert "expected one at $KUBECONFIG or ~/.kube/config" in one_line(bench.run("status").err)
+    said = bench.run("status", "--kubeconfig", str(tmp_path / "none"))
+    assert (said.code, "is not a file" in said.err) == (5, True)
+    said = bench.run("status", "--context", "unknown")
+    assert said.code == 5
+
+
+def test_an_unknown_context_names_those_that_there_are(bench: Bench) -> None:
+    said = bench.run("status", "--context", "there")
+    assert said.code == 5
+    assert said.err == "kubeconfig: no context 'there', expected one of: here, elsewhere"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An API server with one answer."""
+
+    status = 403
+    body: Any = None
+
+    def do_GET(self) -> None:
+        text = json.dumps(self.body) if isinstance(self.body, dict) else str(self.body)
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def refusing(bench: Bench) -> Iterator[type[Refusing]]:
+    handler = type("Handler", (Refusing,), {})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    bench.write_kubeconfig(f"http://127.0.0.1:{server.server_port}")
+    yield handler
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "words"),
+    [
+        (
+            403,
+            {"kind": "Status", "message": 'brokergroups is forbidden: User "u" cannot list'},
+            4,
+            'User "u" cannot list',
+        ),
+        (401, {"kind": "Status", "message": "Unauthorized"}, 4, "Unauthorized"),
+        (
+            404,
+            {"kind": "Status", "message": "the server could not find the requested resource"},
+            3,
+            "does not know this kind",
+        ),
+        (503, "upstream is away", 6, "upstream is away"),
+    ],
+)
+def test_refusals(bench: Bench, refusing: type[Refusing], status: int, body: Any, code: int, words: str) -> None:
+    refusing.status, refusing.body = status, body
+    said = bench.run("status")
+    assert said.code == code
+    assert words in one_line(said.err)

@@ -1,0 +1,92 @@
+"""generate, version, completion, migrate."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from brokergroup_operator.kubectl.kinds import BROKER_GROUPS, PODS
+from brokergroup_operator.kubectl.main import verb_names
+from brokergroup_operator.kubectl.verbs.completion import complete
+
+if TYPE_CHECKING:
+    from tests.kubectl.bench import Bench
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (
+            "--replicas",
+            "2",
+            "--implementation",
+            "replica",
+            "--size",
+            "1Gi",
+            "--storage-class",
+            "fast",
+            "--durability",
+            "Available",
+        ),
+        ("--version", "5.3.3", "--name-server", "ns-1:9876", "--name-server", "ns-2:9876", "-o", "json"),
+    ],
+)
+def test_what_is_generated_is_accepted(bench: Bench, arguments: tuple[str, ...]) -> None:
+    manifest = yaml.safe_load(bench.must("generate", "orders", "-n", bench.namespace, *arguments))
+    made = bench.api("POST", f"{BROKER_GROUPS.path(bench.namespace)}?fieldValidation=Strict", manifest)
+    assert made["metadata"]["name"] == "orders"
+
+
+def test_what_cannot_be_generated(bench: Bench) -> None:
+    assert bench.run("generate", "orders", "--durability", "Best").code == 2
+    assert bench.run("generate", "orders", "--implementation", "kafka").code == 2
+
+
+def test_versions(bench: Bench) -> None:
+    assert bench.must("version", "--client").split() == ["plugin", version("brokergroup-operator")]
+    lines = bench.must("version").splitlines()
+    assert [line.split()[0] for line in lines] == ["plugin", "operator", "kubernetes"]
+    labels = {
+        "app.kubernetes.io/name": "brokergroup-operator",
+        "app.kubernetes.io/component": "operator",
+        "app.kubernetes.io/version": "0.9.9",
+    }
+    bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
+    assert "0.9.9" in bench.must("version", "-o", "json")
+
+
+def test_completion_knows_verbs_options_and_groups(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(bench.kubeconfig))
+    bench.create_group()
+    bench.create_group("other", status={})
+    assert complete(["sw"]) == ["switchover"]
+    assert set(complete([""])) == set(verb_names())
+    assert complete(["status", "o"]) == ["orders", "other"]
+    assert complete(["status", "-n", "default", ""]) == []
+    assert complete(["status", "--namespace=" + bench.namespace, "ot"]) == ["other"]
+    assert "--kill-master" in complete(["drill", "--"])
+    assert complete(["status", "orders", ""]) == []
+    assert complete(["version", ""]) == []
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert complete(["status", "--context", "none", ""]) == []
+
+
+def test_the_completion_program_runs_the_plugin(bench: Bench) -> None:
+    assert bench.must("completion").splitlines()[-1] == 'exec kubectl-brokergroup __complete "$@"'
+
+
+def test_migrate_is_the_other_commands(bench: Bench) -> None:
+    said = bench.run("migrate", "plan", "--help")
+    assert said.code == 0
+    assert "--controller" in said.out
+
+
+def test_the_verbs_are_those_that_are_promised() -> None:
+    assert verb_names() == [
+        "completion", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag", "migrate",
+        "pause", "rebuild", "report", "restart", "resume", "status", "switchover", "version", "wake",
+    ]  # fmt: skip

@@ -1,0 +1,150 @@
+"""The bundle: what is in it, and what must never be."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, EVENTS, PODS
+from brokergroup_operator.kubectl.redaction import REDACTED, redacted, redacted_text
+from brokergroup_operator.kubectl.verbs.report import archive
+
+if TYPE_CHECKING:
+    from tests.kubectl.bench import Bench
+
+PLANTED = "hunter2-planted"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password={PLANTED}",
+        f'"secretKey": "{PLANTED}"',
+        f"accessKey: {PLANTED},",
+        f"-Drocketmq.client.secretKey={PLANTED}",
+        f"Authorization: Bearer {PLANTED}",
+        f"dial https://admin:{PLANTED}@host:1/x failed",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{PLANTED}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{PLANTED} cut off",
+        f"registerCheckCode={PLANTED}",
+        f"db_password: '{PLANTED}'",
+        f"API_TOKEN={PLANTED}",
+        f"Signature: {PLANTED}",
+    ],
+)
+def test_a_secret_in_running_text_is_taken_out(text: str) -> None:
+    said = redacted_text(f"before {text} after")
+    assert PLANTED not in said
+    assert REDACTED in said
+    assert said.startswith("before ")
+
+
+@pytest.mark.parametrize("text", ["broker 2 became master in epoch 5", "listening on 10.0.0.1:10911", "key=value"])
+def test_other_text_stays(text: str) -> None:
+    assert redacted_text(text) == text
+
+
+def test_an_object_keeps_names_and_loses_values() -> None:
+    obj = {
+        "metadata": {
+            "name": "orders-1",
+            "managedFields": [{"x": 1}],
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": PLANTED,
+                "brokergroup.dev/revision": "r1",
+                "example.dev/api-token": PLANTED,
+            },
+        },
+        "spec": {
+            "credentialsSecretName": "orders-keys",
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "env": [
+                        {"name": "BROKER_SECRET_KEY", "value": PLANTED},
+                        {
+                            "name": "BROKER_ACCESS_KEY",
+                            "valueFrom": {"secretKeyRef": {"name": "orders-keys", "key": "accessKey"}},
+                        },
+                        {"name": "JAVA_OPTS", "value": f"-Dpassword={PLANTED} -Xmx1g"},
+                    ],
+                    "args": [f"--token={PLANTED}"],
+                }
+            ],
+            "config": {"aclSecretKey": PLANTED, "fileReservedTime": "24"},
+        },
+        "record": {"replicas": [{"brokerId": 1, "registerCheckCode": PLANTED}]},
+    }
+    said = redacted(obj)
+    assert PLANTED not in str(said)
+    assert said["metadata"] == {
+        "name": "orders-1",
+        "annotations": {"brokergroup.dev/revision": "r1", "example.dev/api-token": REDACTED},
+    }
+    spec = said["spec"]
+    assert spec["credentialsSecretName"] == "orders-keys"
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"][0]["env"][1]["valueFrom"] == {"secretKeyRef": {"name": "orders-keys", "key": "accessKey"}}
+    assert spec["containers"][0]["env"][2]["value"].endswith("-Xmx1g")
+    assert spec["config"] == {"aclSecretKey": REDACTED, "fileReservedTime": "24"}
+    assert said["record"]["replicas"] == [{"brokerId": 1, "registerCheckCode": REDACTED}]
+
+
+def unpacked(content: bytes) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        files = {member.name: tar.extractfile(member) for member in tar.getmembers()}
+        return {name: file.read().decode() for name, file in files.items() if file is not None}
+
+
+def test_an_archive_is_for_its_owner_alone() -> None:
+    content = archive([("a.yaml", "x: 1\n")])
+    assert unpacked(content) == {"brokergroup-report/a.yaml": "x: 1\n"}
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        assert tar.getmember("brokergroup-report/a.yaml").mode == 0o600
+
+
+def make_everything(bench: Bench) -> None:
+    bench.create_group(config={"aclSecretKey": PLANTED})
+    bench.create_group("other")
+    record = {
+        "clusterName": "c", "brokerName": "orders", "nextBrokerId": 2, "masterEpoch": 0, "syncStateSet": [], "syncStateSetEpoch": 0,
+        "replicas": [{"brokerId": 1, "registerCheckCode": PLANTED}],
+    }  # fmt: skip
+    bench.create(BROKER_GROUP_STATES, "orders", record=record)
+    for name in ("orders", "other"):
+        spec = {"brokerGroupRef": {"name": name}, "type": "Restart", "restart": {}}
+        bench.create(BROKER_GROUP_OPERATIONS, f"restart-{name}", spec=spec)
+        labels = {"brokergroup.dev/broker-group": name}
+        container = {"name": "broker", "image": "b", "env": [{"name": "TOKEN", "value": PLANTED}]}
+        bench.create(PODS, f"{name}-1", metadata={"labels": labels}, spec={"containers": [container]})
+        about: dict[str, Any] = {"kind": "Pod", "name": f"{name}-1", "namespace": bench.namespace}
+        bench.create(EVENTS, f"event-{name}", involvedObject=about, reason="X", message=f"password={PLANTED}")
+
+
+def test_the_report_of_one_group(bench: Bench) -> None:
+    make_everything(bench)
+    target = bench.folder / "report.tar.gz"
+    assert bench.must("report", "orders", "-f", str(target)).startswith(f"{target}: ")
+    files = {name.removeprefix("brokergroup-report/"): text for name, text in unpacked(target.read_bytes()).items()}
+    assert set(files) == {
+        "version.yaml", "brokergroups.yaml", "brokergroupstates.yaml", "brokergroupoperations.yaml", "pods.yaml",
+        "persistentvolumeclaims.yaml", "events.yaml", "not-collected.txt",
+    }  # fmt: skip
+    assert not [name for name, text in files.items() if PLANTED in text]
+    for name in ("brokergroups", "brokergroupoperations", "pods", "events"):
+        (only,) = yaml.safe_load(files[f"{name}.yaml"])
+        assert "other" not in only["metadata"]["name"]
+    assert bench.namespace not in files["not-collected.txt"]
+
+
+def test_the_report_of_a_namespace(bench: Bench) -> None:
+    make_everything(bench)
+    target = bench.folder / "report.tar.gz"
+    bench.must("report", "-f", str(target))
+    files = unpacked(target.read_bytes())
+    assert len(yaml.safe_load(files["brokergroup-report/brokergroups.yaml"])) == 2
+    assert not [name for name, text in files.items() if PLANTED in text]
