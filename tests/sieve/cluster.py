@@ -1,0 +1,204 @@
+"""A node in memory: pods of the group become scripted brokers, claims become disks, and status is told as a kubelet tells it.
+
+It is no part of what is tested and is never disturbed. A broker that finds no controller asks again for as long as it lives, as
+a Java broker does; a pod that comes back on its claim is the same broker at a new address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.reflector import Reflector
+from brokergroup_operator.kube.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from rocketmq_remoting.errors import RemotingError
+from tests.controller.fake_broker import FakeBroker, FakeGroup
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import WatchEvent
+    from rocketmq_remoting.command import RemotingCommand
+    from tests.sieve.perturbed_api import MemoryApi
+    from tests.sieve.virtual_loop import VirtualLoop
+
+CONTROLLER = "10.0.0.1:9878"
+ASK_AGAIN_SECONDS = 0.2
+HEARTBEAT_SECONDS = 0.5
+MESSAGES = 100
+
+
+class Broker(FakeBroker):
+    """Asks until somebody answers; after a refusal it takes its time."""
+
+    async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
+        while True:
+            try:
+                answer = await super().ask(code, body=body, **fields)
+            except RemotingError:
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+            else:
+                if answer.code != 0:
+                    await asyncio.sleep(ASK_AGAIN_SECONDS)
+                return answer
+
+
+@dataclass
+class Disk:
+    """What a claim holds."""
+
+    broker_id: int | None = None
+    epoch_file: int = 0
+    max_offset: int = 0
+
+
+@dataclass
+class Pod:
+    """One life of a pod."""
+
+    name: str
+    uid: str
+    process: str
+    broker: Broker
+
+
+class Node:
+    """`run` for ever; `brokers` by pod name."""
+
+    def __init__(self, loop: VirtualLoop, api: MemoryApi, namespace: str) -> None:
+        self._loop = loop
+        self._api = api
+        self._namespace = namespace
+        self._disks: dict[str, Disk] = {}
+        self._lives = itertools.count(1)
+        self._changed = asyncio.Event()
+        self.pods: dict[str, Pod] = {}
+        self.group = FakeGroup(CONTROLLER)
+        self._claims = Reflector(api, PERSISTENT_VOLUME_CLAIMS, namespace=namespace, on_change=self._wake)
+        self._objects = Reflector(api, PODS, namespace=namespace, on_change=self._wake)
+
+    def _wake(self, _: WatchEvent) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Follow claims and pods."""
+        await self._api.create(NODES, {"metadata": {"name": "node-1"}})
+        tasks = [asyncio.create_task(self._claims.run()), asyncio.create_task(self._objects.run())]
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                await self._follow()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _follow(self) -> None:
+        for claim in list(self._claims.objects.values()):
+            if claim.get("status", {}).get("phase") != "Bound":
+                await self._bind(claim)
+        present = {pod["metadata"]["uid"]: pod for pod in self._objects.objects.values()}
+        for life in [one for one in self.pods.values() if one.uid not in present]:
+            await self._end(life)
+        for pod in present.values():
+            with contextlib.suppress(NotFoundError):
+                await self._look_at(pod)
+
+    async def _bind(self, claim: dict[str, Any]) -> None:
+        name = claim["metadata"]["name"]
+        volume, status = {"spec": {"volumeName": f"volume-of-{name}"}}, {"status": {"phase": "Bound"}}
+        with contextlib.suppress(NotFoundError):
+            await self._api.patch(PERSISTENT_VOLUME_CLAIMS, name, volume, namespace=self._namespace)
+            await self._api.patch(
+                PERSISTENT_VOLUME_CLAIMS, name, status, namespace=self._namespace, subresource="status"
+            )
+
+    async def _look_at(self, pod: dict[str, Any]) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        life = self.pods.get(name)
+        if pod["metadata"].get("deletionTimestamp"):
+            if life is not None:
+                await self._end(life)
+                await self._report(name, address=life.broker.host, exit_code=137)
+            await self._api.delete(PODS, name, namespace=self._namespace, grace_period_seconds=0, uid=uid)
+        elif life is None:
+            await self._begin(pod)
+        elif life.broker.dead:
+            await self._end(life)
+            await self._report(name, address=life.broker.host, exit_code=137)
+            await self._begin(pod)
+
+    async def _begin(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        claim = self._claims.objects.get((self._namespace, name))
+        if claim is None:
+            return  # as a scheduler: a pod waits for its claim
+        life = next(self._lives)
+        if not pod["spec"].get("nodeName"):
+            await self._api.bind_pod(name, namespace=self._namespace, node_name="node-1")
+        disk = self._disks.setdefault(claim["metadata"]["uid"], Disk())
+        broker = Broker(
+            self.group,
+            broker_id=disk.broker_id,
+            epoch_file=disk.epoch_file,
+            max_offset=disk.max_offset,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+            host=f"127.64.{life // 250}.{life % 250 + 1}",
+        )
+        self.pods[name] = Pod(name, pod["metadata"]["uid"], f"{name}/{life}", broker)
+        await self._report(name, address=broker.host, exit_code=None)
+        self._loop.spawn(f"{name}/{life}", self._live(broker, disk))
+
+    async def _live(self, broker: Broker, disk: Disk) -> None:
+        await broker.start()
+        disk.broker_id = broker.broker_id
+        while not broker.dead:
+            disk.epoch_file, disk.max_offset = broker.epoch_file, max(broker.max_offset, MESSAGES)
+            broker.max_offset = disk.max_offset
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _end(self, life: Pod) -> None:
+        self.pods.pop(life.name, None)
+        life.broker.dead = True
+        for other in self.group.brokers.values():
+            other.linked.discard(life.broker.broker_id)
+        await self._loop.kill(life.process)
+
+    async def kill_process(self, name: str) -> None:
+        """As SIGKILL of the broker's process: the container ends, and the kubelet starts it again."""
+        life = self.pods[name]
+        life.broker.dead = True
+        await self._loop.kill(life.process)
+        self._changed.set()
+
+    async def _report(self, name: str, *, address: str, exit_code: int | None) -> None:
+        runs = exit_code is None
+        state = {"running": {}} if runs else {"terminated": {"exitCode": exit_code}}
+        status = {
+            "phase": "Running",
+            "podIP": address,
+            "conditions": [{"type": "Ready", "status": "True" if runs else "False"}],
+            "containerStatuses": [
+                {
+                    "name": names.CONTAINER_BROKER,
+                    "state": state,
+                    "ready": runs,
+                    "restartCount": 0,
+                    "image": "",
+                    "imageID": "",
+                }
+            ],
+        }
+        with contextlib.suppress(ApiError):
+            await self._api.patch(
+                PODS,
+                name,
+                {"status": status},
+                namespace=self._namespace,
+                subresource="status",
+                content_type=PatchType.MERGE,
+            )

@@ -1,0 +1,126 @@
+"""The operator as it is, wired to the API in memory: both planes, their watches, queue and passes.
+
+Two parts are replaced, for they bring sockets and threads of their own: kopf, which only turns events into keys (so do these
+watches), and the official client's thread pool under server-side apply (the same request goes through our own client).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from brokergroup_operator.api import names
+from brokergroup_operator.controller.fencing import KubernetesFencer
+from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.kube.reflector import Reflector
+from brokergroup_operator.reconcile import plane as reconcile_plane
+from brokergroup_operator.reconcile import watch as product_watch
+from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.records.store import GroupKey
+from tests.sieve.cluster import CONTROLLER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.kube.client import WatchEvent
+    from tests.sieve.perturbed_api import PerturbedApi
+
+HOST, _, PORT = CONTROLLER.rpartition(":")
+PLANE_SETTINGS = PlaneSettings(listen_host=HOST, listen_port=int(PORT), tick_seconds=0.1)
+# Coarser than the product's, so that runs are short; none of it is what brings a group to rest.
+RECONCILE_SETTINGS = ReconcileSettings(controller_addresses=(CONTROLLER,), resync_seconds=20.0)
+
+
+class _Access:
+    """Where the replaced parts find the API."""
+
+    def __init__(self, api: PerturbedApi) -> None:
+        self.api = api
+
+
+class _Applier:
+    """Server-side apply through our own client."""
+
+    def __init__(self, access: _Access, *, field_manager: str, timeout_seconds: float) -> None:
+        self._api, self._field_manager, self._timeout_seconds = access.api, field_manager, timeout_seconds
+
+    async def apply(self, resource: Any, obj: dict[str, Any]) -> None:
+        await self._api.apply(resource, obj, field_manager=self._field_manager, timeout_seconds=self._timeout_seconds)
+
+    def close(self) -> None:
+        pass
+
+
+class _Watcher:
+    """Every kind that kopf watches; an event is the key of its group."""
+
+    def __init__(
+        self,
+        access: _Access,
+        *,
+        namespace: str | None,
+        on_change: Callable[[GroupKey], None],
+        after_spawn: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_change = on_change
+        named = [
+            Reflector(access.api, kind, namespace=namespace, on_change=self._named) for kind in product_watch.NAMED
+        ]
+        labelled = [
+            Reflector(
+                access.api,
+                kind,
+                namespace=namespace,
+                label_selector=names.LABEL_BROKER_GROUP,
+                on_change=self._labelled,
+            )
+            for kind in product_watch.LABELLED
+        ]
+        self._reflectors = named + labelled
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _named(self, event: WatchEvent) -> None:
+        metadata = event.object["metadata"]
+        self._on_change(GroupKey(metadata["namespace"], metadata["name"]))
+
+    def _labelled(self, event: WatchEvent) -> None:
+        metadata = event.object["metadata"]
+        self._on_change(GroupKey(metadata["namespace"], metadata["labels"][names.LABEL_BROKER_GROUP]))
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def run_operator(api: PerturbedApi, namespace: str) -> None:
+    """Until killed."""
+    access: Any = _Access(api)
+    controller = ControllerPlane(
+        store=KubernetesRecordStore(api, namespace=namespace),
+        directory=KubernetesDirectory(api, namespace=namespace),
+        settings=PLANE_SETTINGS,
+        fencer=KubernetesFencer(api),
+    )
+    await controller.start()
+    settings = ReconcileSettings(
+        controller_addresses=RECONCILE_SETTINGS.controller_addresses,
+        namespace=namespace,
+        resync_seconds=RECONCILE_SETTINGS.resync_seconds,
+    )
+    with (
+        mock.patch.object(reconcile_plane, "Watcher", _Watcher),
+        mock.patch.object(reconcile_plane, "ServerSideApplier", _Applier),
+    ):
+        plane = reconcile_plane.ReconcilePlane(api, access, controller, settings)
+        await plane.start()
+        # The watcher is made when leading; let that happen inside the patch.
+        await asyncio.sleep(1.0)
+    await asyncio.Event().wait()

@@ -1,0 +1,117 @@
+"""The six stories: each first brings a group to where it begins, marks, does one thing, and waits for its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from tests.sieve.world import NAME, NAMESPACE
+
+if TYPE_CHECKING:
+    from tests.sieve.world import World
+
+
+def condition(group: dict[str, Any], kind: str) -> str:
+    for one in group.get("status", {}).get("conditions", []):
+        if one["type"] == kind:
+            return str(one["status"])
+    return "Unknown"
+
+
+def ready_with(replicas: int) -> Any:
+    def check(group: dict[str, Any]) -> bool:
+        status = group.get("status", {})
+        return (
+            condition(group, "Ready") == "True"
+            and len(status.get("members", [])) == replicas
+            and status.get("inSyncReplicas") == replicas
+        )
+
+    return check
+
+
+async def create(world: World) -> None:
+    """A group of three is made."""
+    world.mark()
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+
+
+async def failover(world: World) -> None:
+    """The master's process is killed; its pod comes back as a slave."""
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+    world.mark()
+    await world.node.kill_process((await world.group())["status"]["master"]["pod"])
+    await world.settle(ready_with(3))
+
+
+async def scale(world: World) -> None:
+    """Two become three."""
+    await world.create_group(replicas=2)
+    await world.settle(ready_with(2))
+    world.mark()
+    await world.api.patch(BROKER_GROUPS, NAME, {"spec": {"replicas": 3}}, namespace=NAMESPACE)
+    await world.settle(ready_with(3))
+
+
+async def roll(world: World) -> None:
+    """A setting that brokers read only at their start: every pod is made anew, the master after a switchover."""
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+    before = {life.uid for life in world.node.pods.values()}
+    world.mark()
+    await world.api.patch(
+        BROKER_GROUPS, NAME, {"spec": {"config": {"mappedFileSizeCommitLog": "1048576"}}}, namespace=NAMESPACE
+    )
+    await world.settle(
+        lambda group: ready_with(3)(group) and not before & {life.uid for life in world.node.pods.values()}
+    )
+
+
+async def scale_in(world: World) -> None:
+    """Four become three: the last one goes, its claim stays."""
+    await world.create_group(replicas=4)
+    await world.settle(ready_with(4))
+    world.mark()
+    await world.api.patch(BROKER_GROUPS, NAME, {"spec": {"replicas": 3}}, namespace=NAMESPACE)
+    await world.settle(ready_with(3))
+
+
+async def operation(world: World) -> None:
+    """A BrokerGroupOperation moves the master to broker 3."""
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+    world.mark()
+    await world.api.create(
+        BROKER_GROUP_OPERATIONS,
+        {
+            "metadata": {"name": "move", "namespace": NAMESPACE},
+            "spec": {
+                "brokerGroupRef": {"name": NAME},
+                "type": "Switchover",
+                "switchover": {"toBrokerId": 3, "deadlineSeconds": 60},
+            },
+        },
+    )
+    await world.settle(lambda group: ready_with(3)(group) and group["status"].get("master", {}).get("brokerId") == 3)
+
+
+async def delete(world: World) -> None:
+    """The group goes, with its data."""
+    await world.create_group(replicas=3, storage={"retention": {"whenDeleted": "Delete"}})
+    await world.settle(ready_with(3))
+    world.mark()
+    await world.api.delete(BROKER_GROUPS, NAME, namespace=NAMESPACE)
+    await world.settle(lambda group: not group)
+
+
+WORKLOADS = {
+    "create": create,
+    "scale": scale,
+    "scale-in": scale_in,
+    "roll": roll,
+    "failover": failover,
+    "operation": operation,
+    "delete": delete,
+}

@@ -1,0 +1,223 @@
+"""One run of one story: an API, a node, an operator that is started again when it dies, and at most one perturbation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from brokergroup_operator.api import generate, names
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    PODS,
+)
+from brokergroup_operator.reconcile import kinds
+from tests.sieve.cluster import Node
+from tests.sieve.operator_process import run_operator
+from tests.sieve.perturbed_api import Counts, MemoryApi, MemoryApiServer, Perturbation, PerturbedApi
+from tests.sieve.virtual_loop import VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+NAMESPACE, NAME = "shop", "bn"
+RESTART_SECONDS = 0.5
+QUIET_SECONDS = 8.0
+LONGEST_SECONDS = 300.0
+COMPARED = (
+    kinds.BROKER_GROUPS, kinds.BROKER_GROUP_STATES, kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.SERVICES,
+    kinds.CONFIG_MAPS, kinds.POD_DISRUPTION_BUDGETS, BROKER_GROUP_OPERATIONS,
+)  # fmt: skip
+
+
+@functools.cache
+def _definitions() -> list[dict[str, Any]]:
+    return [yaml.safe_load(text) for text in generate.generated_files().values()]
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    end: dict[str, Any]
+    counts: Counts
+    laws_broken: list[str] = field(default_factory=list)
+
+
+class World:
+    """What a story uses: `api`, `node`, `mark`, `settle`."""
+
+    def __init__(self, loop: VirtualLoop, perturbation: Perturbation | None) -> None:
+        self.loop = loop
+        self.server = MemoryApiServer()
+        self.api = MemoryApi(self.server)
+        self.node = Node(loop, self.api, NAMESPACE)
+        self.counts = Counts()
+        self._perturbation = perturbation
+        self._marked = False
+        self._numbers = itertools.count(1)
+        self._client: PerturbedApi | None = None
+        self._writes = 0
+        self._last_write_seconds = 0.0
+        self.laws_broken: list[str] = []
+        self._epochs: dict[int, int | None] = {}
+        self._next_id = 0
+        self.server.store.storage.listeners.append(self._committed)
+
+    async def begin(self) -> None:
+        """Kinds, namespace, node, operator."""
+        for definition in _definitions():
+            await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        await self.api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        self.loop.spawn("node", self.node.run())
+        self.start_operator()
+
+    def start_operator(self) -> None:
+        """The next process of it, with the same counters and no second perturbation."""
+        process = f"operator-{next(self._numbers)}"
+
+        def kill() -> None:
+            self._perturbation = None
+            self.loop.spawn("test", self._killed(process))
+
+        client = PerturbedApi(self.server, kill, lambda: self.loop.is_dead(process))
+        self._client = client
+        self._arm()
+        self.loop.spawn(process, run_operator(client, NAMESPACE))
+
+    async def _killed(self, process: str) -> None:
+        await self.loop.kill(process)
+        await asyncio.sleep(RESTART_SECONDS)
+        self.start_operator()
+
+    def mark(self) -> None:
+        """From here on things are counted, and the perturbation is armed."""
+        self._marked = True
+        self._arm()
+
+    def _arm(self) -> None:
+        assert self._client is not None
+        self._client.counts = self.counts if self._marked else None
+        self._client.perturbation = self._perturbation
+
+    async def settle(self, until: Callable[[dict[str, Any]], bool] | None = None) -> None:
+        """Run until the group is as wished and nothing was written for a while."""
+        ends_at = self.loop.time() + LONGEST_SECONDS
+        while True:
+            await asyncio.sleep(0.5)
+            quiet = self.loop.time() - self._last_write_seconds >= QUIET_SECONDS
+            if quiet and (until is None or until(await self.group())):
+                return
+            if self.loop.time() > ends_at:
+                raise AssertionError(f"no rest within {LONGEST_SECONDS} s: {await self.group()}")
+
+    async def group(self) -> dict[str, Any]:
+        """The BrokerGroup as it is."""
+        with contextlib.suppress(Exception):
+            return await self.api.get(BROKER_GROUPS, NAME, namespace=NAMESPACE)
+        return {}
+
+    async def create_group(self, **spec: Any) -> None:
+        group = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.BROKER_GROUP_KIND,
+            "metadata": {"name": NAME, "namespace": NAMESPACE},
+            "spec": {"implementation": "replica", "brokerClusterName": "cl", **spec},
+        }
+        await self.api.create(BROKER_GROUPS, group)
+
+    def _committed(self, key: Any, name: Any, change: Any) -> None:
+        """Every commit is looked at: laws hold at each moment, not only at the end."""
+        obj = change.version.obj
+        if obj.get("kind") == "Event":
+            return
+        self._last_write_seconds = self.loop.time()
+        if obj.get("kind") == names.BROKER_GROUP_STATE_KIND and change.type != "DELETED":
+            self._judge(obj["record"])
+
+    def _judge(self, record: dict[str, Any]) -> None:
+        epoch, master = record.get("masterEpoch", 0), record.get("masterBrokerId")
+        if self._epochs and epoch < max(self._epochs):
+            self.laws_broken.append(f"masterEpoch fell to {epoch}")
+        if master is not None and self._epochs.setdefault(epoch, master) not in (None, master):
+            self.laws_broken.append(f"epoch {epoch} has two masters: {self._epochs[epoch]} and {master}")
+        if record.get("nextBrokerId", 0) < self._next_id:
+            self.laws_broken.append(f"nextBrokerId fell to {record.get('nextBrokerId')}")
+        self._next_id = record.get("nextBrokerId", 0)
+
+    async def everything(self) -> dict[str, Any]:
+        """All objects of the group, without what may differ between two good runs. Who is master may; that all agree may not."""
+        result: dict[str, Any] = {}
+        masters: dict[str, list[Any]] = {"record": [], "status": [], "labels": []}
+        for resource in COMPARED:
+            for item in (await self.api.list(resource, namespace=NAMESPACE)).items:
+                result[f"{resource.kind} {item['metadata']['name']}"] = comparable(item)
+                _note_master(item, masters)
+        if masters["record"] != masters["status"] or masters["record"] != masters["labels"]:
+            self.laws_broken.append(f"not one master at the end: {masters}")
+        result["masters"] = len(masters["record"])
+        return result
+
+
+def _note_master(item: dict[str, Any], masters: dict[str, list[Any]]) -> None:
+    """Who is master by the record, by the status, and by the pods' labels: broker ids."""
+    labels = item["metadata"].get("labels", {})
+    if item["kind"] == names.BROKER_GROUP_STATE_KIND and item["record"].get("masterBrokerId") is not None:
+        masters["record"].append(item["record"]["masterBrokerId"])
+    elif item["kind"] == names.BROKER_GROUP_KIND and item.get("status", {}).get("master"):
+        masters["status"].append(item["status"]["master"]["brokerId"])
+    elif item["kind"] == "Pod" and labels.get(names.LABEL_ROLE) == names.ROLE_MASTER:
+        masters["labels"].append(int(labels[names.LABEL_BROKER_ID]))
+
+
+# Times, names of versions, addresses (a pod gets a new one in each life), and what counts elections: a perturbation may cost one.
+VOLATILE = {
+    "uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "deletionTimestamp",
+    "lastTransitionTime", "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
+    "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
+    "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "lastFailover", "failovers", "history",
+    "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
+    "revision", "endpoints", "role", names.LABEL_ROLE, "master", "masterBrokerId",
+}  # fmt: skip
+
+
+def comparable(value: Any) -> Any:
+    """The value without what is volatile."""
+    if isinstance(value, dict):
+        return {key: comparable(item) for key, item in sorted(value.items()) if key not in VOLATILE}
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    return value
+
+
+async def _story(
+    loop: VirtualLoop, story: Callable[[World], Awaitable[None]], perturbation: Perturbation | None
+) -> Outcome:
+    world = World(loop, perturbation)
+    await world.begin()
+    await story(world)
+    return Outcome(await world.everything(), world.counts, world.laws_broken)
+
+
+def told(story: Callable[[World], Awaitable[None]], perturbation: Perturbation | None = None) -> Outcome:
+    """Run a story from an empty API to its end, in virtual time."""
+    loop = VirtualLoop()
+    try:
+        main = loop.create_task(_story(loop, story, perturbation))
+        return loop.run_until_complete(main)
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(1))
+        loop.close()
+
+
+__all__ = ["NAME", "NAMESPACE", "PODS", "Outcome", "World", "told"]
