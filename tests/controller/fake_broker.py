@@ -118,6 +118,7 @@ class FakeBroker:
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.ignored_ha_pushes = 0
+        self.ignores_ha_pushes_for_ever = False
         self.silent = False
         # Planes that its heartbeats do not reach, and whether it answers 907.
         self.unheard_at: set[str] = set()
@@ -306,6 +307,8 @@ class FakeBroker:
     async def _take_ha_address(self, command: RemotingCommand) -> RemotingCommand:
         pushed = headers.ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
         self.group.journal.append(f"906 to {self.broker_id}")
+        if self.ignores_ha_pushes_for_ever:
+            return command.answer(0)
         if self.ignored_ha_pushes > 0 and pushed.rpartition(":")[2][0] != "0":
             self.ignored_ha_pushes -= 1
             return command.answer(0)

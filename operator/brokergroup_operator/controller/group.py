@@ -119,6 +119,8 @@ class Group:
         self.deposed_in_office = False
         # Who acted as master when the record was found to be older than its brokers, by their present processes (recovery.py).
         self.acting: tuple[int, ...] = ()
+        # Living members that the master has no link to (links.py).
+        self.unlinked: frozenset[int] = frozenset()
         # Where the members' pods are that are being deleted (drain.py).
         self.leaving_hosts: frozenset[str] = frozenset()
         # Which masters crash again and again.

@@ -4,12 +4,11 @@ The sequences tell each member once, in the right order. The keeper looks at wha
 
 * a live member that has not answered 1008 for the record's epoch (its answer was lost, it came later, or this process died between
   commit and telling and was started again);
-* a live slave without a link to the master, seen at the *master's* 907 (the slave's own 907 proves nothing): 1008 and 906
-  again, and from the second time on 906 with another spelling of the same address first, because a Java HA client that sleeps
-  in its retry wakes up only for a changed address;
+* a live slave without a link to the master (``links.py``);
 * a broker that acknowledges nothing because a switchover died between two steps and left ``minInSyncReplicas=99`` behind.
 
-A settled group (everybody told, everybody in the SyncStateSet) costs nothing: no broker is asked anything.
+A settled group (everybody told, everybody in the SyncStateSet) costs next to nothing: its master is asked for its links now and
+then.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import structlog
 from brokergroup_operator.controller.broker_calls import (
     FENCING_MIN_IN_SYNC_REPLICAS,
     BrokerCallError,
-    ha_address_of,
 )
 from brokergroup_operator.controller.election_premises import could_have_been_heard
 from brokergroup_operator.controller.role_sequence import is_outdated, live_members
@@ -31,6 +29,7 @@ from brokergroup_operator.controller.role_sequence import is_outdated, live_memb
 if TYPE_CHECKING:
     from brokergroup_operator.controller.broker_calls import BrokerCalls
     from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.links import Links
     from brokergroup_operator.controller.role_sequence import RoleSequence
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.records.store import GroupKey
@@ -46,9 +45,6 @@ class _Care:
 
     task: asyncio.Task[None] | None = None
     next_look_seconds: float = 0.0
-    # For each slave without a link: when to tell it again, and how long to wait after that.
-    tell_again_seconds: dict[int, float] = field(default_factory=dict)
-    patience_seconds: dict[int, float] = field(default_factory=dict)
     # When a leftover of a switchover was first seen at a broker.
     leftover_since_seconds: dict[int, float] = field(default_factory=dict)
     # Members that could not be asked: not before this time, and how long to wait after the next failure.
@@ -61,8 +57,9 @@ class _Care:
 class Keeper:
     """Cares for all groups; woken by the plane's tick."""
 
-    def __init__(self, *, calls: BrokerCalls, sequence: RoleSequence, settings: PlaneSettings) -> None:
+    def __init__(self, *, calls: BrokerCalls, sequence: RoleSequence, links: Links, settings: PlaneSettings) -> None:
         self._calls = calls
+        self._links = links
         self._sequence = sequence
         self._settings = settings
         self._cares: dict[GroupKey, _Care] = {}
@@ -80,10 +77,8 @@ class Keeper:
             return False
         members = live_members(group, record)
         if self._is_settled(group, record, members):
-            care.tell_again_seconds.clear()
-            care.patience_seconds.clear()
             care.unsettled_since_seconds = 0.0
-            return True
+            return not self._links.look_at(group, record)
         care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
         care.task.add_done_callback(lambda task: self._ended(group, care, task))
         return False
@@ -94,6 +89,7 @@ class Keeper:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._links.stop()
 
     def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
         expected = [broker_id for broker_id in members if broker_id not in group.binding.settings.never_elect]
@@ -120,8 +116,6 @@ class Keeper:
             care.epoch = record.master_epoch
             care.retry_seconds.clear()
             care.retry_patience_seconds.clear()
-            care.tell_again_seconds.clear()
-            care.patience_seconds.clear()
             care.unsettled_since_seconds = 0.0
         now_seconds = asyncio.get_running_loop().time()
         members = [
@@ -133,7 +127,7 @@ class Keeper:
         await self._tell_the_untold(group, record, members)
         self._note_failures(group, record, members, care)
         if not is_outdated(group, record):
-            await self._check_links(group, record, care)
+            await self._links.check(group, record)
 
     # ---- who has not been told
 
@@ -211,46 +205,6 @@ class Keeper:
         found = await asyncio.gather(*(status_of(broker_id) for broker_id in broker_ids))
         return {broker_id: status for broker_id, status in zip(broker_ids, found, strict=True) if status is not None}
 
-    # ---- who is not linked
-
-    async def _check_links(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
-        """Ask the master who is linked; tell those again that should be and are not for long enough."""
-        master_address = record.address_of(record.master_broker_id)
-        slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
-        if master_address is None or all(broker_id in record.sync_state_set for broker_id in slaves):
-            return
-        try:
-            status = await self._calls.ha_status(master_address)
-        except BrokerCallError as error:
-            log.warning("links unknown", group=str(group.key), error=str(error))
-            return
-        now_seconds = asyncio.get_running_loop().time()
-        missing = unlinked(record, slaves, status)
-        for broker_id in list(care.tell_again_seconds):
-            if broker_id not in missing:
-                del care.tell_again_seconds[broker_id]
-                care.patience_seconds.pop(broker_id, None)
-        for broker_id in missing:
-            if broker_id not in care.tell_again_seconds:
-                care.tell_again_seconds[broker_id] = now_seconds + self._settings.link_missing_seconds
-            elif now_seconds >= care.tell_again_seconds[broker_id]:
-                await self._link_again(group, record, broker_id, care)
-
-    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
-        patience_seconds = care.patience_seconds.get(broker_id)
-        log.warning("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
-        await self._sequence.tell(group, record, broker_id)
-        if patience_seconds is not None:
-            master_address = record.address_of(record.master_broker_id) or ""
-            other_spelling = respelled(ha_address_of(master_address))
-            await self._sequence.push_ha_address(group, record, broker_id, ha_address=other_spelling)
-        await self._sequence.push_ha_address(group, record, broker_id)
-        patience_seconds = min(
-            2 * (patience_seconds or self._settings.link_missing_seconds), self._settings.link_missing_longest_seconds
-        )
-        care.patience_seconds[broker_id] = patience_seconds
-        care.tell_again_seconds[broker_id] = asyncio.get_running_loop().time() + patience_seconds
-
     # ---- what a dead switchover left behind
 
     async def _check_configuration(
@@ -282,21 +236,3 @@ class Keeper:
         now_seconds = asyncio.get_running_loop().time()
         since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
         return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
-
-
-def unlinked(record: BrokerGroupRecord, slaves: list[int], status: HARuntimeInfoBody) -> list[int]:
-    """The slaves that have no link at this master. Links carry no broker id, only the host they come from.
-
-    Where several slaves share a host, the hosts prove nothing: then all of them count as missing while links are missing at all.
-    """
-    hosts = {broker_id: (record.address_of(broker_id) or "").rpartition(":")[0] for broker_id in slaves}
-    linked = [link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info]
-    if len(set(hosts.values())) == len(hosts):
-        return [broker_id for broker_id, host in hosts.items() if host not in linked]
-    return slaves if len(linked) < len(slaves) else []
-
-
-def respelled(address: str) -> str:
-    """The same address in other characters: a leading zero before the port."""
-    host, _, port = address.rpartition(":")
-    return f"{host}:0{port}"

@@ -29,6 +29,7 @@ from brokergroup_operator.controller.groups import Groups
 from brokergroup_operator.controller.heartbeats import Heartbeats
 from brokergroup_operator.controller.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.keeper import Keeper
+from brokergroup_operator.controller.links import Links
 from brokergroup_operator.controller.master_watch import MasterWatch
 from brokergroup_operator.controller.metadata_guard import MetadataGuard
 from brokergroup_operator.controller.pause_guard import PauseGuard
@@ -133,7 +134,8 @@ class ControllerPlane:
             switchover=self._switchover,
             settings=self._settings,
         )
-        self._keeper = Keeper(calls=calls, sequence=self._sequence, settings=self._settings)
+        links = Links(calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer)
+        self._keeper = Keeper(calls=calls, sequence=self._sequence, links=links, settings=self._settings)
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
@@ -281,6 +283,7 @@ class ControllerPlane:
             last_switchover=group.last_switchover,
             unfenced=group.unfenced,
             epoch_jump=group.epoch_jump,
+            unlinked=group.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
             metadata_diverged=self._metadata.differences(group.key),
             spared_on_testimony=group.spared_on_testimony,
             heartbeat_age_seconds={

@@ -88,6 +88,9 @@ class PlaneSettings:
     # The keeper: a live slave without a link to the master is told again after this long, then after twice as long, and so on.
     link_missing_seconds: float = 0.3
     link_missing_longest_seconds: float = 5.0
+    # A settled group's master is asked for its links this often; a living slave without one is an alarm after this long.
+    link_check_seconds: float = 5.0
+    unlinked_alarm_seconds: float = 5.0
     # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:
     keeper_longest_retry_seconds: float = 1.0
     keeper_poll_seconds: float = 0.1

@@ -1,0 +1,90 @@
+"""Alive and not linked to the master: seen at the master's 907 also where the SyncStateSet says that all is well; the cure."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.links import unlinked
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.store import GroupKey
+from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+class Told(Observer):
+    def __init__(self) -> None:
+        self.unlinked: list[frozenset[int]] = []
+        self.cured: list[tuple[int, int]] = []
+
+    def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        self.unlinked.append(broker_ids)
+
+    def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
+        self.cured.append((broker_id, epoch))
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The set may say that all is well: at the floor a master cannot drop who left it."""
+    told = Told()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT),
+        observer=told,
+        link_check_seconds=0.05,
+        unlinked_alarm_seconds=0.3,
+        link_missing_longest_seconds=0.2,
+    )
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    await eventually(lambda: second.asked, what="the first look")
+    assert plane.snapshot(KEY).unlinked == frozenset()
+    second.ignores_ha_pushes_for_ever = True
+    first.linked.discard(2)
+    await eventually(lambda: plane.snapshot(KEY).unlinked == {2}, what="the missing link to be noticed")
+    assert plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}
+    await eventually(lambda: told.unlinked == [{2}], what="the alarm")
+    second.ignores_ha_pushes_for_ever = False
+    await eventually(lambda: plane.snapshot(KEY).unlinked == frozenset(), what="the link to be back")
+    await eventually(lambda: told.unlinked == [{2}, frozenset()], what="the end of the alarm")
+    assert plane.snapshot(KEY).record.master_epoch == 1
+
+
+def _record(*hosts: str) -> BrokerGroupRecord:
+    replicas = {
+        one: Replica(one, f"{one}", f"{host}:10911", registered=True) for one, host in enumerate(hosts, start=1)
+    }
+    return BrokerGroupRecord("cl", "bn", 9, replicas, 1, 1, frozenset(replicas), 1)
+
+
+def _status(*hosts: str) -> HARuntimeInfoBody:
+    links = tuple(HAConnectionRuntimeInfo(addr=f"/{host}:5000{port}") for port, host in enumerate(hosts))
+    return HARuntimeInfoBody(master=True, ha_connection_info=links)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "linked", "missing"),
+    [
+        (("a", "b", "c"), ("b", "c"), []),
+        (("a", "b", "c"), ("c",), [2]),
+        (("a", "b", "c"), (), [2, 3]),
+        (("a", "b", "b"), ("b", "b"), []),
+        (("a", "b", "b"), ("b",), [2, 3]),
+    ],
+)
+def test_a_link_is_known_by_its_host_only(hosts: tuple[str, ...], linked: tuple[str, ...], missing: list[int]) -> None:
+    assert unlinked(_record(*hosts), [2, 3], _status(*linked)) == missing
