@@ -530,7 +530,6 @@ def test_status_says_who_is_who() -> None:
         "addresses": [{"source": "PodWatch", "address": "10.1.0.2", "since": b.NOW}],
         "claim": "orders-2",
         "revision": status["updateRevision"],
-        "zone": "",
         "role": "slave",
         "state": "InSync",
         "seat": "InSyncStateSet",

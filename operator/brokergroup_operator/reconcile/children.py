@@ -67,14 +67,3 @@ def _service_spec(group: BrokerGroup, selector: dict[str, str]) -> JsonObject:
             for name, port in ((names.PORT_BROKER, network.listen_port), (names.PORT_HA, network.ha_port))
         ],
     }
-
-
-def build_disruption_budget(group: BrokerGroup) -> JsonObject:
-    """One voluntary eviction at a time."""
-    name = names.disruption_budget_name(identity.name_of(group))
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": identity.selector_labels(group)}},
-    }

@@ -133,8 +133,17 @@ def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings
     yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(group, settings))
     yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(group))
     yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
-    for budget in build_disruption_budgets(group, open_for_one=course.safe.status is ConditionStatus.TRUE):
-        yield from apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, budget)
+    if not group.spec.disruption_budget.enabled:
+        for name, budget in sorted(seen.disruption_budgets.items()):
+            yield DeleteObject(
+                reason="spec.disruptionBudget.enabled is false",
+                resource=POD_DISRUPTION_BUDGETS,
+                name=name,
+                uid=observed.uid(budget),
+            )
+        return
+    for wanted in build_disruption_budgets(group, open_for_one=course.safe.status is ConditionStatus.TRUE):
+        yield from apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, wanted)
 
 
 def _reservations(members: Membership) -> Iterator[Action]:

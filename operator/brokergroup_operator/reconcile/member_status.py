@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
     from controller_core.model import BrokerGroupRecord
 
+MEBIBYTE = 2**20
 _SOURCES = {
     Source.POD: AddressSource.POD_WATCH,
     Source.REGISTRATION: AddressSource.REGISTRATION,
@@ -35,18 +36,33 @@ def member_status(seen: Observed, member: Member, *, revision: str) -> MemberSta
     return MemberStatus(
         broker_id=member.broker_id,
         pod=member.pod,
-        pod_uid=observed.uid(pod) if pod is not None else "",
-        node=node,
-        zone=observed.labels_of(seen.nodes.get(node) or {}).get(names.LABEL_ZONE, ""),
+        pod_uid=observed.uid(pod) if pod is not None else None,
+        node=node or None,
+        zone=observed.labels_of(seen.nodes.get(node) or {}).get(names.LABEL_ZONE),
         pod_ip=observed.pod_ip(pod),
         address=(record.address_of(member.broker_id) if record else None) or "",
-        addresses=_addresses(seen, member),
-        claim=member.pod if member.pod in seen.claims else "",
-        revision=(revision or observed.annotations_of(pod).get(names.ANNOTATION_REVISION, "")) if pod else "",
+        addresses=_addresses(seen, member) or None,
+        claim=member.pod if member.pod in seen.claims else None,
+        revision=(revision or observed.annotations_of(pod).get(names.ANNOTATION_REVISION)) if pod else None,
+        lag_bytes=_lag_bytes(seen, member),
         role=MemberRole.MASTER if member.broker_id == master else MemberRole.SLAVE,
         state=member_state(seen, member),
         seat=member_seat(record, member.broker_id),
     )
+
+
+def _lag_bytes(seen: Observed, member: Member) -> int | None:
+    """Behind the master, rounded down to a power of two so that a busy group does not write its status all the time.
+
+    Below a mebibyte nothing is shown: heartbeats of different moments differ by that much.
+    """
+    record, live = seen.record, seen.snapshot.live if seen.snapshot else {}
+    master = live.get(record.granted_master_id or 0) if record else None
+    mine = live.get(member.broker_id)
+    if master is None or mine is None or min(master.max_offset, mine.max_offset) < 0:
+        return None
+    behind = max(0, master.max_offset - mine.max_offset)
+    return 0 if behind < MEBIBYTE else 1 << (behind.bit_length() - 1)
 
 
 def _addresses(seen: Observed, member: Member) -> list[MemberAddress]:

@@ -38,6 +38,8 @@ class Observed:
     nodes: Mapping[str, JsonObject] = field(default_factory=dict)
     # When this was seen, as RFC 3339.
     now: str = ""
+    # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it can tell.
+    refusal: str = ""
     # Why the Secret that the spec names can't be used. Nothing of what is in it.
     credentials_problem: CredentialsError | None = None
 

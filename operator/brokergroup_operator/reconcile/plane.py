@@ -13,13 +13,15 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError
+from brokergroup_operator.operations.runner import OperationRunner
+from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.apply import PlanApplier
 from brokergroup_operator.reconcile.events import EventPoster
 from brokergroup_operator.reconcile.fetch import GroupFetcher
-from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
 from brokergroup_operator.reconcile.leader import LeaderElector
 from brokergroup_operator.reconcile.queue import ReconcileQueue
-from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.watch import Watcher
 from brokergroup_operator.records.store import GroupKey
@@ -103,7 +105,13 @@ class ReconcilePlane:
     async def _run(self) -> None:
         await self._leading.wait()
         await self._wait_for_kinds()
-        queue = ReconcileQueue(self._reconciler().run_pass, self._settings)
+        operations = OperationRunner(
+            self._api,
+            self._view,
+            OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds),
+            wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
+        )
+        queue = ReconcileQueue(GroupPass(self._reconciler(), operations).run, self._settings)
         watcher = Watcher(
             self._access,
             namespace=self._settings.namespace,
@@ -118,6 +126,7 @@ class ReconcilePlane:
         finally:
             unsubscribe()
             await queue.stop()
+            await operations.stop()
             await watcher.stop()
 
     def _reconciler(self) -> Reconciler:
@@ -134,6 +143,11 @@ class ReconcilePlane:
         while True:
             try:
                 await self._list_groups()
+                await self._api.list(
+                    BROKER_GROUP_OPERATIONS,
+                    namespace=self._settings.namespace,
+                    timeout_seconds=self._settings.api_timeout_seconds,
+                )
             except (NotFoundError, ApiUnavailableError) as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
             else:

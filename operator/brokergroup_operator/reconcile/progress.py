@@ -53,8 +53,10 @@ def _told(step: Step) -> str:
     return f"{step.verb.value} {step.member.pod}: {step.why}"
 
 
-def stalled(seen: Observed, course: Course) -> Verdict:
+def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
     """It does not get on by itself: a person should look."""
+    if seen.refusal:
+        return yes(Reason.INVALID_SPEC, f"The API server refuses what the spec asks for: {seen.refusal}")
     for name, pod in sorted(seen.pods.items()):
         if (trouble := pod_trouble(pod, now=seen.now)) is not None:
             held_up = _held_up(course, name)

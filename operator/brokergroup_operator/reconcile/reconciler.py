@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.observe.group_view import GroupUnknownError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
+from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.status import rfc3339
 
 if TYPE_CHECKING:
+    from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.apply import PlanApplier
     from brokergroup_operator.reconcile.fetch import GroupFetcher
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -20,24 +24,57 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 # The controller plane learns of a new group by its own watch; it is there in a moment.
 GROUP_UNKNOWN_SECONDS = 0.2
+# Bad request, forbidden (a quota, an admission policy), invalid: asking again changes nothing.
+REFUSALS = frozenset({400, 403, 422})
+
+
+class GroupPass:
+    """A pass over a group and then one over its operations: whatever becomes of the first, a person's wish is looked at."""
+
+    def __init__(self, reconciler: Reconciler, operations: OperationRunner) -> None:
+        self._reconciler = reconciler
+        self._operations = operations
+
+    async def run(self, key: GroupKey) -> float | None:
+        """Returns in how many seconds to look again."""
+        failed: Exception | None = None
+        group_seconds: float | None = None
+        try:
+            group_seconds = await self._reconciler.run_pass(key)
+        except (ApiUnavailableError, OutcomeUnknownError):
+            raise
+        except (ApiError, GroupViewError, UnreadableGroupError) as error:
+            failed = error
+        operation_seconds = await self._operations.run_pass(key)
+        if failed is not None:
+            raise failed
+        return min((value for value in (group_seconds, operation_seconds) if value is not None), default=None)
 
 
 class Reconciler:
-    """Runs passes."""
+    """Runs passes. What it remembers is what the API server said to the last one, for the status to show."""
 
     def __init__(self, fetcher: GroupFetcher, applier: PlanApplier, settings: ReconcileSettings) -> None:
         self._fetcher = fetcher
         self._applier = applier
         self._settings = settings
+        self._refusals: dict[GroupKey, str] = {}
 
     async def run_pass(self, key: GroupKey) -> float | None:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
         seen = await self._fetcher.fetch(key)
+        refusal = self._refusals.pop(key, "")
         if seen is None:
             return None
+        seen = replace(seen, refusal=refusal)
         plan = evaluate(seen, self._settings, now=rfc3339(time.time()))
         try:
             applied = await self._applier.carry_out(key, plan, seen)
+        except ApiError as error:
+            if error.status in REFUSALS:
+                # A pod template, say, that only Kubernetes can judge: a person must change the spec.
+                self._refusals[key] = str(error)
+            raise
         except GroupUnknownError as error:
             log.info("reconcile.waits_for_controller_plane", group=str(key), error=str(error))
             return GROUP_UNKNOWN_SECONDS

@@ -23,6 +23,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile.kinds import (
+    BROKER_GROUP_OPERATIONS,
     BROKER_GROUP_STATES,
     BROKER_GROUPS,
     CONFIG_MAPS,
@@ -76,6 +77,10 @@ def build_registry(access: ClusterAccess, on_change: Callable[[GroupKey], None])
     async def labelled(namespace: str | None, labels: Any, **_: Any) -> None:
         on_change(GroupKey(str(namespace), str(labels.get(names.LABEL_BROKER_GROUP))))
 
+    async def operation(namespace: str | None, spec: Any, **_: Any) -> None:
+        on_change(GroupKey(str(namespace), str((spec.get("brokerGroupRef") or {}).get("name"))))
+
+    kopf.on.event(*_selector(BROKER_GROUP_OPERATIONS), id=BROKER_GROUP_OPERATIONS.plural, registry=registry)(operation)
     for resource in NAMED:
         kopf.on.event(*_selector(resource), id=resource.plural, registry=registry)(named)
     for resource in LABELLED:
