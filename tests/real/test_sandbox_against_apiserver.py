@@ -262,6 +262,9 @@ async def server_side_apply(peer: Peer) -> None:
     async def apply(manager: str, body: dict[str, Any], path: str = f"{THINGS}/one", **query: str) -> None:
         await peer.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
 
+    for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the fields that somebody owns
+        await apply("alice", thing(odd=1), fieldValidation=validation)
+        await apply("alice", thing(parts=[{"id": 1, "code": "x", "odd": 1}]), fieldValidation=validation)
     await apply("alice", thing(replicas=3, config={"a": "1"}, parts=[{"id": 1, "code": "x"}]))
     without_mode = thing(config={"b": "2"}, parts=[{"id": 2, "code": "y"}])
     del without_mode["spec"]["mode"]
@@ -429,6 +432,8 @@ async def applying_built_in_kinds(peer: Peer) -> None:
     await apply("alice", {**config, "data": {"b": "3"}}, "configmaps")
     await apply("alice", pod(), "pods")
     await apply("alice", pod(), "pods")
+    await apply("alice", pod(odd=1), "pods", fieldValidation="Ignore")
+    await apply("bob", {**pod(), "spec": {"containers": [{"name": "c", "image": "x", "comand": ["sh"]}]}}, "pods")
     await apply("bob", {**pod(), "spec": {"containers": [{"name": "c", "image": "other"}]}}, "pods")
 
 

@@ -248,6 +248,7 @@ class ObjectStore:
         """The part of an applied body that its author can own, checked for shape."""
         if (body.get("metadata") or {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
+        write_checks.check_declared(resource, body)
         write_checks.check_body(resource, body, namespace, name, write)
         body["metadata"]["name"] = name
         if resource.has_status:

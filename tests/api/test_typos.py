@@ -1,0 +1,141 @@
+"""A typo in a spec is refused, not ignored: at every level, by every way of writing that kubectl and GitOps tools use.
+
+Who refuses it (docs/brokergroup.md says the same to users): server-side apply always; create, replace and patch where the client
+asks for `fieldValidation=Strict`, as kubectl does by default. A schema cannot do it by itself: unknown fields are dropped
+before CEL or admission see the object. tests/real/test_kinds.py asks the real API server.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import yaml
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.api.schema import structural_schema
+from tests.our_kinds import server_with_our_kinds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from msgspec import Struct
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TYPO = "tpyo"
+OPERATION = """
+brokerGroupRef: {name: orders}
+type: Switchover
+switchover: {toBrokerId: 2}
+"""
+# Every object of a spec that has fields of its own.
+GROUP = """
+failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
+replication: {}
+security: {}
+storage: {retention: {}}
+resources: {}
+jvm: {}
+network: {}
+scheduling: {tolerations: [{operator: Exists}], topologySpreadConstraints: [{topologyKey: zone}]}
+podTemplate: {metadata: {}, spec: {}}
+imagePullSecrets: [{name: registry}]
+updateStrategy: {}
+disruptionBudget: {}
+maintenance: {}
+"""
+SPECS: dict[str, tuple[type[Struct], dict[str, Any]]] = {
+    "BrokerGroup": (BrokerGroup, yaml.safe_load(GROUP)),
+    "BrokerGroupOperation": (BrokerGroupOperation, yaml.safe_load(OPERATION)),
+}
+PLURALS = {"BrokerGroup": "brokergroups", "BrokerGroupOperation": "brokergroupoperations"}
+
+
+def places(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Every object of the document whose fields the schema knows."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from places(item, schema["items"], f"{path}[{index}]")
+    if not isinstance(value, dict) or "properties" not in schema:
+        return
+    yield path
+    for name, item in value.items():
+        yield from places(item, schema["properties"][name], f"{path}.{name}")
+
+
+def objects_with_fields(schema: dict[str, Any]) -> int:
+    """How many kinds of objects a schema knows; those of one section of an operation are counted by their own cases."""
+    own = int("properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"))
+    below = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return 0
+    return own + sum(objects_with_fields(child) for child in below)
+
+
+def mistyped(spec: dict[str, Any], path: str) -> dict[str, Any]:
+    """The document with one field too many at that place."""
+    copy: dict[str, Any] = json.loads(json.dumps(spec))
+    here: Any = {"spec": copy}
+    for step in path.replace("[", ".[").split("."):
+        here = here[int(step[1:-1])] if step.startswith("[") else here[step]
+    here[TYPO] = 1
+    return copy
+
+
+CASES = [
+    pytest.param(kind, path, id=f"{kind} {path}")
+    for kind, (model, spec) in SPECS.items()
+    for path in places(spec, structural_schema(model)["properties"]["spec"], "spec")
+]
+
+
+def document(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "orders", "namespace": "default"}
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with server_with_our_kinds() as server, aiohttp.ClientSession(server.url) as session:
+        yield session
+
+
+async def test_every_object_of_a_group_is_tried() -> None:
+    tried = [case for case in CASES if case.values[0] == "BrokerGroup"]
+    assert len(tried) == objects_with_fields(structural_schema(BrokerGroup)["properties"]["spec"])
+
+
+@pytest.mark.parametrize(("kind", "path"), CASES)
+async def test_a_typo_is_refused_by_a_strict_create(http: aiohttp.ClientSession, kind: str, path: str) -> None:
+    body = document(kind, mistyped(SPECS[kind][1], path))
+    collection = f"/apis/{names.API_VERSION}/namespaces/default/{PLURALS[kind]}"
+    async with http.post(collection, params={"fieldValidation": "Strict", "dryRun": "All"}, json=body) as answer:
+        said = await answer.json()
+    assert answer.status == 400
+    assert f'unknown field "{path}.{TYPO}"' in said["message"]
+
+
+@pytest.mark.parametrize(("kind", "path"), CASES)
+async def test_a_typo_is_refused_by_any_server_side_apply(http: aiohttp.ClientSession, kind: str, path: str) -> None:
+    body = json.dumps(document(kind, mistyped(SPECS[kind][1], path)))
+    one = f"/apis/{names.API_VERSION}/namespaces/default/{PLURALS[kind]}/orders"
+    parameters = {"fieldManager": "flux", "dryRun": "All", "fieldValidation": "Ignore"}
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    async with http.patch(one, params=parameters, data=body, headers=headers) as answer:
+        said = await answer.json()
+    assert answer.status == 500  # sic
+    assert f"{TYPO}: field not declared in schema" in said["message"]
+
+
+@pytest.mark.parametrize("kind", SPECS)
+async def test_without_the_typo_it_is_taken(http: aiohttp.ClientSession, kind: str) -> None:
+    collection = f"/apis/{names.API_VERSION}/namespaces/default/{PLURALS[kind]}"
+    parameters = {"fieldValidation": "Strict", "dryRun": "All"}
+    async with http.post(collection, params=parameters, json=document(kind, SPECS[kind][1])) as answer:
+        assert answer.status == 201, await answer.text()
