@@ -25,11 +25,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB, two bytes of topic length
+_RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
 BLANK_MAGIC = -875286124  # 0xCBD43194, fills the end of a file
 BLANK_HEADER_BYTES = 8
 
@@ -59,6 +62,8 @@ _MIDDLE = struct.Struct(">iqi")
 _UP_TO_BODY = {
     (born, store): struct.Struct(f">iiiiiqqiq{born}siq{store}siiqi") for born in (4, 16) for store in (4, 16)
 }
+_HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_ADDRESS_BYTES = {SYS_FLAG_BORN_HOST_V6: (16, 4), SYS_FLAG_STORE_HOST_V6: (4, 16), _HOSTS_V6: (16, 16)}
 _IPV4_FIXED_BYTES = 88  # everything up to the body when both hosts are IPv4
 _SMALLEST_RECORD_BYTES = 91
 
@@ -122,7 +127,7 @@ class EntryKind(enum.Enum):
     END = enum.auto()  # zeros: no data from here on
 
 
-class LogEntry(NamedTuple):
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """A position of the log, looked at just closely enough to index it."""
 
     kind: EntryKind
@@ -134,6 +139,7 @@ class LogEntry(NamedTuple):
     store_timestamp_ms: int = 0
 
 
+_RECORD = EntryKind.RECORD
 _END = LogEntry(EntryKind.END, 0)
 
 
@@ -148,46 +154,65 @@ def inspect_entry(
     if available < BLANK_HEADER_BYTES:
         raise IncompleteRecordError(f"{available} bytes at offset {physical_offset}, an entry has at least 8")
     total, magic = _BLANK.unpack_from(data, position)
+    if magic not in _RECORD_MAGICS:
+        return _no_record(total, magic, physical_offset)
+    if not _SMALLEST_RECORD_BYTES <= total <= available:
+        raise _wrong_size(total, available, physical_offset)
+    record_end = position + total
+    up_to_body = _UP_TO_BODY[4, 4]
+    head = up_to_body.unpack_from(data, position)
+    sys_flag = head[7]
+    if sys_flag & _HOSTS_V6:
+        up_to_body = _up_to_body_v6(sys_flag, total, physical_offset)
+        head = up_to_body.unpack_from(data, position)
+    if head[6] != physical_offset:
+        raise CorruptRecordError(f"record at offset {physical_offset} says it is stored at {head[6]}")
+    body_at = position + up_to_body.size
+    topic_length_at = body_at + head[16]
+    topic_at = topic_length_at + (1 if magic == MAGIC_V1 else 2)
+    if topic_length_at < body_at or topic_at > record_end:
+        raise CorruptRecordError(f"record at offset {physical_offset}: a body of {head[16]} bytes does not fit")
+    properties_at = topic_at + (
+        data[topic_length_at] if magic == MAGIC_V1 else _SHORT.unpack_from(data, topic_length_at)[0]
+    )
+    if not topic_at <= properties_at <= record_end - 2:
+        raise CorruptRecordError(f"record at offset {physical_offset}: the topic runs past its {total} bytes")
+    _check_end(data, topic_at, properties_at, record_end, physical_offset)
+    if check_crc and zlib.crc32(data[body_at:topic_length_at]) & 0x7FFFFFFF != head[2]:
+        raise CorruptRecordError(f"record at offset {physical_offset}: the body's CRC is wrong")
+    topic = _topic_text(bytes(data[topic_at:properties_at]))
+    return LogEntry(_RECORD, total, topic, head[3], head[5], sys_flag, head[11])
+
+
+def _wrong_size(total: int, available: int, physical_offset: int) -> MessageRecordError:
+    where = f"record at offset {physical_offset}"
+    if total < _SMALLEST_RECORD_BYTES:
+        return CorruptRecordError(f"{where}: size {total} is below {_SMALLEST_RECORD_BYTES}")
+    return IncompleteRecordError(f"{where}: {available} of {total} bytes are there")
+
+
+def _up_to_body_v6(sys_flag: int, total: int, physical_offset: int) -> struct.Struct:
+    """The layout of a record with one IPv6 address or two."""
+    up_to_body = _UP_TO_BODY[_ADDRESS_BYTES[sys_flag & _HOSTS_V6]]
+    if up_to_body.size > total:
+        raise CorruptRecordError(f"record at offset {physical_offset}: its IPv6 addresses do not fit its {total} bytes")
+    return up_to_body
+
+
+def _check_end(data: bytes | memoryview, topic_at: int, properties_at: int, end: int, physical_offset: int) -> None:
+    """The properties have to end with the record, and neither they nor the topic in zeros: those bytes were never written."""
+    if properties_at + 2 + _SHORT.unpack_from(data, properties_at)[0] != end:
+        raise CorruptRecordError(f"record at offset {physical_offset}: its parts do not add up to its size")
+    if topic_at == properties_at or data[properties_at - 1] == 0 or (end > properties_at + 2 and data[end - 1] == 0):
+        raise CorruptRecordError(f"record at offset {physical_offset}: topic or properties end in zeros")
+
+
+def _no_record(total: int, magic: int, physical_offset: int) -> LogEntry:
     if magic == BLANK_MAGIC:
         return LogEntry(EntryKind.BLANK, total)
     if total == 0 and magic == 0:
         return _END
-    _check_claims(total, magic, available, physical_offset)
-    head = _HEAD.unpack_from(data, position)
-    if head[6] != physical_offset:
-        raise CorruptRecordError(f"record at offset {physical_offset} says it is stored at {head[6]}")
-    sys_flag = head[7]
-    store_timestamp_at = position + 56 + (12 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 0)
-    body_at = position + _body_position(sys_flag)
-    (body_length,) = _INT.unpack_from(data, body_at - 4)
-    topic_at, topic_length = _topic_span(data, body_at, body_length, magic, position + total, physical_offset)
-    properties_at = topic_at + topic_length
-    if properties_at + 2 > position + total:
-        raise CorruptRecordError(f"record at offset {physical_offset}: the topic runs past its {total} bytes")
-    (properties_length,) = _SHORT.unpack_from(data, properties_at)
-    if properties_length < 0 or properties_at + 2 + properties_length != position + total:
-        raise CorruptRecordError(f"record at offset {physical_offset}: its parts do not add up to its {total} bytes")
-    _check_tail(data, topic_at, properties_at, position + total, physical_offset)
-    if check_crc and zlib.crc32(data[body_at : body_at + body_length]) & 0x7FFFFFFF != head[2]:
-        raise CorruptRecordError(f"record at offset {physical_offset}: the body's CRC is wrong")
-    topic = _topic_text(bytes(data[topic_at:properties_at]))
-    (store_timestamp_ms,) = struct.unpack_from(">q", data, store_timestamp_at)
-    return LogEntry(EntryKind.RECORD, total, topic, head[3], head[5], sys_flag, store_timestamp_ms)
-
-
-def _check_claims(total: int, magic: int, available: int, physical_offset: int) -> None:
-    if magic not in (MAGIC_V1, MAGIC_V2):
-        raise CorruptRecordError(f"offset {physical_offset}: magic {magic & 0xFFFFFFFF:#010x} is no record's")
-    if total < _SMALLEST_RECORD_BYTES:
-        raise CorruptRecordError(f"record at offset {physical_offset}: size {total} is below {_SMALLEST_RECORD_BYTES}")
-    if total > available:
-        raise IncompleteRecordError(f"record at offset {physical_offset}: {available} of {total} bytes are there")
-
-
-def _check_tail(data: bytes | memoryview, topic_at: int, properties_at: int, end: int, physical_offset: int) -> None:
-    """Notice a record whose last bytes were never written: zeros after a body that is whole."""
-    if topic_at == properties_at or data[properties_at - 1] == 0 or (end > properties_at + 2 and data[end - 1] == 0):
-        raise CorruptRecordError(f"record at offset {physical_offset}: topic or properties end in zeros")
+    raise CorruptRecordError(f"offset {physical_offset}: magic {magic & 0xFFFFFFFF:#010x} is no record's")
 
 
 def _body_position(sys_flag: int) -> int:
@@ -197,22 +222,6 @@ def _body_position(sys_flag: int) -> int:
         + (12 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 0)
         + (12 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 0)
     )
-
-
-def _topic_span(
-    data: bytes | memoryview, body_at: int, body_length: int, magic: int, record_end: int, physical_offset: int
-) -> tuple[int, int]:
-    length_bytes = 2 if magic == MAGIC_V2 else 1
-    topic_length_at = body_at + body_length
-    if body_length < 0 or topic_length_at + length_bytes > record_end:
-        raise CorruptRecordError(f"record at offset {physical_offset}: a body of {body_length} bytes does not fit")
-    if magic == MAGIC_V2:
-        (topic_length,) = _SHORT.unpack_from(data, topic_length_at)
-    else:
-        topic_length = data[topic_length_at]
-    if topic_length < 0:
-        raise CorruptRecordError(f"record at offset {physical_offset}: topic length {topic_length} is negative")
-    return topic_length_at + length_bytes, topic_length
 
 
 @lru_cache(maxsize=4096)

@@ -172,7 +172,8 @@ class MasterFrameReader:
         head_size = _ANSWER.size if state == LinkState.HANDSHAKE else _TRANSFER.size
         if available < head_size + body_size:
             return None
-        body = bytes(self._buffer[position + head_size : position + head_size + body_size])
+        with memoryview(self._buffer) as view:
+            body = bytes(view[position + head_size : position + head_size + body_size])
         if state == LinkState.HANDSHAKE:
             return HandshakeAnswer(offset, epoch, _decode_epochs(body)), head_size + body_size
         _, _, _, _, epoch_start, confirm = _TRANSFER.unpack_from(self._buffer, position)

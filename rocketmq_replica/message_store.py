@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from rocketmq_replica.consume_queues import QueuePart
 
+_RECORD, _END = EntryKind.RECORD, EntryKind.END
 _HIDDEN_FROM_CONSUMERS = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
 
 
@@ -345,7 +346,7 @@ class MessageStore:
                     entry = inspect_entry(view, position, end, physical_offset=offset)
                 except IncompleteRecordError:
                     break
-                if entry.kind is EntryKind.END:
+                if entry.kind is _END:
                     raise StoreFileError(f"the master sent zeros at offset {offset} where a record was expected")
                 if position + entry.size_bytes > end:
                     break
@@ -357,7 +358,7 @@ class MessageStore:
         taken = 0
         for offset, entry in entries:
             taken += entry.size_bytes
-            if entry.kind is EntryKind.RECORD:
+            if entry.kind is _RECORD:
                 self._index_one(offset, entry)
         del self._unindexed[:taken]
         self._indexed_offset += taken

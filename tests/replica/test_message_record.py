@@ -164,6 +164,33 @@ def test_every_shortened_record_is_incomplete_or_corrupt() -> None:
             mr.inspect_entry(raw, 0, length, physical_offset=0)
 
 
+@given(
+    st.sampled_from([plain(), plain().replace(b"k\x01v\x02", b""), bytes(200)]),
+    st.dictionaries(st.integers(0, 199), st.integers(0, 255), max_size=6),
+    st.integers(0, 200),
+)
+def test_no_bytes_raise_anything_else(raw: bytes, changes: dict[int, int], end: int) -> None:
+    """A slave closes its link for these errors, and recovery cuts there; any other would end the process."""
+    data = bytearray(raw)
+    for position, value in changes.items():
+        if position < len(data):
+            data[position] = value
+    end = min(end, len(data))
+    try:
+        entry = mr.inspect_entry(memoryview(data)[:end], 0, end, physical_offset=0)
+    except mr.MessageRecordError:
+        return
+    assert entry.kind is not mr.EntryKind.RECORD or entry.size_bytes <= end
+
+
+@pytest.mark.parametrize("sys_flag", [mr.SYS_FLAG_BORN_HOST_V6, mr.SYS_FLAG_STORE_HOST_V6, 0x30])
+def test_a_record_too_small_for_the_addresses_it_announces_is_corrupt(sys_flag: int) -> None:
+    raw = bytearray(plain(body=b""))
+    raw[36:40] = sys_flag.to_bytes(4, "big")
+    with pytest.raises(mr.CorruptRecordError):
+        mr.inspect_entry(bytes(raw), 0, len(raw), physical_offset=0)
+
+
 def test_a_record_found_elsewhere_than_it_says_is_refused() -> None:
     with pytest.raises(mr.CorruptRecordError, match="says it is stored at 500"):
         mr.inspect_entry(plain(500), 0, len(plain(500)), physical_offset=600)
