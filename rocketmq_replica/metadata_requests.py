@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_replica.broker import wall_clock_ms
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.java_json import loads
+from rocketmq_replica.broker import Role, wall_clock_ms
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -70,6 +72,16 @@ class MetadataRequests:
         document = self._groups().to_json()
         total = str(len(document["subscriptionGroupTable"]))
         return _answer(request, document, totalGroupNum=total)
+
+    def create_subscription_group(self, request: RemotingCommand) -> RemotingCommand:
+        """200: a Proxy lets no consumer in before its group exists. Settings that would not be acted on are refused."""
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        try:
+            self._groups().create(loads(request.body or b""))
+        except (BodyError, ValueError) as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        return request.answer(ResponseCode.SUCCESS)
 
     def subscription_group(self, request: RemotingCommand) -> RemotingCommand:
         """352."""

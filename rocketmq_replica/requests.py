@@ -71,6 +71,7 @@ class RequestDispatcher:
             RequestCode.GET_BROKER_RUNTIME_INFO: operators.runtime_info,
             RequestCode.GET_ALL_CONSUMER_OFFSET: metadata.all_consumer_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: metadata.all_delay_offsets,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: metadata.create_subscription_group,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: metadata.all_subscription_groups,
             RequestCode.GET_TOPIC_CONFIG: metadata.topic,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: metadata.subscription_group,

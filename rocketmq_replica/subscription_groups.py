@@ -50,6 +50,21 @@ class SubscriptionGroups:
             self._table |= {name: _with_defaults(name) for name in missing}
             self._changed()
 
+    def create(self, settings: object) -> None:
+        """Make a group as an operator asks; ValueError for a setting that this replica would not act on."""
+        if not isinstance(settings, dict):
+            raise ValueError("expected the settings of one group")  # noqa: TRY004 - the caller's input, not its type
+        name = settings.get("groupName")
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_GROUP_CHARACTERS:
+            raise ValueError(f"groupName {str(name)[:50]!r}, expected 1 to {MAX_GROUP_CHARACTERS} characters")
+        known = self._table.get(name) or _with_defaults(name)
+        for key, value in settings.items():
+            if value not in (None, known.get(key)):
+                raise ValueError(
+                    f"{key}={value!r} of group {name}: this replica does not act on it, expected {known.get(key)!r}"
+                )
+        self.adopt([name])
+
     def replace_all(self, document: Mapping[str, Any]) -> None:
         """Take the master's table, Java's SubscriptionGroupWrapper; KeyError, TypeError or AttributeError if it is none."""
         before = (self._table, self._forbidden)

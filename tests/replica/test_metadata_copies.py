@@ -87,6 +87,27 @@ async def test_what_is_not_there_is_said_so(start: Starter, controller: FakeCont
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    for document, complaint in (
+        ({"groupName": "G", "consumeEnable": False}, "consumeEnable=False of group G"),
+        ({"groupName": "G", "subscriptionDataSet": [{}]}, "subscriptionDataSet="),
+        ({"groupName": ""}, "groupName ''"),
+        ([], "expected the settings of one group"),
+    ):
+        answer = await client.ask(one.address, code, body=json.dumps(document).encode())
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert complaint in (answer.remark or "")
+    wanted = {"groupName": "G", "retryMaxTimes": 16, "subscriptionDataSet": None}
+    assert (await client.ask(one.address, code, body=json.dumps(wanted).encode())).code == ResponseCode.SUCCESS
+    made = await table(client, one, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
+    assert made["consumeEnable"] is True
+
+
 def test_a_topic_that_grows_keeps_its_settings(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_text(json.dumps({"topicConfigTable": {"Ordered": JAVA_TOPIC}}))
