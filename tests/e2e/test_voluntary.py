@@ -1,0 +1,138 @@
+"""What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost, nobody else is hurt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
+from tests.e2e.house import NAMESPACE, WholeGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+async def change(group: WholeGroup, patch: dict[str, Any]) -> None:
+    await group.house.api.patch(BROKER_GROUPS, group.name, patch, namespace=NAMESPACE, content_type=PatchType.MERGE)
+
+
+def condition(group: WholeGroup, kind: str) -> tuple[str, str]:
+    found = [item for item in group.seen.status.get("conditions", []) if item["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+async def pod_uids(group: WholeGroup) -> dict[str, str]:
+    pods = (await group.house.api.list(PODS, namespace=NAMESPACE)).items
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+async def events(group: WholeGroup) -> list[str]:
+    return [item["reason"] for item in (await group.house.api.list(EVENTS, namespace=NAMESPACE)).items]
+
+
+def up_to_date(group: WholeGroup) -> Callable[[], bool]:
+    generation = group.seen.status.get("observedGeneration", 0)
+
+    def check() -> bool:
+        status = group.seen.status
+        return (
+            status.get("observedGeneration", 0) >= generation
+            and condition(group, "UpToDate")[0] == "True"
+            and status.get("updatedReplicas") == group.replicas
+            and group.is_settled()
+        )
+
+    return check
+
+
+async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: WholeGroup) -> None:
+    await group.until_settled()
+    before, epoch, master = await pod_uids(group), group.seen.master_epoch, group.seen.master_id
+    async with group.under_load():
+        await change(group, {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}})
+        await group.until(lambda: condition(group, "UpToDate")[0] == "False", "the update is seen")
+        await group.until(up_to_date(group), "every pod was restarted", deadline_seconds=120)
+        await group.until_acknowledged()
+    await group.verify()
+    after = await pod_uids(group)
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values()), "every pod is a new one"
+    assert group.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
+    assert group.seen.master_id != master
+    assert group.seen.status.get("lastFailover") is None, "and by no failover"
+    assert {"RollingUpdateStarted", "RollingUpdateCompleted"} <= set(await events(group))
+
+
+async def test_a_hot_key_restarts_nobody(group: WholeGroup) -> None:
+    await group.until_settled()
+    before = await pod_uids(group)
+    await change(group, {"spec": {"config": {"fileReservedTime": "24"}}})
+
+    wanted = {f"{group.name}-{broker_id}" for broker_id in group.pids()}
+
+    async def given() -> set[str]:
+        pods = (await group.house.api.list(PODS, namespace=NAMESPACE)).items
+        return {
+            pod["metadata"]["name"]
+            for pod in pods
+            if '"fileReservedTime": "24"' in pod["metadata"]["annotations"].get("brokergroup.dev/hot-config", "")
+        }
+
+    async with asyncio.timeout(30):
+        while not wanted <= await given():
+            await asyncio.sleep(0.1)
+    await group.verify()
+    assert "ConfigReloaded" in await events(group)
+    assert await pod_uids(group) == before
+
+
+async def test_a_bad_image_stops_at_the_first_pod_and_is_taken_back(group: WholeGroup) -> None:
+    await group.until_settled()
+    before, epoch = await pod_uids(group), group.seen.master_epoch
+    async with group.under_load():
+        await change(group, {"spec": {"image": "example.com/no-such-image:1"}})
+        await group.until(lambda: condition(group, "Stalled") == ("True", "ImageUnavailable"), "it says so")
+        await group.until_acknowledged(100)
+        changed = {name for name, uid in (await pod_uids(group)).items() if before[name] != uid}
+        assert len(changed) == 1
+        await change(group, {"spec": {"image": None}})
+        await group.until(up_to_date(group), "the old image runs everywhere", deadline_seconds=120)
+    await group.verify()
+    assert group.seen.master_epoch == epoch, "the master was never touched"
+    assert "ImageUnavailable" in await events(group)
+
+
+async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
+    await group.until_settled()
+    next_id = group.seen.record["nextBrokerId"]
+    async with group.under_load():
+        await change(group, {"spec": {"replicas": 4}})
+        group.replicas = 4
+        await group.until(group.is_settled, "four members are in sync")
+        await change(group, {"spec": {"replicas": 3}})
+        group.replicas = 3
+        await group.until(lambda: len(group.pod_names()) == 3 and group.is_settled(), "three are left")
+        await group.until_acknowledged()
+    await group.verify()
+    assert group.seen.record["nextBrokerId"] == next_id + 1
+    claims = (await group.house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+    assert len([one for one in claims if one["metadata"]["name"].startswith(f"{group.name}-")]) == 4, "retained"
+
+
+async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
+    await group.until_settled()
+    in_set = list(group.seen.sync_state_set)
+    async with group.under_load():
+        await change(group, {"spec": {"maintenance": {"hibernated": True}}})
+        await group.until(lambda: condition(group, "Hibernated")[0] == "True", "all pods are stopped")
+        assert sorted(group.seen.sync_state_set) == sorted(in_set), "every member keeps its seat"
+        await change(group, {"spec": {"maintenance": {"hibernated": False}}})
+        await group.until(group.is_settled, "it is awake")
+        await group.until_acknowledged()
+    await group.verify()
+    assert {"Hibernated", "Woken"} <= set(await events(group))
