@@ -240,6 +240,13 @@ class GetConsumerListByGroupRequestHeader(ExtFieldsHeader):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyConsumerIdsChangedRequestHeader(ExtFieldsHeader):
+    """40, one-way from the broker to each consumer of the group."""
+
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicRequestHeader(ExtFieldsHeader):
     """17. ``perm`` bits: 4 read, 2 write, 1 inherit."""
 

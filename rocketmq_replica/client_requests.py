@@ -21,6 +21,7 @@ from rocketmq_remoting.message_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.group_notices import GroupNotices
 from rocketmq_replica.queue_locks import QueueLocks
 from rocketmq_replica.topics import RETRY_PREFIX, InvalidTopicError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
     from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class ClientRequests:
         self._offsets = offsets
         self._clients = clients
         self._on_topic_created = on_topic_created
+        self._notices = GroupNotices(clients)
         self._locks = QueueLocks()
 
     def max_offset(self, request: RemotingCommand) -> RemotingCommand:
@@ -94,14 +97,15 @@ class ClientRequests:
         self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return request.answer(ResponseCode.SUCCESS)
 
-    def client_heartbeat(self, request: RemotingCommand) -> RemotingCommand:
+    def client_heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """34."""
         try:
             body = HeartbeatDataBody.decode(request.body)
         except BodyError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         groups = [consumer.group_name for consumer in body.consumer_data_set]
-        self._clients.heartbeat(body.client_id, groups, now_seconds=monotonic_seconds())
+        joined = self._clients.heartbeat(body.client_id, groups, connection, now_seconds=monotonic_seconds())
+        self._notices.changed(joined)
         self._prepare_retries(groups)
         return request.answer(ResponseCode.SUCCESS)
 
@@ -123,8 +127,12 @@ class ClientRequests:
         """35."""
         header = UnregisterClientRequestHeader.decode(request.ext_fields)
         if header.client_id and header.consumer_group:
-            self._clients.unregister(header.client_id, header.consumer_group)
+            self._notices.changed(self._clients.unregister(header.client_id, header.consumer_group))
         return request.answer(ResponseCode.SUCCESS)
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Its clients left their groups without a word."""
+        self._notices.changed(self._clients.connection_closed(connection))
 
     def consumer_list(self, request: RemotingCommand) -> RemotingCommand:
         """38."""

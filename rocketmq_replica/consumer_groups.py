@@ -7,6 +7,7 @@ some messages twice, which at-least-once consumers expect. Clients are memory on
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_replica.durable_files import StoreFileError, replace_file, sync_names
@@ -14,6 +15,8 @@ from rocketmq_replica.durable_files import StoreFileError, replace_file, sync_na
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from rocketmq_remoting.server import RemotingConnection
 
 CLIENT_EXPIRY_SECONDS = 120.0
 _SEPARATOR = "@"
@@ -75,26 +78,56 @@ class ConsumerOffsets:
             raise
 
 
+@dataclass
+class _Seen:
+    connection: RemotingConnection
+    at_seconds: float
+
+
 class Clients:
-    """Which clients are in which consumer group, by heartbeat."""
+    """Which clients are in which consumer group, by heartbeat, and over which connection they sent it."""
 
     def __init__(self) -> None:
         """Nobody."""
-        self._groups: dict[str, dict[str, float]] = {}
+        self._groups: dict[str, dict[str, _Seen]] = {}
 
-    def heartbeat(self, client_id: str, groups: Iterable[str], *, now_seconds: float) -> None:
-        """A client says it is there."""
+    def heartbeat(
+        self, client_id: str, groups: Iterable[str], connection: RemotingConnection, *, now_seconds: float
+    ) -> set[str]:
+        """A client says it is there; the groups in which it was not."""
+        joined = set()
         for group in groups:
-            self._groups.setdefault(group, {})[client_id] = now_seconds
+            clients = self._groups.setdefault(group, {})
+            seen = clients.get(client_id)
+            if seen is None or now_seconds - seen.at_seconds > CLIENT_EXPIRY_SECONDS:
+                joined.add(group)
+            clients[client_id] = _Seen(connection, now_seconds)
+        return joined
 
-    def unregister(self, client_id: str, group: str) -> None:
-        """A client leaves a group."""
-        self._groups.get(group, {}).pop(client_id, None)
+    def unregister(self, client_id: str, group: str) -> set[str]:
+        """A client leaves a group; that group if it was in it."""
+        return set() if self._groups.get(group, {}).pop(client_id, None) is None else {group}
+
+    def connection_closed(self, connection: RemotingConnection) -> set[str]:
+        """Whoever spoke over it is gone, unless he has spoken over another since; the groups that somebody left."""
+        left = set()
+        for group, clients in self._groups.items():
+            gone = [client_id for client_id, seen in clients.items() if seen.connection is connection]
+            for client_id in gone:
+                del clients[client_id]
+                left.add(group)
+        return left
 
     def members(self, group: str, *, now_seconds: float) -> tuple[str, ...]:
         """Who is in the group and was heard of lately."""
         clients = self._groups.get(group, {})
-        return tuple(sorted(each for each, seen in clients.items() if now_seconds - seen <= CLIENT_EXPIRY_SECONDS))
+        return tuple(
+            sorted(each for each, seen in clients.items() if now_seconds - seen.at_seconds <= CLIENT_EXPIRY_SECONDS)
+        )
+
+    def connections(self, group: str) -> set[RemotingConnection]:
+        """Where its clients can be reached."""
+        return {seen.connection for seen in self._groups.get(group, {}).values() if seen.connection.is_open}
 
     def groups(self) -> set[str]:
         """Every group seen since the start."""

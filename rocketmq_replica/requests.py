@@ -45,6 +45,7 @@ class RequestDispatcher:
     ) -> None:
         """Enter every handler under its code."""
         self._sends = sends
+        self._clients = clients
         self._signatures = signatures
         self._handlers: dict[
             int, Callable[[RemotingCommand], RemotingCommand | LaterAnswer | Awaitable[RemotingCommand]]
@@ -62,7 +63,6 @@ class RequestDispatcher:
             RequestCode.CONSUMER_SEND_MSG_BACK: retries.send_back,
             RequestCode.LOCK_BATCH_MQ: clients.lock_queues,
             RequestCode.UNLOCK_BATCH_MQ: clients.unlock_queues,
-            RequestCode.HEART_BEAT: clients.client_heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister_client,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
             RequestCode.GET_ALL_TOPIC_CONFIG: metadata.all_topics,
@@ -84,7 +84,7 @@ class RequestDispatcher:
     @property
     def codes(self) -> frozenset[int]:
         """Every request code that is not answered REQUEST_CODE_NOT_SUPPORTED."""
-        return _SENDS | self._handlers.keys()
+        return _SENDS | {RequestCode.HEART_BEAT} | self._handlers.keys()
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
@@ -92,6 +92,8 @@ class RequestDispatcher:
         """Answer now, or later."""
         if request.code in _SENDS:
             return self._sends.send(request, connection)
+        if request.code == RequestCode.HEART_BEAT:
+            return self._signatures.refusal(request, connection) or self._clients.client_heartbeat(request, connection)
         handler = self._handlers.get(request.code)
         if handler is None:
             return not_supported(request)
@@ -101,4 +103,5 @@ class RequestDispatcher:
         """Nothing is kept per connection."""
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """Nothing is kept per connection."""
+        """The consumers behind it are gone."""
+        self._clients.connection_closed(connection)
