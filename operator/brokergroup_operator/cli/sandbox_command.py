@@ -18,8 +18,13 @@ def sandbox(
     ] = "loopback",
     kubeconfig: Annotated[Path | None, typer.Option("--kubeconfig", help="Where to write the kubeconfig")] = None,
     database: Annotated[Path | None, typer.Option("--database", help="SQLite file that keeps the objects")] = None,
+    name_server: Annotated[
+        str | None,
+        typer.Option("--name-server", help="Serve routes at HOST:PORT, for spec.nameServers and for clients; no JVM"),
+    ] = None,
 ) -> None:
     """Run the sandbox until SIGTERM. It has no authentication and listens on loopback only."""
+    from brokergroup_operator.cli.endpoints import parse_endpoint
     from brokergroup_operator.cli.signals import run_until_signalled
     from brokergroup_operator.sandbox.run import run_sandbox
 
@@ -32,6 +37,7 @@ def sandbox(
             kubeconfig_path=kubeconfig or data_dir / "kubeconfig",
             database=database,
             stop=stop,
+            name_server=None if name_server is None else parse_endpoint(name_server, "--name-server"),
         )
 
     run_until_signalled(run)

@@ -28,6 +28,7 @@ from .kubelet.logs import NoSuchLogError
 from .kubelet.netns import DEFAULT_BRIDGE, DEFAULT_SUBNET, NetworkNamespaces
 from .kubelet.network import LoopbackNetwork, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
+from .route_server import RouteServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -118,21 +119,40 @@ async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
     images: ImageCatalogue | None = None,
     bridge: str = DEFAULT_BRIDGE,
     subnet: str = str(DEFAULT_SUBNET),
+    name_server: tuple[str, int] | None = None,
 ) -> None:
-    """Run until ``stop`` is set, then end every process that was started."""
+    """Run until ``stop`` is set, then end every process that was started. ``name_server`` is where routes are served, if at all."""
     network = pod_network(network_mode, data_dir, bridge=bridge, subnet=ipaddress.IPv4Network(subnet))
-    async with sandbox(
-        data_dir=data_dir,
-        host=host,
-        port=port,
-        network=network,
-        images=images,
-        kubeconfig_path=kubeconfig_path,
-        database=database,
-        crds=crds,
-    ) as running:
+    async with (
+        _routes(name_server),
+        sandbox(
+            data_dir=data_dir,
+            host=host,
+            port=port,
+            network=network,
+            images=images,
+            kubeconfig_path=kubeconfig_path,
+            database=database,
+            crds=crds,
+        ) as running,
+    ):
         log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
         await _stopped_or_failed(running.kubelet, stop)
+
+
+@asynccontextmanager
+async def _routes(address: tuple[str, int] | None) -> AsyncIterator[None]:
+    """A NameServer for brokers and clients on this machine."""
+    if address is None:
+        yield
+        return
+    routes = RouteServer()
+    await routes.start(*address)
+    log.info("routes are served", name_server=routes.address)
+    try:
+        yield
+    finally:
+        await routes.stop()
 
 
 async def _stopped_or_failed(kubelet: ProcessKubelet, stop: asyncio.Event) -> None:
