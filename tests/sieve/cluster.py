@@ -159,6 +159,11 @@ class Node:
         while not broker.dead:
             disk.epoch_file, disk.max_offset = broker.epoch_file, max(broker.max_offset, MESSAGES)
             broker.max_offset = disk.max_offset
+            if not broker.is_master and broker.master_address and not broker.ha_address:
+                # As a Java slave that learns its master's HA address from a NameServer, when nobody pushed it (906).
+                host, _, port = broker.master_address.rpartition(":")
+                broker.ha_address = f"{host}:{int(port) + 1}"
+                await broker.link()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _end(self, life: Pod) -> None:

@@ -39,11 +39,11 @@ class _Jumping(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_seconds = 0.0
-        self._turns = 0
+        self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._turns += 1
-        if self._turns > MOST_TURNS:
+        self.turns += 1
+        if self.turns > MOST_TURNS:
             raise NothingLeftError(f"{MOST_TURNS} turns of the loop, and still at {self.now_seconds:.1f} s")
         if timeout is None:
             raise NothingLeftError("nothing is ready and no timer is set")
@@ -67,6 +67,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._jumping.now_seconds
+
+    def allow_more_turns(self) -> None:
+        """For what comes after a run that may have used them up."""
+        self._jumping.turns = 0
 
     def _new_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
         context = options.get("context") or contextvars.copy_context()

@@ -214,10 +214,16 @@ def told(story: Callable[[World], Awaitable[None]], perturbation: Perturbation |
         main = loop.create_task(_story(loop, story, perturbation))
         return loop.run_until_complete(main)
     finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(1))
+        loop.allow_more_turns()
+        loop.run_until_complete(_end_all())
         loop.close()
+
+
+async def _end_all() -> None:
+    while rest := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest, timeout=1.0)
 
 
 __all__ = ["NAME", "NAMESPACE", "PODS", "Outcome", "World", "told"]
