@@ -108,7 +108,7 @@ async def test_a_restart_is_judged_by_the_pods(world: World) -> None:
 
     item = (await world.until_over("all", hands=reconcile_plane))["all"]
     assert item["status"]["phase"] == "Succeeded"
-    assert item["status"]["result"]["message"].startswith("restarted broker 2, broker 3, broker 1 in")
+    assert item["status"]["result"]["message"].startswith("restarted broker 1, broker 2, broker 3 in")
     assert sorted(await world.event_reasons()) == ["RestartCompleted", "RestartStarted"]
 
 

@@ -122,7 +122,7 @@ def _head(group: JsonObject) -> Iterator[str]:
 
 def _mark(item: JsonObject) -> str:
     good = "False" if item["type"] in ABNORMAL else "True"
-    return "" if item["status"] == good else "!"
+    return " " if item["status"] == good else "!"
 
 
 def members_table(group: JsonObject, *, wide: bool = False) -> str:

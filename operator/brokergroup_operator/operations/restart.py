@@ -58,7 +58,7 @@ def judge(scene: Scene, operation: Operation, outcome: Outcome) -> Judgement:  #
     waiting = [broker_id for broker_id in wanted if not _is_back(scene, broker_id, started)]
     if wanted and not waiting:
         return Done(
-            message=f"restarted {_list(wanted)} in {passed_seconds:.0f} s",
+            message=f"restarted {_list(sorted(wanted))} in {passed_seconds:.0f} s",
             figures=Figures(
                 from_broker_id=operation.result.from_broker_id,
                 to_broker_id=scene.master,
