@@ -134,7 +134,7 @@ class JavaCluster:
 
 
 def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
-    """The BrokerGroup."""
+    """The BrokerGroup: ours, and what `spec` says instead (None: without)."""
     own: dict[str, Any] = {
         "implementation": "rocketmq",
         "version": "5.5.0",
@@ -149,7 +149,7 @@ def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[s
         "apiVersion": "brokergroup.dev/v1alpha1",
         "kind": "BrokerGroup",
         "metadata": {"name": GROUP, "namespace": NAMESPACE},
-        "spec": own | spec,
+        "spec": {key: value for key, value in (own | spec).items() if value is not None},
     }
 
 

@@ -49,12 +49,19 @@ class JavaProducer:
 
 
 def start_producer(
-    folder: Path, *, name_server_address: str, topic: str, workers: int = 4, pause_ms: int = 10
+    folder: Path,
+    *,
+    name_server_address: str,
+    topic: str,
+    workers: int = 4,
+    pause_ms: int = 10,
+    retry_for_ms: int = 0,
 ) -> JavaProducer:
-    """Start the Java client sending; route poll 200 ms, send timeout 500 ms, no retries."""
+    """Start the Java client sending; route poll 200 ms, send timeout 500 ms, a failed send tried again for `retry_for_ms`."""
     folder.mkdir(parents=True, exist_ok=True)
     outcomes, log = folder / "outcomes.jsonl", folder / "producer.log"
     options = {"name-server": name_server_address, "topic": topic, "workers": str(workers), "pause-ms": str(pause_ms)}
+    options["retry-for-ms"] = str(retry_for_ms)
     with outcomes.open("wb") as output, log.open("ab") as errors:
         process = subprocess.Popen(
             [

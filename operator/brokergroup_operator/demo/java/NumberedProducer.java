@@ -14,17 +14,21 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * Sends numbered messages with the unmodified Java client until it is told to stop, and prints one line of JSON per outcome:
  * {"event":"ack","key":"m00000001","broker":"broker-a","queue":0,"offset":0,"at_ms":...,"took_ms":...} for SEND_OK, and
- * {"event":"fail","key":"m00000002","why":"...","at_ms":...,"took_ms":...} for everything else. Each key is tried once: a send whose
- * outcome is unknown may be in the log or not, and nobody was promised anything. The body is the key, filled up with dots.
+ * {"event":"fail","key":"m00000002","why":"...","at_ms":...,"took_ms":...} for everything else. Each key is tried once, or again and again
+ * for --retry-for-ms, as an application would: a send whose outcome is unknown may be in the log, once or twice, or not, and nobody was
+ * promised anything before the ack. The body is the key, filled up with dots.
  *
  * Run from source: java -cp 'lib/*' NumberedProducer.java --name-server 127.0.0.1:9876 --topic T [--workers 4] [--pause-ms 10]
- *   [--send-timeout-ms 500] [--route-poll-ms 200] [--messages 0 (until SIGTERM or end of input)]
+ *   [--send-timeout-ms 500] [--route-poll-ms 200] [--retry-for-ms 0] [--retry-pause-ms 10]
+ *   [--messages 0 (until SIGTERM or end of input)]
  */
 public final class NumberedProducer {
     private static final int BODY_BYTES = 200;
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
     private static final AtomicLong NEXT_KEY = new AtomicLong(1);
     private static final AtomicBoolean STOPPED = new AtomicBoolean();
+    private static long retryForMs;
+    private static long retryPauseMs;
 
     public static void main(String[] arguments) throws Exception {
         System.setOut(System.err); // what libraries print must not get between the lines of JSON
@@ -32,6 +36,8 @@ public final class NumberedProducer {
         String topic = required(options, "topic");
         long messages = Long.parseLong(options.getOrDefault("messages", "0"));
         long pauseMs = Long.parseLong(options.getOrDefault("pause-ms", "10"));
+        retryForMs = Long.parseLong(options.getOrDefault("retry-for-ms", "0"));
+        retryPauseMs = Long.parseLong(options.getOrDefault("retry-pause-ms", "10"));
         DefaultMQProducer producer = producer(options);
         producer.start();
         List<Thread> workers = new ArrayList<>();
@@ -71,9 +77,7 @@ public final class NumberedProducer {
                 return;
             }
             sendOne(producer, topic, String.format("m%08d", number));
-            try {
-                Thread.sleep(pauseMs);
-            } catch (InterruptedException interrupted) {
+            if (!pause(pauseMs)) {
                 return;
             }
         }
@@ -86,19 +90,40 @@ public final class NumberedProducer {
         }
         Message message = new Message(topic, null, key, body.toString().getBytes(StandardCharsets.UTF_8));
         long started = System.nanoTime();
+        String why = tryOnce(producer, message, key, started);
+        while (why != null && System.nanoTime() - started < retryForMs * 1_000_000 && pause(retryPauseMs)) {
+            why = tryOnce(producer, message, key, started);
+        }
+        if (why != null) {
+            print("fail", key, started, "\"why\":\"" + why + "\"");
+        }
+    }
+
+    /** Null if it was acknowledged, and then that was told; else why not. */
+    private static String tryOnce(DefaultMQProducer producer, Message message, String key, long started) {
         try {
             SendResult result = producer.send(message);
-            if (result.getSendStatus() == SendStatus.SEND_OK) {
-                print("ack", key, started, "\"broker\":\"" + result.getMessageQueue().getBrokerName() + "\",\"queue\":"
-                    + result.getMessageQueue().getQueueId() + ",\"offset\":" + result.getQueueOffset());
-            } else {
-                print("fail", key, started, "\"why\":\"" + result.getSendStatus() + "\"");
+            if (result.getSendStatus() != SendStatus.SEND_OK) {
+                return result.getSendStatus().toString();
             }
+            print("ack", key, started, "\"broker\":\"" + result.getMessageQueue().getBrokerName() + "\",\"queue\":"
+                + result.getMessageQueue().getQueueId() + ",\"offset\":" + result.getQueueOffset());
+            return null;
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
-            print("fail", key, started, "\"why\":\"interrupted\"");
+            return "interrupted";
         } catch (Exception failure) {
-            print("fail", key, started, "\"why\":\"" + plain(failure) + "\"");
+            return plain(failure);
+        }
+    }
+
+    private static boolean pause(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+            return true;
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            return false;
         }
     }
 
