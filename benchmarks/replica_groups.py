@@ -6,6 +6,7 @@ Both kinds get the same properties: all members of the SyncStateSet acknowledge,
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import sys
@@ -26,7 +27,7 @@ from tests.real.parts.process import RealProcess, free_port, start
 from tests.replica.support import BROKER_NAME, FakeController
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HOST: Final = "127.0.0.1"
 TOPIC: Final = "Bench"
@@ -39,6 +40,10 @@ class MeasurementError(Exception):
     """A figure could not be had, or a message was lost."""
 
 
+class StuckSlaveError(MeasurementError):
+    """A slave that does not catch up."""
+
+
 @dataclass
 class Group:
     """The brokers of one kind, ``python`` or ``java``."""
@@ -47,9 +52,11 @@ class Group:
     name_server: str
     profile: str | None = None
     acknowledged: int = 0
+    stuck_slaves: int = 0
     controller: FakeController = field(default_factory=FakeController)
     client: RemotingClient = field(default_factory=RemotingClient)
     brokers: list[RealProcess] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     root: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replica-bench-")))
 
     async def start(self, replicas: int) -> None:
@@ -62,7 +69,7 @@ class Group:
 
     def add_broker(self) -> RealProcess:
         """One more process."""
-        folder = self.root / f"b{len(self.brokers)}"
+        folder = self.root / f"b{next(self.numbers)}"
         port = free_port(HOST, neighbours=2)
         properties = broker_properties(
             folder, controllers=self.controller.address, name_server=self.name_server, host=HOST
