@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, Reason
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import alarms, observed, progress, states
-from brokergroup_operator.reconcile.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.steps import Verb
 from brokergroup_operator.reconcile.verdict import no, yes
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import observed
-from brokergroup_operator.reconcile.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.verdict import no, yes
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.claims import growing_claims
-from brokergroup_operator.reconcile.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.verdict import yes
 
 if TYPE_CHECKING:

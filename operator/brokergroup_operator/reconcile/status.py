@@ -18,12 +18,12 @@ from brokergroup_operator.api.brokergroup_status import (
     MasterStatus,
     SyncStateSetStatus,
 )
+from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.api.schema import without_nulls
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import hot_config, identity, observed
 from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.conditions import all_conditions
-from brokergroup_operator.reconcile.durability import effective_durability
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.member_status import member_status
 from brokergroup_operator.reconcile.plan import Action, WriteStatus
