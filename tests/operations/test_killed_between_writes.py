@@ -12,7 +12,7 @@ import pytest
 
 from brokergroup_operator.kube.resources import NAMESPACES, PODS
 from brokergroup_operator.records.store import GroupKey
-from tests.operations.world import World, elected
+from tests.operations.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,13 +43,7 @@ async def killed_master(world: World) -> None:
     await world.ask("one", "Drill", {"kind": "KillMaster"})
     first = (await world.api.get(PODS, "orders-1", namespace=world.key.namespace))["metadata"]["uid"]
 
-    async def others() -> None:
-        pods = {item["metadata"]["name"] for item in (await world.api.list(PODS, namespace=world.key.namespace)).items}
-        if "orders-1" not in pods:
-            await world.view.write(lambda record: elected(record, 2))
-            await world.create_member(1)
-
-    await world.until_over("one", hands=others)
+    await world.until_over("one", hands=world.master_comes_back)
     again = (await world.api.get(PODS, "orders-1", namespace=world.key.namespace))["metadata"]["uid"]
     assert first != again
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.errors import InvalidError, NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.records.store import GroupKey
-from tests.operations.world import GIVEN_UP, World, elected
+from tests.operations.world import GIVEN_UP, World
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -116,13 +116,7 @@ async def test_a_killed_master_comes_back(world: World) -> None:
     before = (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"]
     await world.ask("drill", "Drill", {"kind": "KillMaster"})
 
-    async def controller_plane_and_kubelet() -> None:
-        pods = {pod["metadata"]["name"] for pod in (await world.api.list(PODS, namespace="default")).items}
-        if "orders-1" not in pods:
-            await world.view.write(lambda record: elected(record, 2))
-            await world.create_member(1)
-
-    item = (await world.until_over("drill", hands=controller_plane_and_kubelet))["drill"]
+    item = (await world.until_over("drill", hands=world.master_comes_back))["drill"]
     assert item["status"]["phase"] == "Succeeded", item["status"]
     assert item["status"]["result"]["toBrokerId"] == 2
     assert (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"] != before
@@ -148,31 +142,24 @@ async def test_finished_ones_go_after_their_time_and_by_number(world: World) -> 
     await world.ask("gone", "Switchover", {"toBrokerId": 9}, ttlSecondsAfterFinished=0)
     for number in range(5):
         await world.ask(f"kept-{number}", "Switchover", {"toBrokerId": 9})
-    deadline = asyncio.get_running_loop().time() + 20
-    while True:
+
+    async def three_are_left() -> bool:
         await world.run_pass()
-        left = {
-            item["metadata"]["name"]
-            for item in (await world.api.list(BROKER_GROUP_OPERATIONS, namespace="default")).items
-        }
-        if len(left) == 3:
-            break
-        assert asyncio.get_running_loop().time() < deadline, left
-    assert "gone" not in left
+        return len(await world.names()) == 3
+
+    await world.until(three_are_left)
+    assert "gone" not in await world.names()
 
 
 async def test_the_group_takes_its_operations_with_it(world: World) -> None:
     await world.ask("one", "Switchover", {"toBrokerId": 9})
     await world.until_over("one")
     await world.api.delete(BROKER_GROUPS, "orders", namespace="default")
-    deadline = asyncio.get_running_loop().time() + 20
-    while True:
-        try:
-            await world.get("one")
-        except NotFoundError:
-            break
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.05)
+
+    async def it_is_gone() -> bool:
+        return not await world.names()
+
+    await world.until(it_is_gone)
     assert await world.run_pass() is None
 
 

@@ -31,7 +31,7 @@ from brokergroup_operator.sandbox.api_server.errors import StatusError
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aiohttp import web
 
@@ -125,9 +125,11 @@ def elected(record: BrokerGroupRecord, to: int) -> BrokerGroupRecord:
 class World:
     """One group `orders` of three in a namespace, and an operator that may be killed before its n-th write."""
 
-    def __init__(self, api: KubernetesApi, key: GroupKey) -> None:
+    def __init__(self, api: KubernetesApi, key: GroupKey, *, operator: KubernetesApi | None = None) -> None:
+        """`operator` is who the operations pass is, if it is somebody else than the hands."""
         self.api, self.key = api, key
-        self.view = RecordView(api, key)
+        self._operator = operator or api
+        self.view = RecordView(self._operator, key)
         self.writes: list[str] = []
         self.kill_at: int | None = None
         self.was_killed = False
@@ -137,7 +139,7 @@ class World:
 
     def _new_runner(self) -> OperationRunner:
         settings = OperationSettings(running_poll_seconds=0.02, history_limit=3)
-        return OperationRunner(self.api, self.view, settings, wake=lambda _: None)  # type: ignore[arg-type]
+        return OperationRunner(self._operator, self.view, settings, wake=lambda _: None)  # type: ignore[arg-type]
 
     # What the API server calls before each request.
     def observe(self, request: web.BaseRequest) -> None:
@@ -182,6 +184,25 @@ class World:
             ):
                 return found
             assert asyncio.get_running_loop().time() < end, {name: item.get("status") for name, item in found.items()}
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Wait for something."""
+        end = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        while not await condition():
+            assert asyncio.get_running_loop().time() < end, condition
+            await asyncio.sleep(0.02)
+
+    async def names(self) -> set[str]:
+        """Of the operations that there are."""
+        listed = await self.api.list(BROKER_GROUP_OPERATIONS, namespace=self.key.namespace)
+        return {item["metadata"]["name"] for item in listed.items}
+
+    async def master_comes_back(self) -> None:
+        """What the controller plane, the reconcile plane and the kubelet do for a master that was killed."""
+        pods = {item["metadata"]["name"] for item in (await self.api.list(PODS, namespace=self.key.namespace)).items}
+        if "orders-1" not in pods:
+            await self.view.write(lambda record: elected(record, 2))
+            await self.create_member(1)
 
     async def get(self, name: str) -> dict[str, Any]:
         return await self.api.get(BROKER_GROUP_OPERATIONS, name, namespace=self.key.namespace)
@@ -251,11 +272,17 @@ class World:
         return True
 
     async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
+        await self.ask_raw(
+            name, {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section, **spec}
+        )
+
+    async def ask_raw(self, name: str, spec: dict[str, Any]) -> None:
+        """Whatever it says."""
         obj = {
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_OPERATION_KIND,
             "metadata": {"name": name, "namespace": self.key.namespace},
-            "spec": {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section, **spec},
+            "spec": spec,
         }
         await self.api.create(BROKER_GROUP_OPERATIONS, obj)
 
