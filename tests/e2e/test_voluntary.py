@@ -1,8 +1,7 @@
-"""What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost, nobody else is hurt."""
+"""What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
 from tests.e2e.house import NAMESPACE, WholeGroup
+from tests.reconcile.world import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,17 +75,15 @@ async def test_a_hot_key_restarts_nobody(group: WholeGroup) -> None:
 
     wanted = {f"{group.name}-{broker_id}" for broker_id in group.pids()}
 
-    async def given() -> set[str]:
+    async def given_to_all() -> bool:
         pods = (await group.house.api.list(PODS, namespace=NAMESPACE)).items
-        return {
+        return wanted <= {
             pod["metadata"]["name"]
             for pod in pods
             if '"fileReservedTime": "24"' in pod["metadata"]["annotations"].get("brokergroup.dev/hot-config", "")
         }
 
-    async with asyncio.timeout(30):
-        while not wanted <= await given():
-            await asyncio.sleep(0.1)
+    await until("every pod has the key", given_to_all)
     await group.verify()
     assert "ConfigReloaded" in await events(group)
     assert await pod_uids(group) == before

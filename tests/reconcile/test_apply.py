@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,13 @@ from brokergroup_operator.kube.errors import (
     InvalidError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PODS
-from brokergroup_operator.observe.group_view import GroupViewError
+from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, PODS
+from brokergroup_operator.observe.group_view import (
+    BrokerUnreachableError,
+    GroupUnknownError,
+    GroupViewError,
+    SwitchoverRefusedError,
+)
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.apply import PlanApplier
@@ -167,3 +173,77 @@ async def test_an_event_that_cannot_be_posted_stops_nothing(
     sandbox.before_request = None
     assert len((await api.list(CONFIG_MAPS, namespace="default")).items) == 2
     assert (await api.list(EVENTS, namespace="default")).items == []
+
+
+def refusing(applier: PlanApplier, error: Exception) -> None:
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    for name in ("switch_master", "remove_member", "set_broker_config"):
+        setattr(applier._view, name, refuse)
+
+
+SWITCH = plans.SwitchMaster(reason="test", from_broker_id=1)
+
+
+async def test_a_refused_wish_is_told_once_and_the_rest_of_the_plan_goes_on(
+    applier: PlanApplier, api: KubernetesApi
+) -> None:
+    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+    refusing(applier, SwitchoverRefusedError("broker 2 lacks topic payments"))
+    for _ in range(3):
+        await carry_out(applier, SWITCH, plans.RemoveMember(reason="test", broker_id=4), config_map("next"))
+
+    assert await api.get(CONFIG_MAPS, "next", namespace="default")
+    told = sorted(item["reason"] for item in (await api.list(EVENTS, namespace="shop")).items)
+    assert told == ["NotNow", "SwitchoverRejected"]
+
+
+async def test_a_group_that_the_controller_plane_does_not_know_yet_ends_the_pass(applier: PlanApplier) -> None:
+    refusing(applier, GroupUnknownError("who?"))
+    with pytest.raises(GroupUnknownError):
+        await carry_out(applier, SWITCH)
+
+
+async def test_what_a_broker_was_given_is_noted_on_its_pod_and_on_no_other(
+    applier: PlanApplier, api: KubernetesApi
+) -> None:
+    made = await api.create(PODS, POD)
+    action = plans.SetBrokerConfig(
+        reason="test",
+        broker_id=1,
+        pod="orders-1",
+        uid=made["metadata"]["uid"],
+        values={"minInSyncReplicas": "2"},
+        noted={"minInSyncReplicas": "2", "inSyncReplicas": "2"},
+    )
+    await carry_out(applier, action)
+
+    pod = await api.get(PODS, "orders-1", namespace="default")
+    assert pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] == (
+        '{"inSyncReplicas": "2", "minInSyncReplicas": "2"}'
+    )
+    with pytest.raises(ApiError):
+        await carry_out(applier, replace(action, uid="an-earlier-one"))
+
+
+async def test_a_broker_that_took_nothing_gets_no_note(applier: PlanApplier, api: KubernetesApi) -> None:
+    made = await api.create(PODS, POD)
+    refusing(applier, BrokerUnreachableError("no answer"))
+    await carry_out(
+        applier,
+        plans.SetBrokerConfig(
+            reason="test", broker_id=1, pod="orders-1", uid=made["metadata"]["uid"], values={"a": "1"}, noted={"a": "1"}
+        ),
+    )
+
+    assert "annotations" not in (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+
+
+async def test_transitions_are_told_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
+    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+    notes = (plans.Note(reason="Paused", message="x"), plans.Note(reason="Fenced", message="y", warning=True))
+    await carry_out(applier, plans.WriteStatus(reason="test", status={"replicas": 1}, notes=notes))
+
+    told = {item["reason"]: item["type"] for item in (await api.list(EVENTS, namespace="shop")).items}
+    assert told == {"Paused": "Normal", "Fenced": "Warning"}

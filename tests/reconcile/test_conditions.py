@@ -1,0 +1,212 @@
+"""The conditions of the life of a group: what each says in which case, that they come and go, and which Events that makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
+from brokergroup_operator.reconcile import plan as plans
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.test_evaluate import run, status_of
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.observed import Observed
+
+PAUSED: dict[str, Any] = {"maintenance": {"paused": True}}
+LACKING = tuple(MetadataDifference(2, MetadataKind.TOPIC, f"t{n}") for n in range(7))
+
+
+def broken(seen: Observed, name: str, reason: str) -> Observed:
+    def fall(pod: dict[str, Any]) -> None:
+        pod["status"]["conditions"] = []
+        pod["status"]["containerStatuses"] = [{"name": "broker", "state": {"waiting": {"reason": reason}}}]
+
+    return c.with_pods(seen, fall, name)
+
+
+def old(seen: Observed, name: str) -> Observed:
+    return c.with_pods(seen, lambda pod: pod["metadata"].update(creationTimestamp=c.EARLIER), name)
+
+
+def fenced(pod: dict[str, Any]) -> None:
+    pod["metadata"]["finalizers"] = [names.FINALIZER_FENCE]
+
+
+def small(seen: Observed) -> Observed:
+    claim = seen.claims["orders-2"]
+    status = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
+    return replace(seen, claims={**seen.claims, "orders-2": claim | {"status": status}})
+
+
+CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
+    ("in order", c.settled(), "ReplicationHealthy", ("True", "AllLinked")),
+    (
+        "a slave lags",
+        c.seen_with(c.settled(), b.record(in_sync=(1, 2))),
+        "ReplicationHealthy",
+        ("False", "MembersNotLinked"),
+    ),
+    (
+        "a slave has no link",
+        c.live(c.settled(), 1, 2, 3, unlinked=frozenset({2})),
+        "ReplicationHealthy",
+        ("False", "MembersNotLinked"),
+    ),
+    ("no master", c.seen_with(c.settled(), b.record(master=None)), "ReplicationHealthy", ("False", "NoMaster")),
+    ("in order", c.settled(), "UpToDate", ("True", "AllUpToDate")),
+    ("an update", c.outdated(c.settled()), "UpToDate", ("False", "RollingUpdate")),
+    ("OnDelete", c.outdated(c.settled(updateStrategy={"type": "OnDelete"})), "UpToDate", ("False", "WaitingForPerson")),
+    ("paused", c.outdated(c.settled(**PAUSED)), "UpToDate", ("False", "WaitingForPerson")),
+    ("in order", c.settled(), "Reconciling", ("False", "Stable")),
+    ("an update", c.outdated(c.settled()), "Reconciling", ("True", "RollingUpdate")),
+    ("growing", c.wishing(c.settled(), replicas=4), "Reconciling", ("True", "CreatingMembers")),
+    ("shrinking", c.wishing(c.settled(), replicas=2), "Reconciling", ("True", "ScalingIn")),
+    ("rebuilding", c.running(c.settled(), "Rebuild", brokerId=2), "Reconciling", ("True", "RebuildingMember")),
+    (
+        "another master is preferred",
+        c.settled(failover={"preferredMaster": 2}),
+        "Reconciling",
+        ("True", "MovingMaster"),
+    ),
+    ("falling asleep", c.settled(maintenance={"hibernated": True}), "Reconciling", ("True", "Hibernating")),
+    ("paused", c.outdated(c.settled(**PAUSED)), "Reconciling", ("False", "Stable")),
+    ("in order", c.settled(), "Stalled", ("False", "NothingStalled")),
+    ("no image", broken(c.settled(), "orders-2", "ErrImagePull"), "Stalled", ("True", "ImageUnavailable")),
+    ("crashes", broken(c.settled(), "orders-2", "CrashLoopBackOff"), "Stalled", ("True", "MemberCrashes")),
+    ("a lost node", c.going(c.settled(), "orders-2", since=c.EARLIER), "Stalled", ("True", "PodStuckTerminating")),
+    ("refused by the API server", replace(c.settled(), refusal="Pod: nonsense"), "Stalled", ("True", "InvalidSpec")),
+    (
+        "nobody who has it all is alive",
+        c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=(2, 3)),
+        "Stalled",
+        ("True", "NoEligibleReplica"),
+    ),
+    (
+        "everybody is still starting",
+        c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=()),
+        "Stalled",
+        ("False", "NothingStalled"),
+    ),
+    (
+        "the first election",
+        c.seen_with(c.settled(), b.record(master=None, in_sync=())),
+        "Stalled",
+        ("False", "NothingStalled"),
+    ),
+    (
+        "an update that can't go on",
+        c.outdated(c.live(c.settled(), 1, 2, 3, unlinked=frozenset({2}))),
+        "Stalled",
+        ("True", "MembersNotLinked"),
+    ),
+    (
+        "an update that waits for long",
+        c.outdated(old(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "orders-2"), "orders-1"),
+        "Stalled",
+        ("True", "RolloutStuck"),
+    ),
+    (
+        "an update that waits",
+        c.outdated(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "orders-1"),
+        "Stalled",
+        ("False", "NothingStalled"),
+    ),
+    ("in order", c.settled(), "Paused", None),
+    ("paused", c.settled(**PAUSED), "Paused", ("True", "BySpec")),
+    ("in order", c.settled(), "MetadataDiverged", None),
+    (
+        "topics are missing",
+        c.live(c.settled(), 1, 2, 3, metadata_diverged=LACKING),
+        "MetadataDiverged",
+        ("True", "MetadataDiverged"),
+    ),
+    ("in order", c.settled(), "DegradedDurability", None),
+    (
+        "one disk of three",
+        c.seen_with(c.settled(), b.record(in_sync=(1,))),
+        "DegradedDurability",
+        ("True", "BelowDurability"),
+    ),
+    ("two disks of three", c.seen_with(c.settled(), b.record(in_sync=(1, 2))), "DegradedDurability", None),
+    ("one disk of one", c.settled(replicas=1), "DegradedDurability", None),
+    (
+        "Fast promises nothing",
+        c.seen_with(c.settled(durability="Fast"), b.record(in_sync=(1,))),
+        "DegradedDurability",
+        None,
+    ),
+    ("a master is being killed", c.with_pods(c.settled(), fenced, "orders-1"), "Fenced", ("True", "MasterStopped")),
+    ("in order", c.settled(), "Fenced", None),
+    ("a volume grows", small(c.settled()), "VolumeResizing", ("True", "ResizePending")),
+    ("in order", c.settled(), "VolumeResizing", None),
+]
+
+
+def shown(seen: Observed, kind: str) -> tuple[str, str] | None:
+    found = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else None
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "expected"), [case[1:] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES]
+)
+def test_condition(seen: Observed, kind: str, expected: tuple[str, str] | None) -> None:
+    assert shown(seen, kind) == expected
+
+
+def message(seen: Observed, kind: str) -> str:
+    [found] = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
+    return str(found["message"])
+
+
+def test_what_is_missing_is_named_and_not_endlessly() -> None:
+    text = message(c.live(c.settled(), 1, 2, 3, metadata_diverged=LACKING), "MetadataDiverged")
+    assert "broker 2: Topic t0" in text
+    assert text.endswith("and 2 more")
+
+
+def test_an_update_that_stopped_says_who_was_spared() -> None:
+    seen = broken(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2", "ErrImagePull")
+    assert "The rolling update has stopped here; orders-1, orders-3 run on as they were" in message(seen, "Stalled")
+
+
+def events(before: Observed, after: Observed) -> list[str]:
+    shown_before = b.group_object() | {"status": status_of(before)}
+    seen = replace(after, group_object=shown_before)
+    written = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
+    return [note.reason for action in written for note in action.notes]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (c.settled(), c.settled(**PAUSED), ["Paused"]),
+        (c.settled(**PAUSED), c.settled(), ["Resumed"]),
+        (c.settled(), c.outdated(c.settled()), ["RollingUpdateStarted"]),
+        (c.outdated(c.settled()), c.settled(), ["RollingUpdateCompleted"]),
+        (c.settled(), c.outdated(c.settled(updateStrategy={"type": "OnDelete"})), []),
+        (c.settled(), broken(c.settled(), "orders-2", "ErrImagePull"), ["ImageUnavailable", "NotFailoverSafe"]),
+        (
+            broken(c.settled(), "orders-2", "ErrImagePull"),
+            broken(c.settled(), "orders-2", "ImagePullBackOff"),
+            [],
+        ),
+        (broken(c.settled(), "orders-2", "ErrImagePull"), broken(c.settled(), "orders-2", "CrashLoopBackOff"), ["MemberCrashes"]),
+        (c.settled(), c.live(c.settled(), 1, 2), ["NotFailoverSafe"]),
+        (c.live(c.settled(), 1, 2), c.live(c.settled(), 1), ["DegradedDurability"]),
+        (c.settled(), c.wishing(c.going(c.settled(), "orders-3"), replicas=2), []),
+        (small(c.settled()), c.settled(), ["VolumeResized"]),
+    ],
+)  # fmt: skip
+def test_transitions(before: Observed, after: Observed, expected: list[str]) -> None:
+    assert events(before, after) == expected
+
+
+def test_the_first_status_of_a_group_tells_of_no_change() -> None:
+    written = [action for action in run(c.settled()).actions if isinstance(action, plans.WriteStatus)]
+    assert [action.notes for action in written] == [()]

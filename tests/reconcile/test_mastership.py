@@ -1,0 +1,80 @@
+"""When mastership moves although nothing is broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.reconcile.mastership import is_draining
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.observed import Observed
+
+CORDONED = c.node("node-1", unschedulable=True)
+FINE = {"node_2": c.node("node-2"), "node_3": c.node("node-3")}
+PREFER_3 = {"failover": {"preferredMaster": 3}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "draining"),
+    [
+        ({}, False),
+        ({"unschedulable": True}, True),
+        ({"taints": [{"key": "dedicated", "value": "mq", "effect": "NoSchedule"}]}, False),
+        ({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}, True),
+        ({"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}, True),
+    ],
+)
+def test_which_nodes_are_being_drained(spec: dict[str, Any], draining: bool) -> None:
+    assert is_draining(c.node("n", **spec)) is draining
+
+
+CASES: list[tuple[str, Observed, list[str]]] = [
+    ("nodes are fine", c.on_nodes(c.settled(), node_1=c.node("node-1"), **FINE), []),
+    ("nodes can't be read", c.on_nodes(c.settled()), []),
+    ("the master's node is drained", c.on_nodes(c.settled(), node_1=CORDONED, **FINE), ["switch orders-1 to 2"]),
+    (
+        "not to another node that is drained",
+        c.on_nodes(c.settled(), node_1=CORDONED, node_2=c.node("node-2", unschedulable=True), node_3=FINE["node_3"]),
+        ["switch orders-1 to 3"],
+    ),
+    (
+        "all nodes are drained",
+        c.on_nodes(c.settled(), **{f"node_{n}": c.node(f"node-{n}", unschedulable=True) for n in (1, 2, 3)}),
+        [],
+    ),
+    ("not safe", c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE), []),
+    (
+        "a slave's node is drained: it may be evicted",
+        c.on_nodes(c.settled(), node_2=c.node("node-2", unschedulable=True)),
+        [],
+    ),
+    ("another master is preferred", c.settled(**PREFER_3), ["switch orders-1 to 3"]),
+    ("the preferred one is master", c.seen_with(c.settled(**PREFER_3), b.record(master=3)), []),
+    ("the preferred one is not in sync", c.seen_with(c.settled(**PREFER_3), b.record(in_sync=(1, 2))), []),
+    (
+        "the preferred one is on a drained node",
+        c.on_nodes(c.settled(**PREFER_3), node_3=c.node("node-3", unschedulable=True)),
+        [],
+    ),
+    (
+        "a drain comes before an update",
+        c.on_nodes(c.outdated(c.settled()), node_1=CORDONED, **FINE),
+        ["switch orders-1 to 2"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_next_step(seen: Observed, expected: list[str]) -> None:
+    assert c.steps(seen) == expected
+
+
+def test_a_drain_that_nobody_can_take_over_from_is_said() -> None:
+    moving = c.course(c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE)).moving
+    assert moving is not None
+    assert moving.verb.value == "refuse"
+    assert "orders-1 is being drained, and nobody elsewhere can take over" in moving.why

@@ -1,0 +1,93 @@
+"""Addresses with their sources and ages, lag that does not flicker, and where a member runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.observe.group_view import AddressFact, AddressSource
+from controller_core.model import LiveReplica
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.test_evaluate import run, status_of
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.observed import Observed
+
+
+def facts(age_seconds: float) -> dict[int, tuple[AddressFact, ...]]:
+    return {
+        2: (
+            AddressFact("10.1.0.2:10911", AddressSource.HEARTBEAT, age_seconds),
+            AddressFact("10.1.0.2:10911", AddressSource.REGISTRATION, age_seconds + 60),
+        )
+    }
+
+
+def second(seen: Observed) -> dict[str, Any]:
+    member: dict[str, Any] = status_of(seen)["members"][1]
+    return member
+
+
+def test_each_source_has_its_age() -> None:
+    assert second(c.live(c.settled(), 1, 2, 3, member_addresses=facts(60.0)))["addresses"] == [
+        {"source": "PodWatch", "address": "10.1.0.2", "since": b.NOW},
+        {"source": "Registration", "address": "10.1.0.2:10911", "since": "2026-11-20T23:58:00Z"},
+        {"source": "Heartbeat", "address": "10.1.0.2:10911", "since": "2026-11-20T23:59:00Z"},
+    ]
+
+
+def test_an_age_that_grows_is_no_change_of_the_status() -> None:
+    seen = c.live(c.settled(), 1, 2, 3, member_addresses=facts(60.0))
+    shown = b.group_object() | {"status": status_of(seen)}
+    later = c.live(replace(seen, group_object=shown), 1, 2, 3, member_addresses=facts(61.4))
+
+    assert run(later).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("master", "slave", "lag"),
+    [
+        (5_000_000, 5_000_000, 0),
+        (5_000_000, 4_500_000, 0),
+        (5_000_000, 5_100_000, 0),
+        (5_000_000, 0, 4 * 2**20),
+        (9 * 2**20, 2**20, 8 * 2**20),
+        (9 * 2**20, 0, 8 * 2**20),
+        (-1, 0, None),
+        (0, -1, None),
+    ],
+)
+def test_lag_is_coarse(master: int, slave: int, lag: int | None) -> None:
+    seen = c.settled()
+    assert seen.snapshot is not None
+    live = {
+        1: LiveReplica(broker_id=1, epoch=7, max_offset=master),
+        2: LiveReplica(broker_id=2, epoch=7, max_offset=slave),
+    }
+    assert second(replace(seen, snapshot=replace(seen.snapshot, live=live))).get("lagBytes") == lag
+
+
+def test_node_and_zone_where_nodes_can_be_read() -> None:
+    told = second(c.on_nodes(c.settled(), node_2=c.node("node-2")))
+    assert (told["node"], told["zone"]) == ("node-2", "zone-of-node-2")
+    assert "zone" not in second(c.on_nodes(c.settled()))
+
+
+def test_a_fenced_and_a_sleeping_member() -> None:
+    fenced = c.with_pods(
+        c.settled(), lambda pod: pod["metadata"].update(finalizers=[names.FINALIZER_FENCE]), "orders-2"
+    )
+    assert second(fenced)["state"] == "Fenced"
+    asleep = c.without_pods(c.settled(maintenance={"hibernated": True}), "orders-2")
+    assert second(asleep)["state"] == "Stopped"
+
+
+def test_an_outdated_pod_shows_what_it_runs() -> None:
+    status = status_of(c.outdated(c.settled(), "orders-2"))
+    assert status["members"][1]["revision"] == "older"
+    assert status["members"][0]["revision"] == status["updateRevision"]
+    assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)

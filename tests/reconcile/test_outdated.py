@@ -1,0 +1,78 @@
+"""Every reason for which a pod is restarted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.reconcile.outdated import RestartReason, wanted_pod
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.observed import Observed
+
+
+def reasons(seen: Observed) -> dict[str, str]:
+    return {item.member.pod: item.why.value for item in c.course(seen).outdated}
+
+
+def annotated(seen: Observed, name: str, value: str, *pods: str) -> Observed:
+    return c.with_pods(seen, lambda pod: pod["metadata"]["annotations"].update({name: value}), *pods)
+
+
+def restarted_at(seen: Observed, value: str) -> Observed:
+    group = b.group_object()
+    group["metadata"]["annotations"] = {names.ANNOTATION_RESTARTED_AT: value}
+    return b.changed(seen, group_object=group)
+
+
+def born(seen: Observed, time: str, *pods: str) -> Observed:
+    return c.with_pods(seen, lambda pod: pod["metadata"].update(creationTimestamp=time), *pods)
+
+
+ALL = ("orders-1", "orders-2", "orders-3")
+RESTART = c.running(c.settled(), "Restart", brokerIds=[])
+CASES: list[tuple[str, Observed, dict[str, str]]] = [
+    ("nothing changed", c.settled(), {}),
+    ("another image", c.wishing(c.settled(), image="example.com/x:1"), dict.fromkeys(ALL, "PodChanged")),
+    ("a cold key", c.wishing(c.settled(), config={"maxMessageSize": "1"}), dict.fromkeys(ALL, "ConfigurationChanged")),
+    ("one is of an older revision", c.outdated(c.settled(), "orders-2"), {"orders-2": "PodChanged"}),
+    ("a restart mark", restarted_at(c.settled(), "2026-11-21"), dict.fromkeys(ALL, "RestartedAt")),
+    (
+        "a restart mark that two have followed",
+        annotated(restarted_at(c.settled(), "x"), names.ANNOTATION_RESTARTED_AT, "x", "orders-1", "orders-2"),
+        {"orders-3": "RestartedAt"},
+    ),
+    ("a restart mark that was taken away", annotated(c.settled(), names.ANNOTATION_RESTARTED_AT, "x", "orders-1"), {}),
+    ("an operation on all", RESTART, dict.fromkeys(ALL, "RestartOperation")),
+    ("an operation on one", c.running(c.settled(), "Restart", brokerIds=[3]), {"orders-3": "RestartOperation"}),
+    ("a pod made after its start", born(RESTART, "2026-11-21T00:00:01Z", "orders-1", "orders-2"), {"orders-3": "RestartOperation"}),
+    ("a pod made in its very second", born(RESTART, b.NOW, *ALL), dict.fromkeys(ALL, "RestartOperation")),
+    (
+        "a pod made in its very second and course",
+        annotated(born(RESTART, b.NOW, *ALL), names.ANNOTATION_OPERATION, c.OPERATION_UID, "orders-1"),
+        {"orders-2": "RestartOperation", "orders-3": "RestartOperation"},
+    ),
+    ("an operation of another type", c.running(c.settled(), "Switchover"), {}),
+    ("a pod that is going", c.going(c.outdated(c.settled()), *ALL), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_who_is_outdated_and_why(seen: Observed, expected: dict[str, str]) -> None:
+    assert reasons(seen) == expected
+
+
+def test_every_reason_has_a_case() -> None:
+    """One of them is in test_hot_config.py."""
+    told = {why for _, _, expected in CASES for why in expected.values()}
+    assert told | {"ConfigurationKeyRemoved"} == {str(reason) for reason in RestartReason}
+
+
+def test_a_pod_that_is_made_now_is_not_outdated() -> None:
+    seen: Any = restarted_at(c.running(c.settled(config={"fileReservedTime": "24"}), "Restart", brokerIds=[]), "x")
+    pods = {name: wanted_pod(seen, b.member(int(name[-1])), b.SETTINGS) for name in ALL}
+    assert reasons(b.changed(seen, pods=pods)) == {}

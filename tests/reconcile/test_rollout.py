@@ -1,0 +1,97 @@
+"""The next step of a rolling update, case by case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.observed import Observed
+
+
+def strategy(**values: Any) -> Observed:
+    return c.settled(updateStrategy=values)
+
+
+BROKEN_FIRST = c.live(c.not_ready(c.outdated(c.seen_with(c.settled(), b.record(in_sync=(1, 3)))), "orders-2"), 1, 3)
+CASES: list[tuple[str, Observed, list[str]]] = [
+    ("nothing is outdated", c.settled(), []),
+    ("the first slave", c.outdated(c.settled()), ["replace orders-2"]),
+    ("the second slave", c.outdated(c.settled(), "orders-1", "orders-3"), ["replace orders-3"]),
+    ("the master hands over", c.outdated(c.settled(), "orders-1"), ["switch orders-1"]),
+    ("one slave is still away", c.going(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2"), []),
+    ("one is not ready yet", c.not_ready(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2"), []),
+    (
+        "one is not in sync yet",
+        c.seen_with(c.outdated(c.settled(), "orders-1", "orders-3"), b.record(in_sync=(1, 3))),
+        [],
+    ),
+    ("not safe: metadata, links, silence", c.live(c.outdated(c.settled()), 1, 2, 3, unlinked=frozenset({2})), []),
+    ("OnDelete", c.outdated(strategy(type="OnDelete")), []),
+    ("Supervised does slaves", c.outdated(strategy(masterUpdate="Supervised")), ["replace orders-2"]),
+    ("Supervised waits before the master", c.outdated(strategy(masterUpdate="Supervised"), "orders-1"), []),
+    (
+        "Restart takes the master as it is",
+        c.outdated(strategy(masterUpdate="Restart"), "orders-1"),
+        ["replace orders-1"],
+    ),
+    ("a broken one is replaced at once", BROKEN_FIRST, ["replace orders-2"]),
+    (
+        "a whole group that never came up",
+        c.live(
+            c.not_ready(c.outdated(c.seen_with(c.settled(), b.reserved(1, 2, 3))), "orders-1", "orders-2", "orders-3")
+        ),
+        ["replace orders-1", "replace orders-2", "replace orders-3"],
+    ),
+    (
+        "one that catches up gives nothing",
+        c.seen_with(c.outdated(c.settled(), "orders-3"), b.record(in_sync=(1, 2))),
+        ["replace orders-3"],
+    ),
+    (
+        "not while a master is missing",
+        c.seen_with(c.outdated(c.settled(), "orders-3"), b.record(in_sync=(1, 2), master=None)),
+        [],
+    ),
+    ("a group of one", c.outdated(c.settled(replicas=1)), ["replace orders-1"]),
+    ("paused", c.outdated(c.settled(maintenance={"paused": True})), []),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_next_step(seen: Observed, expected: list[str]) -> None:
+    assert c.steps(seen) == expected
+
+
+def test_a_whole_update_touches_each_pod_once_and_never_two() -> None:
+    """Told by the steps alone: whoever is replaced comes back up to date and in sync."""
+    seen, told = c.outdated(c.settled()), []
+    while acts := c.steps(seen):
+        assert len(acts) == 1
+        told += acts
+        if acts[0].startswith("switch"):
+            record = b.record(master=2)
+            seen = c.seen_with(seen, record)
+        else:
+            pod = acts[0].split()[1]
+            fresh = c.settled().pods[pod]
+            seen = c.with_pods(seen, lambda old, new=fresh: old.update(new), pod)  # type: ignore[misc]
+    assert told == ["replace orders-2", "replace orders-3", "switch orders-1", "replace orders-1"]
+
+
+@pytest.mark.parametrize("values", [{"type": "OnDelete"}, {"masterUpdate": "Supervised"}])
+def test_a_restart_that_was_asked_for_is_done_whatever_the_strategy(values: dict[str, str]) -> None:
+    seen = c.running(strategy(**values), "Restart", brokerIds=[1])
+    assert c.steps(seen) == ["switch orders-1"]
+
+
+def test_what_waits_for_a_person_is_said() -> None:
+    waiting = c.course(c.outdated(strategy(masterUpdate="Supervised"), "orders-1"))
+    assert [step.reason.value for step in waiting.rollout] == ["WaitingForPerson"]
+    assert names.GROUP not in waiting.rollout[0].why
+    assert "switch over" in waiting.rollout[0].why
