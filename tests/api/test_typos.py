@@ -38,6 +38,7 @@ switchover: {toBrokerId: 2}
 GROUP = """
 failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
+configFrom: [{configMapRef: {name: site}}]
 security: {}
 storage: {retention: {}}
 resources: {}

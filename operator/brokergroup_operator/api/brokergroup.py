@@ -252,6 +252,15 @@ class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
     retention: StorageRetention = StorageRetention()
 
 
+class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
+    """Where further keys of broker.conf come from."""
+
+    config_map_ref: Annotated[
+        LocalReference,
+        Meta(description="A ConfigMap in the same namespace: each key of its data is one of broker.conf."),
+    ]
+
+
 class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
     """Requests and limits of the broker's container."""
 
@@ -379,6 +388,16 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             description="Further keys of broker.conf. Keys that the operator sets are refused.",
         ),
     ] = {}
+    config_from: Annotated[
+        list[ConfigSource],
+        Meta(
+            max_length=8,
+            description="Further keys of broker.conf from ConfigMaps; later ones win, and config wins over all of them. The same"
+            " keys are refused (condition Stalled). A change of a ConfigMap is seen within half a minute, and treated as one of"
+            " config.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
     resources: ResourceRequirements = ResourceRequirements()
     jvm: JvmSpec = JvmSpec()
     network: NetworkSpec = NetworkSpec()

@@ -19,8 +19,10 @@ from brokergroup_operator.api.credentials import (
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.reconcile import kinds
+from brokergroup_operator.reconcile.config_sources import with_sources
 from brokergroup_operator.reconcile.observed import Observed, labels_of, node_of
 from brokergroup_operator.records.serialize import record_from_json
+from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
-    from brokergroup_operator.records.store import GroupKey
 
 FORBIDDEN = 403
 
@@ -62,7 +63,7 @@ class GroupFetcher:
             self._list(kinds.CONFIG_MAPS, key),
             self._list(kinds.POD_DISRUPTION_BUDGETS, key),
         )
-        group = read_group(group_object)
+        group, config_problem = await self._with_config_sources(key, read_group(group_object))
         operation, nodes = await asyncio.gather(self._running_operation(key), self._nodes_of(pods))
         return Observed(
             group=group,
@@ -77,8 +78,15 @@ class GroupFetcher:
             disruption_budgets=budgets,
             operation=operation,
             nodes=nodes,
+            config_problem=config_problem,
             credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
         )
+
+    async def _with_config_sources(self, key: GroupKey, group: BrokerGroup) -> tuple[BrokerGroup, str]:
+        """With the keys of the ConfigMaps that spec.configFrom names; nobody watches those, so a change is seen at a resync."""
+        wanted = sorted({source.config_map_ref.name for source in group.spec.config_from})
+        found = await asyncio.gather(*(self._get(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted))
+        return with_sources(group, dict(zip(wanted, found, strict=True)))
 
     async def _running_operation(self, key: GroupKey) -> BrokerGroupOperation | None:
         """The one that runs; the operations plane lets no second one. None where operations are not installed."""

@@ -1,4 +1,4 @@
-"""What the API server cannot check: that a group fits to the record and the disks that carry its name."""
+"""What the API server cannot check: that a group fits to the record and the disks that carry its name, and its ConfigMaps to it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def invalid_spec(seen: Observed) -> str:
     """The complaint, naming field, value and what was expected; or the empty text."""
+    if seen.config_problem:
+        return seen.config_problem
     record = seen.record
     if record is None:
         return ""
