@@ -188,6 +188,8 @@ async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], lis
                     found = await measure_sends(groups, int(name.partition("_")[0]), arguments)
                 for kind in kinds:
                     figures[kind][name] = found[kind]
+                    if found[kind].runs() != arguments.runs:
+                        failures.append(f"{name}: {kind}: a figure has {found[kind].runs()} of {arguments.runs} runs")
             except (MeasurementError, RealProcessError, RemotingError, OSError, TimeoutError) as error:
                 failures.append(f"{name}: {type(error).__name__}: {error}")
             finally:

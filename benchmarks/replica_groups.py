@@ -53,6 +53,7 @@ class Group:
     profile: str | None = None
     acknowledged: int = 0
     stuck_slaves: int = 0
+    patience_seconds: float = 10.0
     controller: FakeController = field(default_factory=FakeController)
     client: RemotingClient = field(default_factory=RemotingClient)
     brokers: list[RealProcess] = field(default_factory=list)
@@ -134,12 +135,11 @@ class Group:
         """
         missing = 0
         for address in list(self.controller.addresses.values()):
-            for _ in range(100):
-                if await self._queue_end(address) >= self.acknowledged:
-                    break
+            deadline = time.monotonic() + self.patience_seconds
+            while (end := await self._queue_end(address)) < self.acknowledged and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-            missing = max(missing, self.acknowledged - await self._queue_end(address))
-        return max(missing, 0)
+            missing = max(missing, self.acknowledged - end)
+        return missing
 
     async def _queue_end(self, address: str) -> int:
         header = GetMaxOffsetRequestHeader(topic=TOPIC, queue_id=0)

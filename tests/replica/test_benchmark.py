@@ -1,0 +1,68 @@
+"""The benchmark of the replica: it counts what was acknowledged, notices what is missing, and says which end is the worst."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.replica_groups import TOPIC, Group
+from benchmarks.replica_load import produce
+from benchmarks.replica_report import Figures, judge_targets
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def loaded_group(one: RunningReplica, controller: FakeController, root: Path) -> Group:
+    """A group of the benchmark around a replica of the test, after a moment of its load."""
+    group = Group("python", "", controller=controller, root=root, patience_seconds=0.5)
+    result = await produce(one.address, seconds=0.2, body_bytes=100, connections=2, window=16)
+    assert set(result.codes) == {0}
+    assert len(result.latencies_seconds) == result.codes[0]
+    assert (result.percentile_ms(0.5) or 0) <= (result.percentile_ms(0.99) or 0)
+    group.acknowledged = result.codes[0]
+    return group
+
+
+async def test_every_answer_is_a_message_and_a_missing_one_is_noticed(
+    start: Starter, controller: FakeController, client: Client, tmp_path: Path
+) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    group = await loaded_group(one, controller, tmp_path / "group")
+    try:
+        assert len(await client.pull_all(one.address, topic=TOPIC)) == group.acknowledged
+        assert await group.lost_messages() == 0
+        group.acknowledged += 3
+        assert await group.lost_messages() == 3
+    finally:
+        await group.client.close()
+
+
+def test_the_worst_is_the_slowest_and_refused_sends_are_told() -> None:
+    figures = Figures()
+    for rate, wait in ((10.0, 1.0), (30.0, 3.0), (20.0, 2.0)):
+        figures.add("sends_per_second", rate, more_is_better=True)
+        figures.add("p99_ms", wait)
+    figures.note_refused({0: 100, 2: 7})
+    figures.note_refused({0: 100, 2: 1, 12: 1})
+    summary = figures.summary()
+    assert summary["sends_per_second"] == {"median": 20.0, "worst": 10.0, "best": 30.0}
+    assert summary["p99_ms"] == {"median": 2.0, "worst": 3.0, "best": 1.0}
+    assert summary["refused"] == {"2": 8, "12": 1}
+    assert summary["runs"] == 3
+
+
+def test_a_target_is_judged_by_what_was_seen_and_by_what_one_core_does() -> None:
+    figures = Figures()
+    figures.add("sends_per_second", 14_000, more_is_better=True)
+    figures.add("sends_per_processor_second", 40_000, more_is_better=True)
+    assert judge_targets({"1_replicas": figures}) == {
+        "sends_per_second_1_replica": {
+            "wanted": 15_000,
+            "as_measured": 14_000,
+            "met_as_measured": False,
+            "per_processor_second_of_the_busiest_broker": 40_000,
+            "met_on_one_core": True,
+        }
+    }
