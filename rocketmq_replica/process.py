@@ -58,6 +58,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
+_BELOW_LISTEN_PORT = 2
 
 
 class ReplicaProcess:
@@ -123,6 +124,7 @@ class ReplicaProcess:
             signatures=SignatureCheck(self.broker),
         )
         self.server = RemotingServer(self.dispatcher, max_in_flight=8192, tls=tls)
+        self.fast_server = RemotingServer(self.dispatcher, tls=tls)
         self._connect_parts()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -138,6 +140,7 @@ class ReplicaProcess:
         configuration = self.configuration
         await self.ha_server.start(configuration.ha_ip or configuration.broker_ip, configuration.ha_port)
         await self.server.start(configuration.broker_ip, configuration.listen_port)
+        await self._start_fast_port()
         self.listening.set()
         async with asyncio.TaskGroup() as tasks:
             running = [
@@ -154,8 +157,27 @@ class ReplicaProcess:
                 )
             ]
             await stop.wait()
+            await self._hand_over()
             for task in running:
                 task.cancel()
+
+    async def _start_fast_port(self) -> None:
+        """Java's second listener, two below the first: a Java slave copies the topics from there and from nowhere else."""
+        host, port = self.configuration.broker_ip, self.configuration.listen_port - _BELOW_LISTEN_PORT
+        try:
+            await self.fast_server.start(host, port)
+        except (OSError, OverflowError) as error:
+            logger.warning("fast port %s:%d: %s; a Java slave of this replica gets no topics", host, port, error)
+
+    async def _hand_over(self) -> None:
+        """A master that is asked to stop goes on for a while, so that its mastership can be moved instead of lost.
+
+        Whoever stops it has to see to that: our operator does as soon as the pod is being deleted. Without another member of the
+        SyncStateSet nobody could take it.
+        """
+        deadline_seconds = monotonic_seconds() + self.configuration.stop_hand_over_seconds
+        while monotonic_seconds() < deadline_seconds and self.broker.has_successors:
+            await asyncio.sleep(_TICK_SECONDS / 10)
 
     async def _tick(self) -> None:
         while True:
@@ -205,6 +227,7 @@ class ReplicaProcess:
 
     async def _close_connections(self) -> None:
         await self.manager.stop()
+        await self.fast_server.stop(grace_seconds=0)
         await self.server.stop(grace_seconds=_STOP_GRACE_SECONDS)
         await asyncio.gather(
             self.name_servers.stop(),

@@ -6,6 +6,7 @@ A Java slave overwrites its own tables with what its master answers, so whatever
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from rocketmq_replica.delay_offsets import DelayOffsets
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.subscription_groups import SubscriptionGroups
 from rocketmq_replica.topics import Topics
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, fresh_address
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,30 @@ async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_an
     settings = JAVA_GROUPS["subscriptionGroupTable"]["Shy"]
     assert await table(client, two, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="Shy") == settings
     assert await table(client, two, RequestCode.GET_ALL_DELAY_OFFSET) == JAVA_DELAYS
+
+
+async def test_topics_are_served_two_ports_lower_too_where_a_java_slave_looks_for_them(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    configuration = one.process.configuration
+    fast_address = f"{configuration.broker_ip}:{configuration.listen_port - 2}"
+    answer = await client.ask(fast_address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    assert answer.code == ResponseCode.SUCCESS
+    assert "TBW102" in json.loads(answer.body or b"")["topicConfigTable"]
+
+
+async def test_a_fast_port_that_is_taken_is_told_and_nothing_else(
+    start: Starter, controller: FakeController, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = fresh_address()
+    with socket.create_server((address, 10909)):
+        one = await start("r1", address=address)
+        await eventually(lambda: one.role == "MASTER")
+    assert f"fast port {address}:10909" in caplog.text
+    assert "a Java slave of this replica gets no topics" in caplog.text
+    assert (await client.send(one.address, b"x")).code == ResponseCode.SUCCESS
 
 
 async def test_what_is_not_there_is_said_so(start: Starter, controller: FakeController, client: Client) -> None:
