@@ -113,6 +113,14 @@ class Broker:
         """0 as master, the persistent id otherwise: what the NameServer and clients see."""
         return _CONTAINER_ROLE_MASTER_ID if self.role is Role.MASTER else self.broker_id
 
+    @property
+    def has_successors(self) -> bool:
+        """Whether this is a master that somebody could take over from: another member of the SyncStateSet is linked."""
+        if self.reign is None or self.role is not Role.MASTER:
+            return False
+        state = self.reign.sync_state
+        return bool((state.members - {state.own_id}) & state.links.keys())
+
     def put(self, message: NewMessage) -> Stored:
         """Store one message as master; raises NotWritableError, NotEnoughReplicasError or MessageTooLargeError."""
         if self.reign is None or self.role is not Role.MASTER:

@@ -76,6 +76,7 @@ class ReplicaConfiguration(SecurityConfiguration):
     ha_send_heartbeat_interval_seconds: float = prop("haSendHeartbeatInterval", milliseconds, default=5.0)
     ha_housekeeping_interval_seconds: float = prop("haHousekeepingInterval", milliseconds, default=20.0)
     register_name_server_period_seconds: float = prop("registerNameServerPeriod", milliseconds, default=30.0)
+    stop_hand_over_seconds: float = prop("stopHandOverTimeout", milliseconds, default=0.0)
 
     @property
     def broker_address(self) -> str:

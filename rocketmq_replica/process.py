@@ -176,7 +176,7 @@ class ReplicaProcess:
         SyncStateSet nobody could take it.
         """
         deadline_seconds = monotonic_seconds() + self.configuration.stop_hand_over_seconds
-        while monotonic_seconds() < deadline_seconds and self.broker.has_successors:
+        while monotonic_seconds() < deadline_seconds and self.broker.has_successors:  # noqa: ASYNC110 - others decide it
             await asyncio.sleep(_TICK_SECONDS / 10)
 
     async def _tick(self) -> None:

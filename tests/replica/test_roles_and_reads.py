@@ -258,3 +258,31 @@ async def test_a_replica_that_cannot_bind_its_port_ends_with_1_and_says_so(
         await taken.wait_closed()
     assert code == 1
     assert "cannot start: " in errors
+
+
+async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one.stop_event.set()
+    for number in range(3):
+        assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
+    assert not one.task.done()
+    controller.decide(2)
+    await controller.notify(2)
+    await controller.notify(1)
+    await asyncio.wait_for(one.task, 15)
+    assert two.role == "MASTER"
+    assert [each.body for each in await client.pull_all(two.address)] == [b"0", b"1", b"2"]
+
+
+async def test_a_master_whom_nobody_could_succeed_is_not_kept(start: Starter, controller: FakeController) -> None:
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one.stop_event.set()
+    await asyncio.wait_for(two.stop(), 15)
+    await asyncio.wait_for(one.task, 15)
+
+
+async def test_a_hand_over_that_nobody_sees_to_ends(start: Starter, controller: FakeController) -> None:
+    one, _two = await start_pair(start, controller, stopHandOverTimeout=100)
+    await asyncio.wait_for(one.stop(), 15)
