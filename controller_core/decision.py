@@ -110,6 +110,13 @@ class CleanBrokerDataAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenewMasterAnswer:
+    """The new epoch; None if refused."""
+
+    master_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBrokerIdAnswer:
     """The promised id; None if refused."""
 
@@ -142,6 +149,7 @@ Answer = (
     | GetReplicaInfoAnswer
     | GetSyncStateDataAnswer
     | CleanBrokerDataAnswer
+    | RenewMasterAnswer
     | ReserveBrokerIdAnswer
     | ReportHoldingsAnswer
     | AdoptBrokerAnswer

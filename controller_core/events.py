@@ -73,6 +73,11 @@ class MasterElected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MasterRenewed:
+    """The master goes on under the next epoch, with the same set under its next epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MasterLost:
     """Nobody is master any more. Java's event 3 without a winner."""
 
@@ -145,6 +150,7 @@ Event = (
     | BrokerRegistered
     | MasterProcessLost
     | MasterElected
+    | MasterRenewed
     | MasterLost
     | SyncStateSetAltered
     | EligibleForgotten
@@ -161,6 +167,7 @@ _EventOfKnownGroup = (
     BrokerRegistered
     | MasterProcessLost
     | MasterElected
+    | MasterRenewed
     | MasterLost
     | SyncStateSetAltered
     | EligibleForgotten
@@ -205,6 +212,9 @@ def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is th
             return replace(record, master_process_lost=True)
         case MasterElected():
             return _apply_election(record, event)
+        case MasterRenewed():
+            raised = replace(record, master_epoch=_raised(record.master_epoch))
+            return _with_sync_state_set(raised, record.sync_state_set)
         case MasterLost():
             return _without_master(record)
         case SyncStateSetAltered():

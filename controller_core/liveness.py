@@ -13,6 +13,9 @@ What differs from Java's table, and why:
 * After the controller itself was paused, or has just started, nobody's silence counts yet (`restart_deadlines`).
 * The timeout may follow the broker's own rhythm (`adaptive_timeout.py`), if the heartbeat gives a lower bound.
 
+* A heartbeat that says less than an earlier one of the same process may have been overtaken by it (they are one-way, and come
+  over more than one connection). So the next one decides; until then the member holds its seat and cannot be elected.
+
 The table also remembers what members of a SyncStateSet told while they were in it (`note_seats`): a later report of the
 same member that says less is a lost disk (safety rule 2), and more exact than the record's marks. And it knows which
 reports are older than the last loss in their group (`LiveReplica.fresh`, safety rule 1).
@@ -26,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from controller_core.adaptive_timeout import NO_RHYTHM, Rhythm, adaptive_timeout_seconds
 from controller_core.events import Mark
-from controller_core.holdings import highest, told_mark
+from controller_core.holdings import falls_short, highest, told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import Holding
 
@@ -106,6 +109,18 @@ class HeartbeatTable:
         """Take a heartbeat. Return whether the replica was not alive before."""
         entry = self._entries.get(heartbeat.identity)
         was_alive = entry is not None and entry.alive(now_seconds)
+        replica = self._told(entry, heartbeat)
+        rhythm = _rhythm(entry, now_seconds, connection_id)
+        timeout_seconds = self._timeout_seconds(heartbeat, rhythm)
+        self._remember(heartbeat.identity, entry)
+        self._put(heartbeat.identity, replica, connection_id, now_seconds, timeout_seconds)
+        self._entries[heartbeat.identity] = replace(
+            self._entries[heartbeat.identity], last_beat_seconds=now_seconds, rhythm=rhythm
+        )
+        return not was_alive
+
+    def _told(self, entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> LiveReplica:
+        """What counts after this heartbeat: what it says, or what was said before and is in doubt now."""
         replica = LiveReplica(
             broker_id=heartbeat.identity.broker_id,
             epoch=heartbeat.epoch,
@@ -115,14 +130,12 @@ class HeartbeatTable:
             address=heartbeat.address,
             epoch_first_offset=_first_offset(entry, heartbeat),
         )
-        rhythm = _rhythm(entry, now_seconds, connection_id)
-        timeout_seconds = self._timeout_seconds(heartbeat, rhythm)
-        self._remember(heartbeat.identity, entry)
-        self._put(heartbeat.identity, replica, connection_id, now_seconds, timeout_seconds)
-        self._entries[heartbeat.identity] = replace(
-            self._entries[heartbeat.identity], last_beat_seconds=now_seconds, rhythm=rhythm
-        )
-        return not was_alive
+        if entry is None or not entry.replica.has_reported or not entry.told_as_member:
+            return replica  # the first report of its process, or of its membership, or the one that decides
+        if heartbeat.identity not in self._held:
+            return replica
+        bar = highest(self._held[heartbeat.identity], told_mark(entry.replica))
+        return replace(entry.replica, address=heartbeat.address, doubted=True) if falls_short(replica, bar) else replica
 
     def sign_of_life(
         self, now_seconds: float, identity: BrokerIdentity, connection_id: int, *, address: str = ""
@@ -301,7 +314,8 @@ class HeartbeatTable:
 
 def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
     """Return the offset with which this process first reported its present epoch (`LiveReplica.epoch_first_offset`)."""
-    if entry is None or entry.replica.epoch != heartbeat.epoch or not entry.replica.has_reported:
+    reported = entry is not None and (entry.replica.has_reported or entry.replica.doubted)
+    if entry is None or entry.replica.epoch != heartbeat.epoch or not reported:
         return heartbeat.max_offset
     return min(entry.replica.epoch_first_offset, heartbeat.max_offset)
 

@@ -158,6 +158,7 @@ class LiveReplica:
 
     `epoch_first_offset` is the offset with which this process reported its present epoch first: only what it has beyond proves
     that it holds bytes of that epoch. `fresh` is False from the moment another member was lost until the next heartbeat.
+    `doubted`: the last heartbeat said less than these earlier ones, and the next one decides which of them is true.
     """
 
     broker_id: int
@@ -168,6 +169,7 @@ class LiveReplica:
     address: str = ""
     epoch_first_offset: int = -1
     fresh: bool = True
+    doubted: bool = False
 
     @property
     def has_data(self) -> bool:
@@ -176,8 +178,8 @@ class LiveReplica:
 
     @property
     def has_reported(self) -> bool:
-        """Whether a heartbeat told what the disk holds; a mere sign of life (a request of its own) does not."""
-        return self.max_offset >= 0 or self.epoch >= 0
+        """Whether a heartbeat told what the disk holds; a mere sign of life (a request of its own) does not, nor a doubted one."""
+        return not self.doubted and (self.max_offset >= 0 or self.epoch >= 0)
 
 
 def _describe_replica(replica: Replica) -> str:

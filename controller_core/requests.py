@@ -109,6 +109,15 @@ class RemoveMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenewMaster:
+    """Ours. Let this master go on under the next epoch, if it is master under this one (`renewing.py`)."""
+
+    broker_name: str
+    broker_id: int
+    master_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBrokerId:
     """Ours. Promise the next id to a pod. Asked again for the same pod, the answer is the same id.
 
@@ -183,6 +192,7 @@ Request = (
     | GetSyncStateData
     | CleanBrokerData
     | RemoveMember
+    | RenewMaster
     | ReserveBrokerId
     | ReportHoldings
     | ReportAhead

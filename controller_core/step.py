@@ -21,6 +21,7 @@ from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.reading import get_replica_info, get_sync_state_data
 from controller_core.recovery import report_ahead
 from controller_core.registering import register_broker
+from controller_core.renewing import renew_master
 from controller_core.reporting import report_holdings
 from controller_core.requests import (
     AdoptBroker,
@@ -33,6 +34,7 @@ from controller_core.requests import (
     GetSyncStateData,
     RegisterBroker,
     RemoveMember,
+    RenewMaster,
     ReportAhead,
     ReportHoldings,
     Request,
@@ -85,6 +87,8 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return clean_broker_data(record, request, live)
         case RemoveMember():
             return remove_member(record, request, live, settings)
+        case RenewMaster():
+            return renew_master(record, request, live)
         case ReportHoldings():
             return report_holdings(record, request, settings)
         case ReportAhead():

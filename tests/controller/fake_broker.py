@@ -108,6 +108,7 @@ class FakeBroker:
         self.host = host or f"127.64.7.{next(_hosts)}"
         self.epoch = 0
         self.is_master = False
+        self.master_id = 0
         self.master_address = ""
         self.ha_address = ""
         self.linked: set[int] = set()
@@ -119,6 +120,8 @@ class FakeBroker:
         self.thawed.set()
         self.ignored_ha_pushes = 0
         self.ignores_ha_pushes_for_ever = False
+        # Linked to another slave: no 906 ends that, only a change of role.
+        self.chained = False
         self.silent = False
         # Planes that its heartbeats do not reach, and whether it answers 907.
         self.unheard_at: set[str] = set()
@@ -221,7 +224,15 @@ class FakeBroker:
     async def take_role(self, master: int, address: str, epoch: int, body: bodies.SyncStateSetBody | None) -> None:
         if epoch <= self.epoch:
             return
-        self.epoch, self.epoch_file = epoch, epoch
+        same_master = master == self.master_id
+        self.epoch, self.epoch_file, self.master_id = epoch, epoch, master
+        if same_master:
+            # As Java: only a set of a newer epoch is taken, and every link stays as it is (A.11).
+            if self.is_master and body is not None and body.sync_state_set_epoch > self.set_epoch:
+                self.sync_state_set, self.set_epoch = set(body.sync_state_set), body.sync_state_set_epoch
+            self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {epoch}")
+            return
+        self.chained = False
         self.is_master = master == self.broker_id
         self.master_address = address
         self.ha_address = ""
@@ -307,7 +318,7 @@ class FakeBroker:
     async def _take_ha_address(self, command: RemotingCommand) -> RemotingCommand:
         pushed = headers.ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
         self.group.journal.append(f"906 to {self.broker_id}")
-        if self.ignores_ha_pushes_for_ever:
+        if self.ignores_ha_pushes_for_ever or self.chained:
             return command.answer(0)
         if self.ignored_ha_pushes > 0 and pushed.rpartition(":")[2][0] != "0":
             self.ignored_ha_pushes -= 1

@@ -64,6 +64,55 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
     assert plane.snapshot(KEY).record.master_epoch == 1
 
 
+async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Chained behind another slave: it has everything, never enters the set, and heeds a 906 only after a change of role."""
+    told = Told()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT),
+        observer=told,
+        link_check_seconds=0.05,
+        link_missing_longest_seconds=0.1,
+        cure_after_seconds=0.2,
+    )
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await eventually(lambda: second.asked, what="the first look")
+    third.chained = True
+    first.linked.discard(3)
+    await first.propose_set()
+    await eventually(lambda: told.cured == [(3, 3)], what="the cure")
+    await eventually(lambda: first.sync_state_set == {1, 2, 3}, what="3 to be in sync again")
+    assert [line for line in group.journal if line.startswith("3 ") and not line.endswith(" 1")] == [
+        "3 slave 2",
+        "3 slave 3",
+    ]
+    assert (first.is_master, first.epoch, second.epoch, third.master_address) == (True, 3, 3, first.address)
+    assert plane.snapshot(KEY).record.master_epoch == 3
+    await eventually(lambda: plane.snapshot(KEY).writable)
+
+
+async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Where the network keeps it from the master, the cure cures nothing."""
+    told = Told()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=ControllerSettings()),
+        observer=told,
+        link_check_seconds=0.05,
+        link_missing_longest_seconds=0.05,
+        cure_after_seconds=0.1,
+    )
+    group.planes = [plane.address]
+    first, second = await group.broker(), await group.broker()
+    await eventually(lambda: first.sync_state_set == {1, 2}, what="two in sync")
+    second.ignores_ha_pushes_for_ever = True
+    first.linked.discard(2)
+    await eventually(lambda: told.cured == [(2, 3)], what="the one cure")
+    asked = len(second.asked)
+    await eventually(lambda: len(second.asked) > asked + 10, what="it to be told again many times")
+    assert told.cured == [(2, 3)]
+    assert (plane.snapshot(KEY).record.master_epoch, plane.snapshot(KEY).unlinked) == (3, {2})
+
+
 def _record(*hosts: str) -> BrokerGroupRecord:
     replicas = {
         one: Replica(one, f"{one}", f"{host}:10911", registered=True) for one, host in enumerate(hosts, start=1)

@@ -47,6 +47,7 @@ class Left(NamedTuple):
     lost_answers: int = 0
     restores: int = 0
     removals: int = 0
+    renewals: int = 0
 
 
 class World(NamedTuple):

@@ -14,7 +14,8 @@ message in the log of everyone who acts as master (I4), and is no replica barred
 * A process dies and comes back with its disk, without it, or with a part of it. What it told last before it died is what it
   had: heartbeats are as exact as that (`holdings.py`); between two of them a disk could lose what nobody knew it had.
 * The controller may take anybody for dead at any time. It hears each replica when it hears it.
-* A member that the controller takes for dead may be removed for good, with its disk, if the core lets it.
+* The controller may let a master go on under the next epoch. A member that it takes for dead may be removed for good, with its
+  disk, if the core lets it.
 
 Not in the model: hole A of Java 5.5.0 (a master that lost all its links acknowledges alone), power loss, a second disk.
 """
@@ -31,6 +32,7 @@ from controller_core.requests import (
     Holding,
     RegisterBroker,
     RemoveMember,
+    RenewMaster,
     ReportHoldings,
 )
 from controller_core.step import step
@@ -58,6 +60,7 @@ def ways(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
     elected = elect(world, rules)
     if elected is not None:
         yield "elect", elected
+    yield from _renewal(world, rules)
     if world.left.restores and world.backup is None:
         yield "backup", world._replace(backup=world.record)
     if world.backup is not None and world.left.restores and _somebody_will_tell(world, world.backup):
@@ -97,6 +100,18 @@ def _removal(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]
     if decision.changed and decision.record is not None:
         left = world.left._replace(removals=world.left.removals - 1)
         yield f"remove {one}", _recorded(world._replace(left=left), decision.record)
+
+
+def _renewal(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
+    """The cure of a slave on a wrong link: the same master under the next epoch, which everybody learns by and by."""
+    record, left = world.record, world.left
+    master = record.granted_master_id
+    if not left.renewals or master is None or record.master_epoch >= rules.last_epoch:
+        return
+    request = RenewMaster(broker_name="bn", broker_id=master, master_epoch=record.master_epoch)
+    decision = step(record, request, world.live, rules.settings)
+    if decision.changed and decision.record is not None:
+        yield "renew", _recorded(world._replace(left=left._replace(renewals=left.renewals - 1)), decision.record)
 
 
 def _somebody_will_tell(world: World, backup: BrokerGroupRecord) -> bool:

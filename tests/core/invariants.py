@@ -14,6 +14,7 @@ from controller_core.events import (
     EpochFloorRaised,
     MasterElected,
     MasterLost,
+    MasterRenewed,
     SeatsLost,
     SyncStateSetAltered,
     apply_events,
@@ -33,7 +34,7 @@ from controller_core.requests import (
 from controller_core.settings import ControllerSettings
 
 
-def check_decision(
+def check_decision(  # noqa: C901 - a table of events
     before: BrokerGroupRecord | None,
     request: Request,
     heard: Mapping[int, LiveReplica],
@@ -65,6 +66,12 @@ def check_decision(
         if isinstance(event, MasterLost):
             assert before is not None
             assert before.master_broker_id is not None, "one epoch per lost master (rule 6)"
+        if isinstance(event, MasterRenewed):
+            assert before is not None
+            assert before.granted_master_id in heard, "a dead master's reign is not renewed"
+            assert (after.granted_master_id, after.seats) == (before.granted_master_id, before.seats)
+            assert after.master_epoch == before.master_epoch + 1
+            assert after.sync_state_set_epoch == before.sync_state_set_epoch + 1, "what was asked before is fenced"
         if isinstance(event, BrokersCleaned):
             _check_clean(before, event, heard, request, settings)
         if isinstance(event, SeatsLost):

@@ -26,6 +26,7 @@ from controller_core.requests import (
     Holding,
     RegisterBroker,
     RemoveMember,
+    RenewMaster,
     ReportHoldings,
     Request,
     ReserveBrokerId,
@@ -150,6 +151,10 @@ def _elections(record: BrokerGroupRecord | None, ids: list[int]) -> Iterator[Com
         yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True, unclean=True)
     if record is not None and record.master_broker_id is not None:
         yield ElectMaster(broker_name="bn", passed_over=frozenset({record.master_broker_id}))
+        for late in (0, 1):
+            yield RenewMaster(
+                broker_name="bn", broker_id=record.master_broker_id, master_epoch=record.master_epoch - late
+            )
 
 
 def _reports(world: World) -> Iterator[Command]:

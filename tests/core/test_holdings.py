@@ -58,6 +58,61 @@ def test_a_new_process_must_have_what_the_old_one_told() -> None:
     assert _news(table, record) is News.LOSS
 
 
+def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 800)
+    _beat(table, 5, 700)
+    assert table.holding(TWO) is None, "which of the two is true is not known yet"
+    assert not table.live("g", 1.0)[2].has_reported, "and nobody elects it meanwhile"
+    _beat(table, 5, 900)
+    assert _news(table, record) is not News.LOSS
+
+
+def test_less_that_is_said_twice_is_a_loss() -> None:
+    """A disk that is lost under a process whose registration went to another controller."""
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 800)
+    _beat(table, 0, 0)
+    assert table.live("g", 1.0)[2].epoch == 5, "an epoch that was reported still shows that the record is older"
+    _beat(table, 0, 0)
+    assert _news(table, record) is News.LOSS
+
+
+ORDERS = [[*range(swapped), swapped + 1, swapped, *range(swapped + 2, 6)] for swapped in range(5)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("epochs", [(4, 5, 5, 5, 5, 5), (5, 5, 5, 5, 5, 5), (4, 4, 4, 5, 5, 5)])
+@pytest.mark.parametrize("moved", [None, 0, 1, 2, 3])
+def test_in_whatever_place_they_overtake_each_other(
+    order: list[int], epochs: tuple[int, ...], moved: int | None
+) -> None:
+    """Every place of the swap, every place of the epoch, and a connection that is new from any beat on."""
+    record = _record()
+    table = _table(record)
+    _beat(table, epochs[0], 10)
+    for one in order:
+        connection = 2 if moved is None or one < moved else 3
+        table.heartbeat(1.0, Heartbeat(identity=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection)
+        holding = table.holding(TWO)
+        assert holding is None or report_is_news(record, holding, SETTINGS) is not News.LOSS
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+@pytest.mark.parametrize("left", [0, 5, 9])
+def test_a_real_loss_is_found_by_the_second_report_wherever_it_comes(at: int, left: int) -> None:
+    record = _record()
+    table = _table(record)
+    for one in range(at):
+        _beat(table, 5, 10 + one)
+    _beat(table, 5, left)
+    assert 2 not in {key for key, one in table.live("g", 1.0).items() if one.has_reported}
+    _beat(table, 5, left)
+    assert _news(table, record) is News.LOSS
+
+
 def test_what_was_told_as_a_member_survives_a_silence_and_a_second_restart() -> None:
     record = _record()
     table = _table(record)
@@ -130,6 +185,7 @@ def test_an_epoch_counts_only_with_bytes_in_it() -> None:
     _beat(table, 5, 900)
     _beat(table, 5, 950)
     _beat(table, 4, 950)
+    _beat(table, 4, 950)  # said twice
     assert _news(table, record) is News.LOSS
 
 

@@ -49,6 +49,7 @@ GOALS: dict[str, Callable[[World], bool]] = {
     "all seats lost": lambda world: bool(world.record.lost_seats),
     "asked for, and not answered": lambda world: any(broker.asked and not broker.asking for broker in world.brokers),
     "restored": lambda world: world.backup is not None and not world.left.restores,
+    "renewed twice": lambda world: world.record.master_epoch >= 3 and not world.left.renewals,
     "a member removed": lambda world: len(world.record.replicas) < len(world.brokers),
     "a master after a removal": lambda world: (
         _master(world) is not None and len(world.record.replicas) < len(world.brokers)
@@ -90,6 +91,8 @@ def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
             id="removals-strict",
         ),
         pytest.param(AVAILABLE, LONG_LIFE._replace(removals=1), {"a member removed"}, id="removals"),
+        pytest.param(STRICT, LONG_LIFE._replace(renewals=2), {"renewed twice"}, id="renewals-strict"),
+        pytest.param(AVAILABLE, LONG_LIFE._replace(renewals=2), {"renewed twice"}, id="renewals"),
     ],
 )
 def test_long_lives_lose_nothing(settings: ControllerSettings, left: Left, reached: set[str]) -> None:

@@ -10,7 +10,7 @@ drawing up to an empty line:
     0 clusterName=cl brokerName=bn nextBrokerId=1
     why: 1 is next
 
-Requests are named by their code (`reserve`, `remove`, `report`, `ahead` and `adopt` are ours; `report` says what the
+Requests are named by their code (`reserve`, `remove`, `renew`, `report`, `ahead` and `adopt` are ours; `report` says what the
 heartbeats of the given ids told, or of all). After a request the drawing is: code and answer, the remark, the reason, and the
 record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale` (what
 was told is older than a loss), `settings key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java
@@ -45,6 +45,7 @@ from controller_core.requests import (
     Holding,
     RegisterBroker,
     RemoveMember,
+    RenewMaster,
     ReportAhead,
     ReportHoldings,
     Request,
@@ -191,7 +192,7 @@ def _read_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, C901 - a table of requests
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, PLR0912, C901 - a table of requests
     """Read a request; a field that is not given is what Java has when the wire leaves it out."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")
@@ -247,6 +248,10 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             )
         case "remove":
             return RemoveMember(broker_name=name or "", broker_id=int(arguments["id"]))
+        case "renew":
+            return RenewMaster(
+                broker_name=name or "", broker_id=int(arguments["id"]), master_epoch=int(arguments["epoch"])
+            )
         case "ahead":
             return ReportAhead(
                 broker_name=name,

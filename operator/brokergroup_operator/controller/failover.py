@@ -192,6 +192,8 @@ class Failover:
 
     async def elect(self, group: Group, wanted: ElectMaster) -> tuple[FailoverTimeline, Decision]:
         """A person's election for a group that lost its master: decided as wanted, then told in order like any other."""
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")

@@ -8,8 +8,8 @@ until every living slave is linked, and every few seconds after that. A slave th
 2. then 906 with another spelling of the same address first, because a Java HA client that sleeps in its retry wakes up only for a
    changed address; and so on, less and less often;
 3. is an alarm after a while (``GroupSnapshot.unlinked``, Event, metric): it does not count for anything voluntary;
-4. is cured once, where it was told and still is not linked: a link that lives at the wrong place ends only by a change of role.
-   So the master's reign is renewed twice (``RenewMaster``), the slave alone is told of another master under the first new epoch, and
+4. is cured, where it was told and still is not linked: a link that lives at the wrong place ends only by a change of role. So the
+   master's reign is renewed twice (``RenewMaster``), the slave alone is told of another master under the first new epoch, and
    everybody of the real one under the second. Measured on a Java broker: linked 11 ms after. Not again for a long time: where
    the network keeps the two apart no epoch helps.
 """
@@ -17,13 +17,18 @@ until every living slave is linked, and every few seconds after that. A slave th
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.broker_calls import BrokerCallError, ha_address_of
+from brokergroup_operator.controller.failover import rank_of
 from brokergroup_operator.controller.role_sequence import live_members
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.broker_calls import BrokerCalls
@@ -32,8 +37,10 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
-    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.bodies import HARuntimeInfoBody
+
+# A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
+TOLD_BEFORE_CURE = 3
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +63,8 @@ class _Care:
     epoch: int = 0
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
+    # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
+    cures: dict[int, tuple[int, float]] = field(default_factory=dict)
     next_look_seconds: float = 0.0
     task: asyncio.Task[None] | None = None
 
@@ -70,6 +79,8 @@ class Links:
         self._sequence = sequence
         self._settings = settings
         self._observer = observer
+        # Which of the plane addresses is this one; known when it listens.
+        self.own_address = settings.advertise_address
         self._cares: dict[GroupKey, _Care] = {}
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
@@ -112,10 +123,15 @@ class Links:
             one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
             for one in missing
         }
+        for broker_id in [one for one in care.cures if one in slaves and one not in missing]:
+            del care.cures[broker_id]
         pause_seconds = self._settings.keeper_poll_seconds if missing else self._settings.link_check_seconds
         care.next_look_seconds = now_seconds + pause_seconds
         self._alarm(group, care, now_seconds)
         for broker_id, state in care.missing.items():
+            if self._needs_cure(group, care, broker_id, state, now_seconds):
+                await self._cure(group, record, broker_id, care)
+                return  # the group is under another epoch now
             if now_seconds >= state.tell_again_seconds:
                 await self._link_again(group, record, broker_id, state)
 
@@ -148,6 +164,70 @@ class Links:
             self._settings.link_missing_longest_seconds,
         )
         state.tell_again_seconds = asyncio.get_running_loop().time() + state.patience_seconds
+
+    # ---- the cure
+
+    def _needs_cure(self, group: Group, care: _Care, broker_id: int, state: _Missing, now_seconds: float) -> bool:
+        """Whether nothing else is left. The planes go one after the other: each sees the next epoch and begins to count anew."""
+        rank = rank_of(self.own_address, self._settings.peer_addresses, str(group.key))
+        patience_seconds = self._settings.cure_after_seconds * (1 + rank)
+        _, not_before_seconds = care.cures.get(broker_id, (0, 0.0))
+        return (
+            state.told >= TOLD_BEFORE_CURE
+            and now_seconds - state.since_seconds >= patience_seconds
+            and now_seconds >= not_before_seconds
+            and group.master_change is None
+        )
+
+    async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
+        """Two epochs for one slave (``switchover-and-strict.md``). Cut off anywhere, the keeper tells everybody the last one."""
+        count, _ = care.cures.get(broker_id, (0, 0.0))
+        clock = asyncio.get_running_loop().time
+        care.cures[broker_id] = (count + 1, clock() + self._settings.cure_pause_seconds * 2**count)
+        address, group_before = record.address_of(broker_id), record
+        group.hold_back(record)  # or it learns the last epoch by itself, and the first one is nothing to it
+        try:
+            first = await self._renewed(group, record)
+            second = await self._renewed(group, first) if first is not None else None
+            if first is None or second is None or address is None:
+                return
+            log.warning("slave on a wrong link: cured by two epochs", group=str(group.key), broker_id=broker_id)
+            others = self._sequence.spawn_slaves(group, second, but=broker_id)
+            await self._sequence.tell_master(group, second)
+            await self._calls.change_role(address, _of_another_master(first, broker_id))
+            group.hold_back(None)
+            await self._sequence.tell(group, second, broker_id)
+            if others:
+                await asyncio.wait(others, timeout=self._settings.role_change_deadline_seconds)
+            await self._sequence.push_to_slaves(group, second)
+            self._observer.member_relinked(group.key, broker_id, second.master_epoch)
+        except (BrokerCallError, RecordStoreError) as error:
+            log.warning("cure cut off", group=str(group.key), broker_id=broker_id, error=str(error))
+        finally:
+            if group.record_to_tell() is group_before:
+                group.hold_back(None)
+
+    @staticmethod
+    async def _renewed(group: Group, record: BrokerGroupRecord) -> BrokerGroupRecord | None:
+        master = record.master_broker_id
+        assert master is not None
+        decision = await group.decide(
+            RenewMaster(broker_name=record.broker_name, broker_id=master, master_epoch=record.master_epoch)
+        )
+        return decision.record if decision.code == ControllerCode.SUCCESS else None
+
+
+def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecord:
+    """The record as the slave to be cured is told it, with anybody but itself and the master as master.
+
+    In a group of two that is an id that nobody has, at the master's address: the id alone makes it another master.
+    """
+    others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
+    if others:
+        return replace(record, master_broker_id=others[0])
+    nobody, address = record.next_broker_id, record.address_of(record.master_broker_id) or ""
+    replicas = {**record.replicas, nobody: Replica(nobody, f"{address};cure", address)}
+    return replace(record, master_broker_id=nobody, replicas=replicas)
 
 
 def unlinked(record: BrokerGroupRecord, slaves: list[int], status: HARuntimeInfoBody) -> list[int]:

@@ -134,8 +134,8 @@ class ControllerPlane:
             switchover=self._switchover,
             settings=self._settings,
         )
-        links = Links(calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer)
-        self._keeper = Keeper(calls=calls, sequence=self._sequence, links=links, settings=self._settings)
+        self._links = Links(calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer)
+        self._keeper = Keeper(calls=calls, sequence=self._sequence, links=self._links, settings=self._settings)
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
@@ -176,6 +176,7 @@ class ControllerPlane:
             self.handler.advertise_address = self.address
         own_address = self.handler.advertise_address
         self._failover.own_address = self._corroboration.own_address = self._drain.own_address = own_address
+        self._links.own_address = own_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:

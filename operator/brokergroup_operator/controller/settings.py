@@ -91,6 +91,10 @@ class PlaneSettings:
     # A settled group's master is asked for its links this often; a living slave without one is an alarm after this long.
     link_check_seconds: float = 5.0
     unlinked_alarm_seconds: float = 5.0
+    # A slave that was told again and again and is not linked after this is cured by new epochs (links.py); once more after the
+    # pause, then after twice that, and so on.
+    cure_after_seconds: float = 20.0
+    cure_pause_seconds: float = 600.0
     # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:
     keeper_longest_retry_seconds: float = 1.0
     keeper_poll_seconds: float = 0.1

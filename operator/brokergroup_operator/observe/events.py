@@ -73,6 +73,8 @@ class EventObserver(Observer):
             )
         previous = before.sync_state_set if before is not None else frozenset()
         if before is None or after.master_epoch != before.master_epoch:
+            if before is not None and before.granted_master_id == after.granted_master_id is not None:
+                return  # a reign that was renewed: whoever did it says why
             if after.master_broker_id is not None and after.master_epoch > 0:
                 self._post(
                     key, "MasterElected", f"broker {after.master_broker_id} at epoch {after.master_epoch}: {why}"

@@ -1,0 +1,51 @@
+"""RenewMaster: the same master under the next epoch, without an election. Ours, for one purpose.
+
+A Java slave that hangs on a wrong link gives it up only for a change of role, and takes a role only under an epoch above its
+own (`switchover-and-strict.md`, "Cure for a replica on a wrong HA link"). So epochs must be made for it, and the whole group must
+go on above them. The master stays, it lives and knows what it acknowledged; so the SyncStateSet and the eligible stay as they
+are: nothing that any of them holds is in doubt. Both epochs rise by one, so that what the master asked before is fenced.
+"""
+
+from collections.abc import Mapping
+
+from controller_core.codes import ControllerCode
+from controller_core.decision import Decision, RenewMasterAnswer
+from controller_core.events import MasterRenewed, apply_event
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
+from controller_core.recovery import epoch_seen_above
+from controller_core.requests import RenewMaster
+
+
+def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
+    """Raise the epoch of the master that is meant, if it is still that one, under that epoch, and alive."""
+    refusal = _refusal(record, request, live)
+    if record is None or refusal is not None:
+        return Decision(
+            code=ControllerCode.CONTROLLER_INVALID_MASTER,
+            answer=RenewMasterAnswer(),
+            record=record,
+            why=refusal or "there is no record",
+        )
+    event = MasterRenewed()
+    after = apply_event(record, event)
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=RenewMasterAnswer(master_epoch=after.master_epoch),
+        events=(event,),
+        record=after,
+        why=f"the master {request.broker_id} goes on under epoch {after.master_epoch}",
+    )
+
+
+def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> str | None:
+    if record is None:
+        return "there is no record"
+    if (record.granted_master_id, record.master_epoch) != (request.broker_id, request.master_epoch):
+        return f"{request.broker_id} is not master of epoch {request.master_epoch}"
+    if request.broker_id not in live:
+        return f"the master {request.broker_id} is not alive"
+    if epoch_seen_above(record, live) is not None:
+        return "rule 3: a replica reports a higher epoch than the record's"
+    if max(record.master_epoch, record.sync_state_set_epoch) >= MAX_EPOCH:
+        return "there is no epoch left"
+    return None
