@@ -7,7 +7,6 @@ Codes of ``ha-and-deployment.md`` B.4. One differs: a send that waits while this
 from __future__ import annotations
 
 import itertools
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,6 @@ _REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 _MAX_CLIENT_QUEUES = 8
 _PROPERTY_END = PROPERTY_SEPARATOR.encode()
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_KEPT_BACK_MARK = re.compile(rb"DELAY|TIMER_|TRAN_MSG")
 _STORED = Outcome.STORED
 _SLAVE = Role.SLAVE
 _host = lru_cache(maxsize=4096)(Host)
@@ -218,7 +216,7 @@ def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> N
     if sys_flag & SYS_FLAG_TRANSACTION_MASK:
         raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
     for message in messages:
-        if _KEPT_BACK_MARK.search(message.properties) is None:
+        if not _may_be_kept_back(message.properties):
             continue
         properties = decode_properties(message.properties)
         if properties.get("TRAN_MSG") == "true":
@@ -227,6 +225,10 @@ def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> N
             if properties.get(name, "0") != "0" and not topic.startswith(RETRY_PREFIX):
                 remark = f"delayed messages are not supported: property {name}={properties[name]}"
                 raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def _may_be_kept_back(properties: bytes) -> bool:
+    return b"DELAY" in properties or b"TIMER_" in properties or b"TRAN_MSG" in properties
 
 
 def _terminated(properties: bytes) -> bytes:
