@@ -18,7 +18,7 @@ from rocketmq_replica.broker import monotonic_seconds
 from rocketmq_replica.broker_log_names import current_broker
 from rocketmq_replica.connections import SharedConnections
 from rocketmq_replica.durable_files import StoreFileError
-from rocketmq_replica.process import ReplicaProcess
+from rocketmq_replica.process import FAST_PORT_BELOW, ReplicaProcess
 from rocketmq_replica.property_values import ConfigurationError
 from rocketmq_replica.supervision import Supervision
 
@@ -183,11 +183,11 @@ class BrokerContainer:
                     raise ConfigurationError(f"{key}={claim}: {other} of this container has it already")
         if len(_claims(wanted)) < _CLAIMS:
             raise ConfigurationError(
-                f"{wanted.broker_name}: listenPort and haListenPort, and all its paths, must differ"
+                f"{wanted.broker_name}: haListenPort, listenPort and the one two below, and all its paths, must differ"
             )
 
 
-_CLAIMS = 6
+_CLAIMS = 7
 
 
 def _claims(configuration: ReplicaConfiguration) -> dict[str, str]:
@@ -199,7 +199,12 @@ def _claims(configuration: ReplicaConfiguration) -> dict[str, str]:
         "storePathBrokerIdentity": configuration.identity_file,
     }
     claims = {str(path.resolve()): key for key, path in paths.items()}
-    return claims | {configuration.broker_address: "listenPort", configuration.ha_address: "haListenPort"}
+    fast_port = f"{configuration.broker_ip}:{configuration.listen_port - FAST_PORT_BELOW}"
+    return claims | {
+        fast_port: "listenPort - 2",
+        configuration.broker_address: "listenPort",
+        configuration.ha_address: "haListenPort",
+    }
 
 
 async def _tell_when_listening(member: Member, process: ReplicaProcess) -> None:

@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
-_BELOW_LISTEN_PORT = 2
+FAST_PORT_BELOW = 2
 
 
 class ReplicaProcess:
@@ -163,7 +163,7 @@ class ReplicaProcess:
 
     async def _start_fast_port(self) -> None:
         """Java's second listener, two below the first: a Java slave copies the topics from there and from nowhere else."""
-        host, port = self.configuration.broker_ip, self.configuration.listen_port - _BELOW_LISTEN_PORT
+        host, port = self.configuration.broker_ip, self.configuration.listen_port - FAST_PORT_BELOW
         try:
             await self.fast_server.start(host, port)
         except (OSError, OverflowError) as error:

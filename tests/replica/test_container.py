@@ -397,6 +397,8 @@ async def test_a_broker_whose_first_start_fails_is_not_kept(administered: Runnin
         ({"storePathRootDir": "other"}, "listenPort"),
         ({"storePathRootDir": "other", "listenPort": 10912, "haListenPort": 12000}, "listenPort=.*has it already"),
         ({"storePathRootDir": "other", "listenPort": 12000, "haListenPort": 10911}, "haListenPort=.*has it already"),
+        ({"storePathRootDir": "other", "listenPort": 10909}, "listenPort=.*has it already"),
+        ({"storePathRootDir": "other", "listenPort": 10914, "haListenPort": 12000}, "listenPort - 2=.*has it already"),
         (
             {"storePathRootDir": "other", "listenPort": 12000, "storePathBrokerIdentity": "one/brokerIdentity"},
             "storePathBrokerIdentity=.*DefaultCluster#broker-a of this container has it already",
