@@ -12,14 +12,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.interop.accounts import Account, account
 from tests.interop.clients import JavaClient, compile_client, start_client
-from tests.interop.lab import Lab
+from tests.interop.lab import Lab, LabError
 from tests.interop.logs import Comparison, compare_epochs, first_difference, read_epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.interop.accounts import Acknowledged, Seen
@@ -28,6 +28,8 @@ TOPIC = "interop"
 QUEUES = 4
 WORKERS = 8
 READ_SECONDS = 120.0
+COPY_SECONDS = 40.0
+READERS = ("first-reader", "second-reader")
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,14 @@ class Campaign:
         acknowledged = producer.acknowledged()
         await asyncio.to_thread(producer.stop)
         outcome = Outcome(messages=len(acknowledged), account=await self._read(follower, acknowledged))
-        for reader in ("first-reader", "second-reader"):
-            consumer = self._start(reader, "push", group=f"interop-{reader}")
+        for reader in READERS:
+            consumer = self._start(reader, "push", group=reader)
             outcome.account.add(await self._read(consumer, acknowledged))
-            if reader == "first-reader":
+            if reader == READERS[0]:
                 await lab.switch_over(await self._next_master())
         outcome.failovers = lab.failovers
-        outcome.comparison = await self._compare()
+        outcome.comparison = await compare_members(lab, self.say)
+        outcome.comparison.mismatches += await metadata_mismatches(lab, (TOPIC,), READERS)
         return outcome
 
     def _start(self, name: str, role: str, **options: str | int) -> JavaClient:
@@ -154,16 +157,39 @@ class Campaign:
         self.say(f"{reader.name} read {len(seen)} of {total} from {master.name} in {time.monotonic() - began:.1f} s")
         return account(f"{self.cast.java_version} {reader.name} at {master.name}", acknowledged, seen)
 
-    async def _compare(self) -> Comparison:
-        """Everybody's log and epochs, when nothing moves any more."""
-        end = await self.lab.end_offset()
-        members = list(self.lab.members.values())
-        files = {member.name: read_epochs(member.epoch_file) for member in members}
-        result = compare_epochs(files, java=[member.name for member in members if member.is_java], end=end)
-        first, *others = members
-        for other in others:
-            differs = await asyncio.to_thread(first_difference, first.commit_log, other.commit_log, end)
-            if differs is not None:
-                result.mismatches.append(f"the logs of {first.name} and {other.name} differ at {differs} of {end}")
-        self.say(f"{len(members)} logs of {end} bytes, epochs {files}, Java traps {dict(result.traps)}")
-        return result
+
+async def compare_members(lab: Lab, say: Callable[[str], None]) -> Comparison:
+    """Everybody's log and epochs, when nothing moves any more."""
+    end = await lab.end_offset()
+    members = list(lab.members.values())
+    files = {member.name: read_epochs(member.epoch_file) for member in members}
+    result = compare_epochs(files, java=[member.name for member in members if member.is_java], end=end)
+    first, *others = members
+    for other in others:
+        differs = await asyncio.to_thread(first_difference, first.commit_log, other.commit_log, end)
+        if differs is not None:
+            result.mismatches.append(f"the logs of {first.name} and {other.name} differ at {differs} of {end}")
+    say(f"{len(members)} logs of {end} bytes, epochs {files}, Java traps {dict(result.traps)}")
+    return result
+
+
+async def metadata_mismatches(lab: Lab, topics: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """Who does not know a topic or a consumer group; slaves are given the time until their next copies (Java's: 10 s)."""
+    wanted = [(RequestCode.GET_TOPIC_CONFIG, "topic", name) for name in topics]
+    wanted += [(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, "group", name) for name in groups]
+    missing: list[str] = []
+
+    async def complete() -> bool | None:
+        missing.clear()
+        for member in lab.members.values():
+            for code, key, name in wanted:
+                answer = await lab.ask(member.address, code, ext_fields={key: name})
+                if answer.code != ResponseCode.SUCCESS:
+                    missing.append(f"{member.name} does not know {key} {name}: {answer.code} {answer.remark}")
+        return True if not missing else None
+
+    try:
+        await lab.eventually(complete, "topics and groups at every member", COPY_SECONDS)
+    except LabError:
+        return missing
+    return []

@@ -110,7 +110,7 @@ class Lab:
         properties = broker_properties(
             member.folder, controllers=self.controller_address, name_server=self.name_server.address
         )
-        port = free_port()
+        port = free_port(neighbours=2)
         properties |= {**SETTINGS, "listenPort": port, "haListenPort": free_port()}
         config = write_properties(member.folder / "broker.conf", properties)
         command = [sys.executable, "-m", "rocketmq_replica", "--config", str(config)]
@@ -182,9 +182,10 @@ class Lab:
         return new
 
     async def switch_over(self, to: str) -> Member:
-        """Have the controller make this member master, as an administrator asks."""
-        await self.until_whole()
+        """Have the controller make this member master, as an administrator asks, unless it is."""
         member = self.members[to]
+        if await self.until_whole() is member:
+            return member
 
         async def done() -> Member | None:
             info = await self.replicas()

@@ -20,7 +20,9 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:
@@ -28,6 +30,7 @@ if ROOT not in sys.path:
 
 from tests.interop.campaign import Campaign, Cast, Outcome  # noqa: E402
 from tests.interop.lab import PYTHON  # noqa: E402
+from tests.interop.proxy import ProxyOutcome, run_through_proxy  # noqa: E402
 from tests.real.parts import install  # noqa: E402
 
 NEWER, OLDER = install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION
@@ -35,7 +38,16 @@ MESSAGES = 10_000
 CASTS = {
     "newer": Cast(NEWER, {"java": NEWER, "python": PYTHON}, ("kill", "kill", "python", "java", "kill")),
     "older": Cast(OLDER, {"python": PYTHON, "java": OLDER}, ("kill", "kill", "java", "python", "kill")),
+    "together": Cast(
+        NEWER,
+        {"older": OLDER, "python": PYTHON, "newer": NEWER},
+        ("python", "kill", "newer", "kill", "older", "python"),
+    ),
 }
+PROXY = "proxy"
+PARTS = [*CASTS, PROXY]
+REAL_PARTS = ["rocketmq", "older-rocketmq", "rocketmq-proxy", "rocketmq-python-client"]
+MOST_COMPLAINTS = 40
 began = time.monotonic()
 
 
@@ -43,45 +55,78 @@ def say(line: str) -> None:
     print(f"[{time.monotonic() - began:6.1f}] {line}", flush=True)
 
 
-async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Outcome, list[str]]:
-    whole, versions = Outcome(), []
-    for name in options.cast or list(CASTS):
+@dataclass
+class Results:
+    """Everything that was played."""
+
+    groups: Outcome = field(default_factory=Outcome)
+    asked: int = 0
+    versions: set[str] = field(default_factory=set)
+    proxy: ProxyOutcome | None = None
+
+    def complaints(self) -> list[str]:
+        """Every reason not to exit 0."""
+        account, comparison = self.groups.account, self.groups.comparison
+        found = [*comparison.mismatches, *account.lost, *account.duplicates_beyond_retry]
+        if self.groups.messages != self.asked:
+            found.append(f"{self.groups.messages} messages acknowledged, {self.asked} asked for")
+        if self.proxy is not None:
+            found += [*self.proxy.complaints, *self.proxy.lost, *self.proxy.comparison.mismatches]
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """The last line."""
+        account, comparison, proxy = self.groups.account, self.groups.comparison, self.proxy or ProxyOutcome()
+        return {
+            "messages": self.groups.messages + proxy.sent,
+            "failovers": self.groups.failovers + proxy.failovers,
+            "log_mismatches": len(comparison.mismatches) + len(proxy.comparison.mismatches),
+            "lost": len(account.lost) + len(proxy.lost),
+            "duplicates_beyond_retry": len(account.duplicates_beyond_retry),
+            "java_versions": sorted(self.versions),
+            "java_traps": dict(comparison.traps + proxy.comparison.traps),
+            "grpc": {"sent": proxy.sent, "received": proxy.received, "complaints": len(proxy.complaints)},
+        }
+
+
+async def run_all(options: argparse.Namespace, folder: Path) -> Results:
+    """Every part asked for, one after the other."""
+    results = Results()
+    for name in options.only or PARTS:
+        say(f"==== {name}")
+        if name == PROXY:
+            results.proxy = await run_through_proxy(folder / PROXY, say)
+            continue
         cast = CASTS[name]
-        say(f"==== {name}: {cast.kinds}")
-        campaign = Campaign(cast, options.messages, folder / name, say)
-        outcome = await campaign.run()
-        whole.add(outcome)
-        versions.append(cast.java_version)
-    return whole, versions
+        results.groups.add(await Campaign(cast, options.messages, folder / name, say).run())
+        results.asked += options.messages
+        results.versions |= {kind for kind in cast.kinds.values() if kind != PYTHON}
+    return results
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=MESSAGES, help="per group")
-    parser.add_argument("--cast", choices=list(CASTS), action="append", help="only this group; repeatable")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part; repeatable")
     parser.add_argument("--keep", action="store_true", help="keep the folder with everybody's files")
     options = parser.parse_args(arguments)
+    failed = install.bring_all(REAL_PARTS)
+    if failed:
+        print(json.dumps({"messages": 0, "failed": failed}), flush=True)
+        return 1
     folder = Path(tempfile.mkdtemp(prefix="interop-"))
     try:
-        outcome, versions = asyncio.run(run_all(options, folder))
+        results = asyncio.run(run_all(options, folder))
     finally:
         if options.keep:
             say(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    account, comparison = outcome.account, outcome.comparison
-    for complaint in (*comparison.mismatches, *account.lost, *account.duplicates_beyond_retry):
+    complaints = results.complaints()
+    for complaint in complaints[:MOST_COMPLAINTS]:
         say(complaint)
-    summary = {
-        "messages": outcome.messages,
-        "failovers": outcome.failovers,
-        "log_mismatches": len(comparison.mismatches),
-        "lost": len(account.lost),
-        "duplicates_beyond_retry": len(account.duplicates_beyond_retry),
-        "java_versions": versions,
-    }
-    print(json.dumps(summary), flush=True)
-    return 0
+    print(json.dumps(results.summary()), flush=True)
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":

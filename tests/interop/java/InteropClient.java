@@ -145,6 +145,7 @@ public final class InteropClient {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.get("--group"));
         consumer.setNamesrvAddr(options.get("--name-server"));
         consumer.setPollNameServerInterval(200);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullBatchSize(32);
         consumer.setPullThresholdSizeForQueue(16);
         consumer.start();
@@ -157,9 +158,6 @@ public final class InteropClient {
             }
         }
         consumer.assign(queues);
-        for (MessageQueue queue : queues) {
-            consumer.seekToBegin(queue);
-        }
         watchInput();
         while (!ended) {
             for (MessageExt message : consumer.poll(200)) {
@@ -174,6 +172,7 @@ public final class InteropClient {
         consumer.setNamesrvAddr(options.get("--name-server"));
         consumer.setPollNameServerInterval(200);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setHeartbeatBrokerInterval(1000); // a heartbeat that a change of queues crosses is repeated after 30 s otherwise
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         consumer.setPullThresholdSizeForQueue(16);
