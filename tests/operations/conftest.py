@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.client import KubernetesApi
+from tests.operations.world import OPERATOR_TOKEN
 from tests.our_kinds import server_with_our_kinds
 
 if TYPE_CHECKING:
@@ -24,4 +25,11 @@ async def sandbox() -> AsyncIterator[SandboxApiServer]:
 @pytest.fixture
 async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
     async with KubernetesApi.from_url(sandbox.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def operator_api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
+    """A client that the embedded API's observers know as the operator's."""
+    async with KubernetesApi.from_url(sandbox.url, token=OPERATOR_TOKEN) as client:
         yield client

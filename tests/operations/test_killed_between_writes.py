@@ -84,12 +84,12 @@ async def end_of(world: World) -> dict[str, Any]:
     [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3)],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
-    sandbox: SandboxApiServer, api: KubernetesApi, story: Story, at_least: int
+    sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int
 ) -> None:
     async def told(kill_at: int | None, run: int) -> tuple[dict[str, Any], list[str]]:
         namespace = f"run-{run}"
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        world = World(api, GroupKey(namespace, "orders"))
+        world = World(api, operator_api, GroupKey(namespace, "orders"))
         sandbox.before_request = world.observe
         await world.create_group()
         world.kill_at = kill_at

@@ -40,7 +40,7 @@ async def world(with_rights: KubeApiserver, namespace: str) -> AsyncIterator[Wor
         KubernetesApi.from_kubeconfig(with_rights.kubeconfig) as hands,
         KubernetesApi.from_kubeconfig(with_rights.kubeconfig_of(OPERATOR)) as operator,
     ):
-        made = World(hands, GroupKey(namespace, "orders"), operator=operator)
+        made = World(hands, operator, GroupKey(namespace, "orders"))
         await made.create_group()
         yield made
         await made.runner.stop()
@@ -135,6 +135,6 @@ async def test_who_may_ask_for_operations_may_not_edit_groups(world: World, with
 
 async def test_the_operator_may_not_ask_for_operations_itself(with_rights: KubeApiserver, namespace: str) -> None:
     async with KubernetesApi.from_kubeconfig(with_rights.kubeconfig_of(OPERATOR)) as operator:
-        world = World(operator, GroupKey(namespace, "orders"))
+        world = World(operator, operator, GroupKey(namespace, "orders"))
         with pytest.raises(ApiError, match="forbidden"):
             await world.ask("own", "Restart", {})
