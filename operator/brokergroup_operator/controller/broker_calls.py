@@ -35,7 +35,7 @@ from rocketmq_remoting.properties import decode_properties, encode_properties
 from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from brokergroup_operator.controller.metadata import Metadata
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -66,10 +66,12 @@ class BrokerCalls:
         settings: PlaneSettings,
         *,
         credentials_of: Callable[[str], Credentials | None] = lambda _: None,
+        receiver_check: Callable[[str, Callable[[], Awaitable[dict[str, str]]]], Awaitable[str | None]] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._credentials_of = credentials_of
+        self._receiver_check = receiver_check
 
     async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
         """1008: tell a broker who is master; returns when it has changed its role (or had)."""
@@ -81,7 +83,7 @@ class BrokerCalls:
             sync_state_set_epoch=record.sync_state_set_epoch,
         )
         body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch)
-        await self._ask(
+        await self._tell(
             address,
             request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=body.encode()),
             self._settings.role_change_deadline_seconds,
@@ -112,7 +114,7 @@ class BrokerCalls:
         """906: point a slave's HA client at the master."""
         header = ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
         command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode())
-        await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
 
     async def ha_status(self, address: str) -> HARuntimeInfoBody:
         """907: which slaves are linked to this broker, and how far behind each is."""
@@ -141,7 +143,7 @@ class BrokerCalls:
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """25: change these, live and in the broker's file."""
         command = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
-        await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
 
     async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
         """25: change minInSyncReplicas."""
@@ -162,6 +164,14 @@ class BrokerCalls:
             return await asyncio.to_thread(read_metadata, *bodies)
         except BodyError as error:
             raise BrokerCallError(f"{address}: {error}") from error
+
+    async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
+        """Something that changes a broker: only to the one that is meant (safety rule 8, ``addresses.py``)."""
+        if self._receiver_check is not None:
+            reason = await self._receiver_check(address, lambda: self.broker_config(address))
+            if reason is not None:
+                raise BrokerCallError(f"{address}: {command.code} not sent: {reason}")
+        await self._ask(address, command, deadline_seconds)
 
     async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
         credentials = self._credentials_of(address)

@@ -120,6 +120,10 @@ class GroupDirectory(Protocol):
         """Be told when a member's process is reported dead."""
         ...
 
+    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
+        """The address of each of the group's pods that has one, by the pod's name."""
+        ...
+
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
         """The addresses of the group's pods that are being deleted and whose processes still have time."""
         ...
@@ -216,6 +220,10 @@ class FixedDirectory:
     def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
         """Be told by ``report_terminated``."""
         self._gone_callbacks.append(callback)
+
+    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
+        """Who was introduced by ``introduce``."""
+        return {peer.pod_name: host for host, peer in self._peers.items() if peer.group == key}
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
         """What ``report_leaving`` was told."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.addresses import AddressNotes
 from brokergroup_operator.controller.crash_loops import CrashLoops
 from brokergroup_operator.controller.member_notes import MemberNotes
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
@@ -114,6 +115,7 @@ class Group:
         # The report of holdings under way, and when marks alone are worth the next one (holdings_watch.py).
         self.report: asyncio.Task[None] | None = None
         self.next_mark_seconds = 0.0
+        self.addresses = AddressNotes()
         self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
         self.deposed_in_office = False

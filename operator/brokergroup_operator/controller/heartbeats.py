@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.adopting import MAX_IDS_AHEAD
 from controller_core.liveness import Heartbeat
 from rocketmq_remoting.codes import ResponseCode
@@ -80,6 +81,7 @@ class Heartbeats:
             election_priority=header.election_priority,
         )
         came_back = self.table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
+        group.addresses.heard_from(broker_id, connection.peer_host, header.broker_addr or "", now_seconds)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
 
@@ -88,6 +90,8 @@ class Heartbeats:
         now_seconds = asyncio.get_running_loop().time()
         table = self.table_for(group, connection)
         table.registered(now_seconds, group.identity(broker_id), connection.id, address=address)
+        group.addresses.note(broker_id, AddressSource.REGISTRATION, address, now_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
         group.new_process(broker_id)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:

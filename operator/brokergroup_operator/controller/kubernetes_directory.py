@@ -96,6 +96,8 @@ class KubernetesDirectory:
         # The pod's end, by pod: at which address, and how.
         self._ended: dict[ObjectKey, tuple[GroupKey, str, str]] = {}
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
+        # The pods of each group as the watch last told, by their names.
+        self._by_group: dict[GroupKey, dict[str, JsonObject]] = {}
         self._leaving: dict[GroupKey, frozenset[str]] = {}
         self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
         self._previous_pods: dict[ObjectKey, JsonObject] = {}
@@ -183,6 +185,11 @@ class KubernetesDirectory:
     def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
         """Be told when a container is reported terminated or was replaced by a new one."""
         self._gone_callbacks.append(callback)
+
+    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
+        """Where the group's pods are."""
+        pods = self._by_group.get(key, {})
+        return {name: pod_ip(pod) for name, pod in pods.items() if pod_ip(pod) and not is_over(pod)}
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
         """Where the group's pods are that are being deleted and whose brokers still run."""
@@ -307,14 +314,16 @@ class KubernetesDirectory:
                 self._forget_ends(at=address)
         self._notice_death(event.type, pod, previous)
         self._notice_place(pod, previous)
-        self._notice_leaving(pod)
+        group = peer_of(pod).group
+        if group is not None:
+            own = self._by_group.setdefault(group, {})
+            own.pop(name, None)
+            if event.type != "DELETED":
+                own[name] = pod
+            self._notice_leaving(group, own)
 
-    def _notice_leaving(self, pod: JsonObject) -> None:
-        key = peer_of(pod).group
-        if key is None:
-            return
-        own = [one for one in self._previous_pods.values() if peer_of(one).group == key]
-        leaving = frozenset(pod_ip(one) for one in own if is_leaving(one) and pod_ip(one))
+    def _notice_leaving(self, key: GroupKey, pods: dict[str, JsonObject]) -> None:
+        leaving = frozenset(pod_ip(one) for one in pods.values() if is_leaving(one) and pod_ip(one))
         if leaving != self._leaving.get(key, frozenset()):
             self._leaving[key] = leaving
             for callback in self._leaving_callbacks:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.addresses import ReceiverCheck, note_pods
 from brokergroup_operator.controller.adoption import AdoptionDesk
 from brokergroup_operator.controller.broker_calls import BrokerCalls
 from brokergroup_operator.controller.corroboration import Corroboration
@@ -95,7 +96,12 @@ class ControllerPlane:
             on_change=self._changed,
         )
         self._client = open_client(self._settings, directory)
-        calls = BrokerCalls(self._client, self._settings, credentials_of=GroupCredentials(self._groups))
+        calls = BrokerCalls(
+            self._client,
+            self._settings,
+            credentials_of=GroupCredentials(self._groups),
+            receiver_check=ReceiverCheck(self._groups, directory),
+        )
         self._sequence = RoleSequence(calls)
         self._corroboration = Corroboration(self._client, self._settings)
         self._watch = MasterWatch(
@@ -274,6 +280,7 @@ class ControllerPlane:
     def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()
         entries = group.table.entries(str(group.key))
+        note_pods(group, self._directory)
         return GroupSnapshot(
             key=group.key,
             record=group.record,
@@ -286,6 +293,7 @@ class ControllerPlane:
             epoch_jump=group.epoch_jump,
             unlinked=group.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
             metadata_diverged=self._metadata.differences(group.key),
+            member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),
             spared_on_testimony=group.spared_on_testimony,
             heartbeat_age_seconds={
                 broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()

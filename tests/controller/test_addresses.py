@@ -1,0 +1,104 @@
+"""A pod's IP is a fact with an age: who says where a member is, and what is told to whom (safety rule 8)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brokergroup_operator.controller.addresses import AddressNotes
+from brokergroup_operator.controller.directory import FixedDirectory, Peer
+from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.codes import RequestCode
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
+    return Peer(namespace=group.namespace, pod_name=f"{group.name}-{number}", group=group)
+
+
+async def test_every_source_of_an_address_is_told_with_its_age(start_plane: StartPlane, group: FakeGroup) -> None:
+    directory = FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory)
+    group.planes = [plane.address]
+    host = "127.64.8.1"
+    directory.introduce(host, _pod(1))
+    first = await group.broker(host=host)
+    await eventually(lambda: plane.snapshot(KEY).writable or first.beats > 1)
+    facts = plane.snapshot(KEY).member_addresses[1]
+    assert {(one.address, one.source) for one in facts} == {
+        (host, AddressSource.POD),
+        (first.address, AddressSource.REGISTRATION),
+        (first.address, AddressSource.HEARTBEAT),
+    }
+    assert all(one.age_seconds >= 0 for one in facts)
+    assert [one.age_seconds for one in facts] == sorted(one.age_seconds for one in facts)
+
+
+def test_a_fact_is_as_old_as_it_has_been_so() -> None:
+    notes = AddressNotes()
+    notes.note(1, AddressSource.POD, "10.0.0.1", 10.0)
+    notes.note(1, AddressSource.POD, "10.0.0.1", 20.0)
+    notes.heard_from(1, "10.0.0.9", "10.0.0.1:10911", 25.0)  # its heartbeats come from elsewhere than it says
+    assert notes.facts({1: None, 2: None}, 30.0) == {
+        1: (AddressFact("10.0.0.9", AddressSource.HEARTBEAT, 5.0), AddressFact("10.0.0.1", AddressSource.POD, 20.0)),
+        2: (),
+    }
+    notes.note(1, AddressSource.POD, "10.0.0.2", 31.0)
+    assert notes.facts({1: None}, 31.0)[1][0] == AddressFact("10.0.0.2", AddressSource.POD, 0.0)
+    notes.note(1, AddressSource.POD, "", 32.0)
+    assert [one.source for one in notes.facts({1: None}, 32.0)[1]] == [AddressSource.HEARTBEAT]
+
+
+async def test_an_address_that_changed_hands_is_told_nothing(start_plane: StartPlane, group: FakeGroup) -> None:
+    directory = FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory)
+    group.planes = [plane.address]
+    hosts = [f"127.64.8.{number}" for number in (11, 12, 13)]
+    for number, host in enumerate(hosts, start=1):
+        directory.introduce(host, _pod(number))
+    brokers = [await group.broker(host=host) for host in hosts]
+    await eventually(lambda: brokers[0].sync_state_set == {1, 2, 3}, what="three in sync")
+    directory.introduce(hosts[2], Peer(namespace="other", pod_name="web-0"))
+    group.journal.clear()
+    with pytest.raises(BrokerUnreachableError, match="belongs to pod other/web-0 now"):
+        await plane.set_broker_config(KEY, 3, {"a": "b"})
+    await plane.switch_master(KEY, to_broker_id=2)
+    assert not [line for line in group.journal if line in ("1008 to 3", "906 to 3")]
+    directory.introduce(hosts[2], _pod(3))
+    await eventually(lambda: brokers[1].sync_state_set == {1, 2, 3}, what="3 to be told when it is known again")
+
+
+async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_it_is(
+    start_plane: StartPlane, group: FakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        AddressNotes, "heard_from", lambda self, broker_id, host, address, now: None
+    )  # as behind NAT: no member's heartbeats come from its address
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await eventually(lambda: RequestCode.GET_BROKER_CONFIG in third.asked, what="the first look")
+    await asyncio.sleep(0.2)
+    for broker in (first, second, third):
+        broker.asked.clear()
+    await plane.set_broker_config(KEY, 2, {"a": "1"})
+    await plane.set_broker_config(KEY, 2, {"a": "2"})
+    assert second.asked.count(RequestCode.UPDATE_BROKER_CONFIG) == 2
+    third.config["brokerName"] = "another"
+    plane._groups.get(KEY).addresses.proven.pop(3, None)
+    with pytest.raises(BrokerUnreachableError, match="says that it is 'another'"):
+        await plane.set_broker_config(KEY, 3, {"a": "1"})
+    assert RequestCode.UPDATE_BROKER_CONFIG not in third.asked
