@@ -271,6 +271,7 @@ class Switchover:
         self, group: Group, record: BrokerGroupRecord, old: int, old_address: str, timeline: FailoverTimeline
     ) -> bool:
         """Steps 4 to 6; returns whether the new master is master now."""
+        await self._sequence.point_nowhere(group, record, but=old)
         await self._sequence.tell(group, record, old)
         await self._sequence.unregister(group, record, (old_address,))
         group.hold_back(None)
