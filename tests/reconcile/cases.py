@@ -113,3 +113,17 @@ def steps(seen: Observed) -> list[str]:
         + (f" to {step.to_broker_id}" if step.to_broker_id else "")
         for step in course(seen).steps
     ]
+
+
+def marked(seen: Observed, *names_of_pods: str) -> Observed:
+    """The claims of these members say that they leave."""
+    claims = copy.deepcopy(dict(seen.claims))
+    for name in names_of_pods:
+        claims[name]["metadata"]["annotations"][names.ANNOTATION_LEAVING] = name.rpartition("-")[2]
+    return replace(seen, claims=claims)
+
+
+def steps_after_marking(seen: Observed) -> list[str]:
+    """What is done once the choice of who leaves is noted."""
+    told = steps(seen)
+    return steps(marked(seen, told[0].split()[1])) if told and told[0].startswith("mark") else told

@@ -20,7 +20,8 @@ DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
 def test_the_mark_comes_before_the_id_is_forgotten() -> None:
     seen = c.wishing(c.settled(replicas=4), replicas=3)
     stopped = c.live(c.without_pods(seen, "orders-4"), 1, 2, 3)
-    assert told(run(stopped)) == ["apply PersistentVolumeClaim orders-4", "forget 4"]
+    assert told(run(stopped)) == ["apply PersistentVolumeClaim orders-4"]
+    assert told(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
 
 
 def left(*, marked: bool, **spec: Any) -> Any:

@@ -239,10 +239,10 @@ def test_scaling_out_reserves_the_next_ids() -> None:
     assert told(run(b.changed(b.settled(), group=b.group(replicas=5)))) == ["reserve orders-4", "reserve orders-5"]
 
 
-def test_scaling_in_stops_a_slave() -> None:
+def test_scaling_in_notes_which_slave_leaves() -> None:
     seen = b.changed(b.settled(), group=b.group(replicas=2, durability="Strict"))
 
-    assert told(run(seen)) == ["delete Pod orders-3"]
+    assert told(run(seen)) == ["apply PersistentVolumeClaim orders-3"]
     assert condition(seen, "Reconciling") == ("True", "ScalingIn")
 
 
@@ -527,7 +527,10 @@ def test_status_says_who_is_who() -> None:
         "node": "node-1",
         "podIP": "10.1.0.2",
         "address": "10.1.0.2:10911",
-        "addresses": [{"source": "PodWatch", "address": "10.1.0.2", "since": b.NOW}],
+        "addresses": [
+            {"source": "PodWatch", "address": "10.1.0.2", "since": b.NOW},
+            {"source": "Registration", "address": "10.1.0.2:10911", "since": b.NOW},
+        ],
         "claim": "orders-2",
         "revision": status["updateRevision"],
         "role": "slave",

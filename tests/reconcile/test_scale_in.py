@@ -64,7 +64,22 @@ CASES: list[tuple[str, Observed, list[str]]] = [
 
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_next_step(seen: Observed, expected: list[str]) -> None:
-    assert c.steps(seen) == expected
+    assert c.steps_after_marking(seen) == expected
+
+
+def test_the_choice_is_noted_before_anything_is_done() -> None:
+    assert c.steps(four()) == ["mark orders-4"]
+    assert c.steps(c.marked(four(), "orders-4")) == ["stop orders-4"]
+
+
+def test_the_noted_choice_stands() -> None:
+    assert c.steps(c.marked(four(), "orders-2")) == ["stop orders-2"]
+
+
+def test_an_operator_that_has_just_started_waits_and_makes_nobody_anew() -> None:
+    cold = c.live(c.marked(c.without_pods(four(), "orders-4"), "orders-4"), writable=False)
+    assert c.steps(cold) == []
+    assert not c.course(cold).runs(4)
 
 
 def test_who_leaves_is_not_made_again_and_who_must_stay_is() -> None:
@@ -78,25 +93,27 @@ def test_who_leaves_is_not_made_again_and_who_must_stay_is() -> None:
 
 def test_three_to_two_under_strict_needs_both_that_stay() -> None:
     shrink = c.wishing(c.settled(), replicas=2, durability="Strict")
-    assert c.steps(shrink) == ["stop orders-3"]
-    assert c.steps(c.live(shrink, 1, 3)) == ["stop orders-2"], "who is dead leaves first"
+    assert c.steps_after_marking(shrink) == ["stop orders-3"]
+    assert c.steps_after_marking(c.not_ready(c.live(shrink, 1, 3), "orders-2")) == ["stop orders-2"], (
+        "who is dead leaves first"
+    )
 
 
 def test_two_to_one_keeps_the_master() -> None:
-    assert c.steps(c.wishing(c.settled(replicas=2), replicas=1)) == ["stop orders-2"]
+    assert c.steps_after_marking(c.wishing(c.settled(replicas=2), replicas=1)) == ["stop orders-2"]
 
 
 def test_decommission_takes_the_one_named_after_a_switchover() -> None:
-    assert c.steps(c.running(c.settled(), "Decommission", brokerId=1)) == ["switch orders-1"]
-    assert c.steps(c.running(c.settled(), "Decommission", brokerId=2)) == ["stop orders-2"]
+    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=1)) == ["switch orders-1"]
+    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=2)) == ["stop orders-2"]
     stopped = c.live(c.without_pods(c.settled(), "orders-2"), 1, 3)
-    assert c.steps(c.running(stopped, "Decommission", brokerId=2)) == ["forget orders-2"]
+    assert c.steps_after_marking(c.running(stopped, "Decommission", brokerId=2)) == ["forget orders-2"]
 
 
 def test_nobody_leaves_below_the_floor() -> None:
     seen = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
     refused = c.course(seen).leaving
-    assert c.steps(seen) == []
+    assert c.steps_after_marking(seen) == []
     assert refused is not None
     assert (refused.verb.value, refused.reason.value) == ("refuse", "ScaleInRefused")
     assert "orders-3 can't leave: Beside master 1, 1 live members in sync are needed" in refused.why
@@ -104,36 +121,36 @@ def test_nobody_leaves_below_the_floor() -> None:
 
 def test_the_only_member_can_not_be_decommissioned() -> None:
     seen = c.running(c.settled(replicas=1), "Decommission", brokerId=1)
-    assert c.steps(seen) == []
+    assert c.steps_after_marking(seen) == []
     assert c.course(seen).runs(1)
 
 
 def test_a_rebuild_gives_up_the_volume_and_only_then_the_id() -> None:
     seen = c.running(c.settled(), "Rebuild", brokerId=3)
-    assert c.steps(seen) == ["stop orders-3"]
-    assert c.steps(c.live(c.going(seen, "orders-3"), 1, 2)) == []
+    assert c.steps_after_marking(seen) == ["stop orders-3"]
+    assert c.steps_after_marking(c.live(c.going(seen, "orders-3"), 1, 2)) == []
     stopped = c.live(c.without_pods(seen, "orders-3"), 1, 2)
-    assert c.steps(stopped) == ["drop volume orders-3"]
+    assert c.steps_after_marking(stopped) == ["drop volume orders-3"]
     claim = stopped.claims["orders-3"]
     leaving = {**stopped.claims, "orders-3": claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}}
-    assert c.steps(replace(stopped, claims=leaving)) == []
+    assert c.steps_after_marking(replace(stopped, claims=leaving)) == []
     # Then it is lost like any other volume: a new id is reserved, and this one is cleaned when that is in sync.
     gone = replace(stopped, claims=b.without(stopped.claims, "orders-3"))
     assert c.course(gone).leaver is None
-    assert c.steps(gone) == []
+    assert c.steps_after_marking(gone) == []
 
 
 def test_the_master_is_rebuilt_after_a_switchover() -> None:
-    assert c.steps(c.running(c.settled(), "Rebuild", brokerId=1)) == ["switch orders-1"]
+    assert c.steps_after_marking(c.running(c.settled(), "Rebuild", brokerId=1)) == ["switch orders-1"]
 
 
 def test_a_member_on_a_lost_node_is_rebuilt_without_waiting_for_its_pod() -> None:
     seen = c.live(c.going(c.running(c.settled(), "Rebuild", brokerId=3), "orders-3", since=c.EARLIER), 1, 2)
-    assert c.steps(seen) == ["drop volume orders-3"]
+    assert c.steps_after_marking(seen) == ["drop volume orders-3"]
     claim = seen.claims["orders-3"]
     held = {**seen.claims, "orders-3": claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}}
-    assert c.steps(replace(seen, claims=held)) == ["forget orders-3"]
+    assert c.steps_after_marking(replace(seen, claims=held)) == ["forget orders-3"]
 
 
 def test_an_operation_for_an_id_that_is_gone_does_nothing() -> None:
-    assert c.steps(c.running(c.settled(), "Decommission", brokerId=9)) == []
+    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=9)) == []

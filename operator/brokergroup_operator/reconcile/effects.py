@@ -43,8 +43,9 @@ def actions_of(step: Step, seen: Observed) -> Iterator[Action]:
         case Verb.DROP_VOLUME:
             note = Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {step.why}", warning=True)
             yield from _delete(PERSISTENT_VOLUME_CLAIMS, seen.claims, member, step, note)
-        case Verb.FORGET:
+        case Verb.MARK:
             yield from marked_as_leaving(seen, member)
+        case Verb.FORGET:
             note = Note(reason="BrokerIdRemoved", message=f"Broker id {member.broker_id} left the group: {step.why}")
             yield RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
 

@@ -66,11 +66,14 @@ def _lag_bytes(seen: Observed, member: Member) -> int | None:
 
 
 def _addresses(seen: Observed, member: Member) -> list[MemberAddress]:
-    """By every source that tells one, in the order of the sources; the pod's own status is one even without the controller."""
+    """By every source that tells one, in the order of the sources. The pod's own status and the record tell theirs always."""
     facts = seen.snapshot.member_addresses.get(member.broker_id, ()) if seen.snapshot else ()
     ages = {_SOURCES[fact.source]: (fact.address, fact.age_seconds) for fact in reversed(facts)}
     if (ip := observed.pod_ip(seen.pods.get(member.pod))) and AddressSource.POD_WATCH not in ages:
         ages[AddressSource.POD_WATCH] = (ip, 0.0)
+    registered = seen.record.address_of(member.broker_id) if seen.record else None
+    if registered and AddressSource.REGISTRATION not in ages:
+        ages[AddressSource.REGISTRATION] = (registered, 0.0)
     shown = _shown_before(seen, member)
     return [
         MemberAddress(source=source, address=address, since=shown.get((source.value, address)) or _ago(seen.now, age))

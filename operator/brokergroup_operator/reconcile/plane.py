@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.apply import PlanApplier
@@ -148,7 +148,7 @@ class ReconcilePlane:
                     namespace=self._settings.namespace,
                     timeout_seconds=self._settings.api_timeout_seconds,
                 )
-            except (NotFoundError, ApiUnavailableError) as error:
+            except ApiError as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
             else:
                 return

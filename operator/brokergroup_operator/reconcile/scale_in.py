@@ -5,8 +5,9 @@ that stay could lose their master too; then its id is cleaned from the record (i
 or stays by `storage.retention.whenScaled`. A Rebuild gives its volume up before its id: a new id on a new volume then
 copies the master.
 
-Who leaves in a scale in is chosen anew in each pass and needs no note: whose pod is gone already comes first, then who is
-outside the SyncStateSet, then the highest id; the master stays.
+Who leaves in a scale in: who is outside the SyncStateSet, else the highest id; the master stays. The choice is noted on the
+claim before anything is done, so an operator that was killed, or has heard nobody yet, goes on with the same one. If it
+must stay after all, the note comes off with the next apply of its claim.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ def leaving(seen: Observed, standings: Mapping[int, Standing]) -> Standing | Non
 
 
 def scaled_in(replicas: int, standings: Mapping[int, Standing]) -> Standing | None:
-    """The next one beyond `replicas`. The choice is stable: a member whose pod was stopped stays the chosen one."""
+    """The next one beyond `replicas`. Nothing that only a warm controller knows decides here: a cold one chooses the same."""
     if len(standings) <= replicas:
         return None
     others = [standing for standing in standings.values() if not standing.is_master]
     return max(others, key=_rank)
 
 
-def _rank(standing: Standing) -> tuple[bool, bool, bool, int]:
+def _rank(standing: Standing) -> tuple[bool, bool, bool, bool, int]:
     stopped = not standing.has_pod or standing.is_going
-    return stopped, not standing.contributes, not standing.in_set, standing.member.broker_id
+    return standing.is_marked, stopped, not standing.in_set, not standing.is_ready, standing.member.broker_id
 
 
 def _named(seen: Observed) -> int | None:
@@ -75,13 +76,24 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
         if safe:
             return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
         return _refused(leaver, "nobody can take over from it now")
+    if _nothing_is_known(seen):
+        return Step(verb=Verb.WAIT, reason=reason, why="Waiting to hear the master", member=member)
     if complaint := why_it_must_stay(seen, leaver, staying=staying):
         return _refused(leaver, complaint)
+    if reason is Reason.SCALING_IN and not leaver.is_marked and member.pod in seen.claims:
+        return Step(verb=Verb.MARK, reason=reason, why="it is chosen to leave", member=member)
     if runs:
         return Step(verb=Verb.STOP, reason=reason, why="it leaves the group", member=member)
     if reason is Reason.REBUILDING_MEMBER and (step := _volume_step(seen, leaver)) is not None:
         return step
     return Step(verb=Verb.FORGET, reason=reason, why="it has left", member=member)
+
+
+def _nothing_is_known(seen: Observed) -> bool:
+    """The record names a master that the controller plane, just started perhaps, has not heard as such."""
+    if seen.record is None or seen.record.granted_master_id is None:
+        return False
+    return seen.snapshot is None or not seen.snapshot.writable
 
 
 def _refused(leaver: Standing, why: str) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api import names
 from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.pod_trouble import is_stuck_terminating
@@ -27,6 +28,7 @@ class Standing:
     is_live: bool  # its heartbeats arrive
     has_seat: bool  # it has every acknowledged message, by the record
     in_set: bool
+    is_marked: bool  # its claim says that it is leaving
 
     @property
     def in_sync(self) -> bool:
@@ -60,4 +62,6 @@ def standing(seen: Observed, member: Member) -> Standing:
         is_live=seen.snapshot is not None and member.broker_id in seen.snapshot.live,
         has_seat=record is not None and member.broker_id in record.seats,
         in_set=record is not None and member.broker_id in record.sync_state_set,
+        is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
+        == str(member.broker_id),
     )

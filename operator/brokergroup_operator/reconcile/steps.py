@@ -19,6 +19,7 @@ class Verb(StrEnum):
 
     SWITCH = "switch"  # mastership goes from `member` to another
     REPLACE = "replace"  # the pod of `member` is deleted; the next pass makes it anew on the same claim
+    MARK = "mark"  # the claim of `member` says from now on that its member leaves
     STOP = "stop"  # the pod of `member` is deleted and does not come back
     DROP_VOLUME = "drop volume"  # the claim of `member` is deleted, with its data
     FORGET = "forget"  # the id of `member` is cleaned from the record
@@ -26,7 +27,7 @@ class Verb(StrEnum):
     REFUSE = "refuse"  # wanted by the spec, and not possible now
 
 
-ACTING = frozenset({Verb.SWITCH, Verb.REPLACE, Verb.STOP, Verb.DROP_VOLUME, Verb.FORGET})
+ACTING = frozenset({Verb.SWITCH, Verb.REPLACE, Verb.MARK, Verb.STOP, Verb.DROP_VOLUME, Verb.FORGET})
 
 
 @dataclass(frozen=True, kw_only=True)
