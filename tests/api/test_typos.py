@@ -44,6 +44,7 @@ storage: {retention: {}}
 resources: {}
 jvm: {}
 network: {}
+monitoring: {}
 scheduling: {tolerations: [{operator: Exists}], topologySpreadConstraints: [{topologyKey: zone}]}
 podTemplate: {metadata: {}, spec: {}}
 imagePullSecrets: [{name: registry}]

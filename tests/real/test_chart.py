@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import typer
 import yaml
 
+from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.cli.main import app
+from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.settings import ReconcileSettings
 from controller_core import metric_names
 from tests.real.parts import helm, prometheus
 
@@ -239,6 +244,23 @@ def test_the_operator_may_get_the_named_secrets_and_no_others() -> None:
         if "nodes" in rule["resources"]
     ]
     assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
+
+
+def test_prometheus_finds_the_brokers_exporters_by_label_and_port_name() -> None:
+    objects = rendered("system", metrics__brokerPodMonitor="true", watch__namespace="served")
+    [monitor] = [item for item in objects if item["kind"] == "PodMonitor"]
+    metadata = {"name": "orders", "namespace": "served", "uid": "u"}
+    spec = {"implementation": "rocketmq", "monitoring": {"exporter": True}}
+    group = msgspec.convert({"metadata": metadata, "spec": spec}, BrokerGroup)
+    pod = build_pod(group, Member(broker_id=1, pod="orders-1"), ReconcileSettings(controller_addresses=("a:1",)))
+
+    assert pod["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["served"]}
+    ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert ports[monitor["spec"]["podMetricsEndpoints"][0]["port"]] == 5557
+    everywhere = rendered("system", metrics__brokerPodMonitor="true")
+    [monitor] = [item for item in everywhere if item["kind"] == "PodMonitor"]
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
 
 
 def test_cert_manager_writes_the_secret_that_is_mounted() -> None:

@@ -156,7 +156,11 @@ def test_ports_are_the_same_wherever_they_are_said() -> None:
     service = {port["name"]: port for port in children.build_master_service(of)["spec"]["ports"]}
 
     assert (properties["listenPort"], properties["haListenPort"]) == ("20911", "20920")
-    assert (ports["broker"]["containerPort"], ports["ha"]["containerPort"]) == (20911, 20920)
+    assert {name: port["containerPort"] for name, port in ports.items()} == {
+        "broker": 20911,
+        "ha": 20920,
+        "fast": 20909,
+    }
     assert both[names.CONTAINER_BROKER]["readinessProbe"]["tcpSocket"] == {"port": 20911}
     assert (service["broker"]["port"], service["broker"]["targetPort"]) == (20911, "broker")
     assert (service["ha"]["port"], service["ha"]["targetPort"]) == (20920, "ha")
@@ -164,6 +168,16 @@ def test_ports_are_the_same_wherever_they_are_said() -> None:
     assert {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}["FENCE_LOCAL_ADDRESS"][
         "value"
     ] == "$(POD_IP):20911"
+
+
+def test_an_exporter_is_configured_and_has_a_port() -> None:
+    of = b.group(implementation="rocketmq", monitoring={"exporter": True, "port": 9400})
+    properties = broker_properties("orders", of.spec, b.SETTINGS)
+    ports = {port["name"]: port for port in containers(build_pod(of, b.member(1), b.SETTINGS))["broker"]["ports"]}
+
+    assert (properties["metricsExporterType"], properties["metricsPromExporterPort"]) == ("PROM", "9400")
+    assert ports["metrics"]["containerPort"] == 9400
+    assert not [key for key in broker_properties("orders", b.group().spec, b.SETTINGS) if key.startswith("metrics")]
 
 
 def test_images_are_pulled_as_the_spec_says() -> None:

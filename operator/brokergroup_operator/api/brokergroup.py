@@ -21,6 +21,7 @@ from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
 from brokergroup_operator.api.pod_fields import (
     ImagePullPolicy,
     LocalReference,
+    MonitoringSpec,
     NetworkSpec,
     PodTemplateSpec,
     SchedulingSpec,
@@ -401,6 +402,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     jvm: JvmSpec = JvmSpec()
     network: NetworkSpec = NetworkSpec()
+    monitoring: MonitoringSpec = MonitoringSpec()
     scheduling: SchedulingSpec = SchedulingSpec()
     pod_template: PodTemplateSpec = PodTemplateSpec()
     update_strategy: UpdateStrategySpec = UpdateStrategySpec()

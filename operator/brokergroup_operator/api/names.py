@@ -76,12 +76,16 @@ STORE_DIR: Final = "/var/lib/rocketmq/store"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 
+# Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
+FAST_PORT_OFFSET: Final = 2
 # Above a broker's port: where the fences of a group ask each other, by UDP.
 FENCE_PORT_OFFSET: Final = 2
 # Names of a broker's ports: a Service finds them on each pod, also while the numbers change.
 PORT_BROKER: Final = "broker"
 PORT_HA: Final = "ha"
+PORT_FAST: Final = "fast"
 PORT_FENCE: Final = "fence"
+PORT_METRICS: Final = "metrics"
 
 
 def pod_name(group: str, broker_id: int) -> str:

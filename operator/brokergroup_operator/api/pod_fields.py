@@ -92,6 +92,19 @@ class NetworkSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = 10912
 
 
+class MonitoringSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """What of the brokers Prometheus can read. The operator's own metrics are there without it."""
+
+    exporter: Annotated[
+        bool,
+        Meta(
+            description="True: each Java broker serves its own metrics under /metrics (metricsExporterType PROM), on the"
+            " container's port `metrics`; the chart's value metrics.brokerPodMonitor makes a PodMonitor that finds it."
+        ),
+    ] = False
+    port: Annotated[int, Meta(ge=1024, le=65_535, description="The port of the exporter.")] = 5557
+
+
 class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
     """A taint that the pods bear, as in a PodSpec."""
 

@@ -161,6 +161,23 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "replication.slaveNotCatchUpSeconds and config.haMaxTimeSlaveNotCatchup say the same: give one of them",
             field_path=".replication.slaveNotCatchUpSeconds",
         ),
+        Rule(
+            "!self.monitoring.exporter || self.implementation == 'rocketmq'",
+            "monitoring.exporter needs implementation rocketmq: the Python replica serves no metrics of its own",
+            field_path=".monitoring.exporter",
+        ),
+        Rule(
+            "!self.monitoring.exporter || !(self.monitoring.port in [self.network.listenPort - 2, self.network.listenPort,"
+            " self.network.listenPort + 2, self.network.haPort])",
+            "monitoring.port is taken by network.listenPort or network.haPort, or by what lies two beside listenPort",
+            field_path=".monitoring.port",
+        ),
+        Rule(
+            "!self.monitoring.exporter || !self.config.exists(key, key.startsWith('metricsExporter') ||"
+            " key.startsWith('metricsPromExporter'))",
+            "monitoring.exporter and the metrics keys of config say the same: give one of them",
+            field_path=".monitoring.exporter",
+        ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
     ),
     FailoverSpec: (

@@ -39,6 +39,8 @@ OVERRIDABLE: Final = {
 # and idle cost is not measurable (switchover-and-strict.md Q1, "What the gap consists of").
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 
+HAND_OVER_MOST_SECONDS: Final = 20
+
 
 def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
     """Every key of broker.conf. Ours win over spec.config: the API refuses those keys, and this holds without it too."""
@@ -75,6 +77,8 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         properties[CREDENTIALS_KEY] = CREDENTIALS_FORM.format(
             f"${{{names.ENVIRONMENT_ACCESS_KEY}}}", f"${{{names.ENVIRONMENT_SECRET_KEY}}}"
         )
+    if spec.monitoring.exporter:
+        properties |= {"metricsExporterType": "PROM", "metricsPromExporterPort": str(spec.monitoring.port)}
     rule = acknowledgement_rule(spec)
     return properties | {
         "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
@@ -86,6 +90,8 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
 def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     rule = acknowledgement_rule(spec)
     defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
+    if spec.implementation is Implementation.REPLICA:
+        defaults["stopHandOverTimeout"] = str(1000 * hand_over_seconds(spec))
     if spec.implementation is Implementation.ROCKETMQ:
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         if spec.security.credentials_secret_name is not None:
@@ -94,6 +100,11 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
         # A Python replica takes changes from us only with the key. Off is the time in which the key changes: ours is new, its old.
         defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.OFF else "true"
     return defaults
+
+
+def hand_over_seconds(spec: BrokerGroupSpec) -> int:
+    """How long a master that is asked to stop goes on, so that the controller plane can move its role."""
+    return min(HAND_OVER_MOST_SECONDS, spec.termination_grace_period_seconds // 2)
 
 
 def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:

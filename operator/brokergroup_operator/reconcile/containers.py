@@ -58,6 +58,9 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> Json
         "ports": [
             {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
             {"name": names.PORT_HA, "containerPort": spec.network.ha_port},
+            # From there alone a Java slave copies its master's topics: a NetworkPolicy must let it through.
+            {"name": names.PORT_FAST, "containerPort": spec.network.listen_port - names.FAST_PORT_OFFSET},
+            *_exporter_port(spec),
         ],
         "volumeMounts": [
             {"name": names.VOLUME_STORE, "mountPath": names.STORE_DIR},
@@ -81,6 +84,11 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> Json
     if fence_container.wanted(spec):
         container["lifecycle"] = fence_container.broker_lifecycle(spec)
     return container | ({"resources": resources} if resources else {})
+
+
+def _exporter_port(spec: BrokerGroupSpec) -> list[JsonObject]:
+    """Where Prometheus finds the broker's own metrics, by name."""
+    return [{"name": names.PORT_METRICS, "containerPort": spec.monitoring.port}] if spec.monitoring.exporter else []
 
 
 def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:

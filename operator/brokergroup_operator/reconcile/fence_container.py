@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.reconcile.broker_config import broker_name
+from brokergroup_operator.reconcile.broker_config import broker_name, hand_over_seconds
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
-PRE_STOP_MAXIMUM_SECONDS: Final = 20
 PRE_STOP_STEPS_PER_SECOND: Final = 10
 
 
@@ -73,9 +72,8 @@ def broker_lifecycle(spec: BrokerGroupSpec) -> JsonObject:
 
     A plain SIGTERM of a Java master leaves its group without a master for about 9 s.
     """
-    seconds = min(PRE_STOP_MAXIMUM_SECONDS, spec.termination_grace_period_seconds // 2)
     wait = (
-        f"i=0; while [ $i -lt {seconds * PRE_STOP_STEPS_PER_SECOND} ]"
+        f"i=0; while [ $i -lt {hand_over_seconds(spec) * PRE_STOP_STEPS_PER_SECOND} ]"
         ' && [ "$(cat "$RUN_DIR/role" 2>/dev/null)" = master ]; do sleep 0.1; i=$((i+1)); done'
     )
     return {"preStop": {"exec": {"command": ["sh", "-c", wait]}}}
