@@ -23,7 +23,14 @@ from rocketmq_remoting.message_headers import (
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
 from rocketmq_replica.group_notices import GroupNotices
 from rocketmq_replica.queue_locks import QueueLocks
-from rocketmq_replica.topics import RETRY_PREFIX, InvalidTopicError
+from rocketmq_replica.topics import (
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    RETRY_PREFIX,
+    InvalidTopicError,
+    Topic,
+    changed_attributes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
     from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
 
 logger = logging.getLogger(__name__)
+
+MAX_QUEUES = 1024
+MAX_PERMISSION = 7
 
 
 class ClientRequests:
@@ -171,16 +181,36 @@ class ClientRequests:
         return request.answer(ResponseCode.SUCCESS)
 
     def create_topic(self, request: RemotingCommand) -> RemotingCommand:
-        """17."""
+        """17: make a topic, or change one."""
         header = CreateTopicRequestHeader.decode(request.ext_fields)
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
-            self._broker.topics.create(header.topic or "", queue_count=header.write_queue_nums, now_ms=wall_clock_ms())
+            known = self._broker.topics.find(header.topic or "")
+            self._broker.topics.put(_topic_as_asked(header, known), now_ms=wall_clock_ms())
         except (InvalidTopicError, OSError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         self._on_topic_created()
         return request.answer(ResponseCode.SUCCESS)
+
+
+def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:
+    """Java changes what the request says and keeps the attributes that it does not name."""
+    queues = (header.read_queue_nums or header.write_queue_nums or 0, header.write_queue_nums or 0)
+    if not all(0 < count <= MAX_QUEUES for count in queues):
+        raise InvalidTopicError(f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES}")
+    permission = PERMISSION_READ | PERMISSION_WRITE if header.perm is None else header.perm
+    if not 0 <= permission <= MAX_PERMISSION:
+        raise InvalidTopicError(f"perm {permission}, expected 0 to {MAX_PERMISSION}")
+    return Topic(
+        header.topic or "",
+        *queues,
+        permission,
+        header.topic_filter_type or "SINGLE_TAG",
+        header.topic_sys_flag or 0,
+        header.order,
+        changed_attributes(known.attributes if known is not None else {}, header.attributes or ""),
+    )
 
 
 def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:

@@ -66,6 +66,20 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"topic {name[:50]!r}, expected letters, digits and %|_- only")
 
 
+def changed_attributes(attributes: dict[str, str], change: str) -> dict[str, str]:
+    """Java's way to change attributes: ``+name=value`` and ``-name``, several separated by commas."""
+    changed = dict(attributes)
+    for part in filter(None, (each.strip() for each in change.split(","))):
+        name, equals, value = part[1:].partition("=")
+        if part[0] == "+" and name and equals and value:
+            changed[name] = value
+        elif part[0] == "-" and name and not equals:
+            changed.pop(name, None)
+        else:
+            raise InvalidTopicError(f"attribute {part[:50]!r}, expected +name=value or -name")
+    return changed
+
+
 class Topics:
     """The table, its data version, and its file."""
 
@@ -90,13 +104,16 @@ class Topics:
         return list(self._topics.values())
 
     def create(self, name: str, *, queue_count: int | None, now_ms: int) -> Topic:
-        """Make a topic and remember it; if it cannot be saved (OSError) there is none."""
-        check_topic_name(name)
+        """Make a topic with as many queues, or give it as many."""
         count = self._default_queue_count if queue_count is None else queue_count
+        known = self._topics.get(name) or Topic(name, count, count)
+        return self.put(replace(known, read_queues=count, write_queues=count), now_ms=now_ms)
+
+    def put(self, topic: Topic, *, now_ms: int) -> Topic:
+        """Remember a topic as it is; if it cannot be saved (OSError) nothing has changed."""
+        check_topic_name(topic.name)
         before = self._topics
-        known = before.get(name) or Topic(name, count, count)
-        topic = replace(known, read_queues=count, write_queues=count)
-        self._topics = {**before, name: topic}
+        self._topics = {**before, topic.name: topic}
         self.changed(now_ms=now_ms)
         try:
             self.save()

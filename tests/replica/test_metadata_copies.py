@@ -112,6 +112,32 @@ async def test_what_is_not_there_is_said_so(start: Starter, controller: FakeCont
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+async def test_a_topic_is_made_and_changed_as_it_is_asked_for(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    asked = {"topic": "T", "readQueueNums": "8", "writeQueueNums": "4", "perm": "4", "order": "true"}
+    asked |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "attributes": "+message.type=FIFO,+x=1"}
+    assert (await client.ask(one.address, code, ext_fields=asked)).code == ResponseCode.SUCCESS
+    made = await table(client, one, RequestCode.GET_TOPIC_CONFIG, topic="T")
+    assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["order"]) == (8, 4, 4, True)
+    assert made["attributes"] == {"message.type": "FIFO", "x": "1"}
+    assert (await client.send(one.address, b"x", topic="T")).code == ResponseCode.NO_PERMISSION
+    changed = asked | {"perm": "6", "attributes": "-x"}
+    assert (await client.ask(one.address, code, ext_fields=changed)).code == ResponseCode.SUCCESS
+    made = await table(client, one, RequestCode.GET_TOPIC_CONFIG, topic="T")
+    assert (made["perm"], made["attributes"]) == (6, {"message.type": "FIFO"})
+    for wrong, complaint in (
+        ({"attributes": "message.type=FIFO"}, "attribute 'message.type=FIFO', expected +name=value or -name"),
+        ({"perm": "8"}, "perm 8, expected 0 to 7"),
+        ({"writeQueueNums": "0"}, "readQueueNums and writeQueueNums (8, 0), expected 1 to 1024"),
+    ):
+        answer = await client.ask(one.address, code, ext_fields=asked | wrong)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, complaint)
+
+
 async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
