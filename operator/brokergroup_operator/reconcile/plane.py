@@ -7,6 +7,7 @@ them. The failover path does not come through here. With leader election only th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,6 +21,7 @@ from brokergroup_operator.reconcile.events import EventPoster
 from brokergroup_operator.reconcile.fetch import GroupFetcher
 from brokergroup_operator.reconcile.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
 from brokergroup_operator.reconcile.leader import LeaderElector
+from brokergroup_operator.reconcile.node_watch import NodeWatch
 from brokergroup_operator.reconcile.queue import ReconcileQueue
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
@@ -63,6 +65,7 @@ class ReconcilePlane:
             access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=settings.api_timeout_seconds
         )
         self._leading = asyncio.Event()
+        self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
         self._elector: LeaderElector | None = None
 
@@ -120,11 +123,17 @@ class ReconcilePlane:
         )
         unsubscribe = self._view.subscribe(queue.add)
         watcher.start()
+        nodes = NodeWatch(
+            self._api, on_change=self._look_at_all.set, timeout_seconds=self._settings.api_timeout_seconds
+        )
+        node_watch = asyncio.create_task(nodes.run(), name="reconcile node watch")
         log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
         try:
             await self._resync_for_ever(queue)
         finally:
             unsubscribe()
+            node_watch.cancel()
+            await asyncio.gather(node_watch, return_exceptions=True)
             await queue.stop()
             await operations.stop()
             await watcher.stop()
@@ -157,12 +166,14 @@ class ReconcilePlane:
     async def _resync_for_ever(self, queue: ReconcileQueue) -> None:
         """Events can be lost; a look at every group from time to time makes up for it."""
         while True:
+            self._look_at_all.clear()
             try:
                 for key in await self._list_groups():
                     queue.add(key)
             except ApiError as error:
                 log.warning("reconcile.resync_failed", error=str(error))
-            await asyncio.sleep(self._settings.resync_seconds)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_at_all.wait(), self._settings.resync_seconds)
 
     async def _list_groups(self) -> list[GroupKey]:
         listed = await self._api.list(
