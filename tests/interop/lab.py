@@ -31,6 +31,7 @@ GROUP = "broker-a"
 CLUSTER = "DefaultCluster"
 PYTHON = "python"
 TIMEOUT_SECONDS = 5.0
+DEADLINE_SECONDS = 240.0
 LOG_FILE_BYTES = 4 << 20
 SETTINGS: dict[str, Any] = {
     "mappedFileSizeCommitLog": LOG_FILE_BYTES,
@@ -91,7 +92,7 @@ class Lab:
         where = ["--listen", self.controller_address, "--name-server", self.name_server.address]
         self.controller = start("controller", [*command, *where], log=self.folder / "controller.log")
         self.members = {name: Member(name, kind, self.folder / name) for name, kind in kinds.items()}
-        self.name_server.wait_until_listening()
+        self.name_server.wait_until_listening(DEADLINE_SECONDS)
 
     def start_member(self, name: str) -> None:
         """Start a member, for the first time or again: then with its store and at another port, as a pod comes back."""
@@ -222,7 +223,7 @@ class Lab:
         return await self.eventually(same, "the same end of every log")
 
     async def eventually(
-        self, look: Callable[[], Awaitable[Found | None]], what: str, deadline_seconds: float = 90.0
+        self, look: Callable[[], Awaitable[Found | None]], what: str, deadline_seconds: float = DEADLINE_SECONDS
     ) -> Found:
         """What `look` returns as soon as it is not None; a member that ended by itself ends the wait."""
         deadline = time.monotonic() + deadline_seconds

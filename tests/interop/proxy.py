@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.interop.campaign import compare_members, metadata_mismatches
-from tests.interop.lab import PYTHON, Lab
+from tests.interop.lab import DEADLINE_SECONDS, PYTHON, Lab
 from tests.interop.logs import Comparison
 from tests.real.parts import install
 from tests.real.parts.java import start_proxy
@@ -90,7 +90,7 @@ async def proxy_of(lab: Lab) -> JavaProgram:
     for attempt in range(1, PROXY_ATTEMPTS + 1):
         proxy = start_proxy(lab.folder / f"proxy-{attempt}", name_server_address=lab.name_server.address)
         try:
-            return await asyncio.to_thread(proxy.wait_until_listening)
+            return await asyncio.to_thread(proxy.wait_until_listening, DEADLINE_SECONDS)
         except RealProcessError:
             proxy.process.kill()
             if attempt == PROXY_ATTEMPTS:

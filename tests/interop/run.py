@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,10 +29,12 @@ ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
+from rocketmq_remoting.errors import RemotingError  # noqa: E402
 from tests.interop.campaign import Campaign, Cast, Outcome  # noqa: E402
-from tests.interop.lab import PYTHON  # noqa: E402
+from tests.interop.lab import PYTHON, LabError  # noqa: E402
 from tests.interop.proxy import ProxyOutcome, run_through_proxy  # noqa: E402
 from tests.real.parts import install  # noqa: E402
+from tests.real.parts.process import RealProcessError  # noqa: E402
 
 NEWER, OLDER = install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION
 MESSAGES = 10_000
@@ -61,13 +64,15 @@ class Results:
 
     groups: Outcome = field(default_factory=Outcome)
     asked: int = 0
+    broken_off: str | None = None
     versions: set[str] = field(default_factory=set)
     proxy: ProxyOutcome | None = None
 
     def complaints(self) -> list[str]:
         """Every reason not to exit 0."""
         account, comparison = self.groups.account, self.groups.comparison
-        found = [*comparison.mismatches, *account.lost, *account.duplicates_beyond_retry]
+        found = [self.broken_off] if self.broken_off is not None else []
+        found += [*comparison.mismatches, *account.lost, *account.duplicates_beyond_retry]
         if self.groups.messages != self.asked:
             found.append(f"{self.groups.messages} messages acknowledged, {self.asked} asked for")
         if self.proxy is not None:
@@ -90,8 +95,16 @@ class Results:
 
 
 async def run_all(options: argparse.Namespace, folder: Path) -> Results:
-    """Every part asked for, one after the other."""
+    """Every part asked for, one after the other; one that cannot be played to its end ends the run."""
     results = Results()
+    try:
+        await play(options, folder, results)
+    except (LabError, RealProcessError, RemotingError) as error:
+        results.broken_off = f"{type(error).__name__}: {error}"
+    return results
+
+
+async def play(options: argparse.Namespace, folder: Path, results: Results) -> None:
     for name in options.only or PARTS:
         say(f"==== {name}")
         if name == PROXY:
@@ -101,7 +114,6 @@ async def run_all(options: argparse.Namespace, folder: Path) -> Results:
         results.groups.add(await Campaign(cast, options.messages, folder / name, say).run())
         results.asked += options.messages
         results.versions |= {kind for kind in cast.kinds.values() if kind != PYTHON}
-    return results
 
 
 def main(arguments: list[str]) -> int:
@@ -114,6 +126,7 @@ def main(arguments: list[str]) -> int:
     if failed:
         print(json.dumps({"messages": 0, "failed": failed}), flush=True)
         return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or a dozen Java processes outlive us
     folder = Path(tempfile.mkdtemp(prefix="interop-"))
     try:
         results = asyncio.run(run_all(options, folder))
