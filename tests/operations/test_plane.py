@@ -56,13 +56,20 @@ async def test_a_switchover_that_is_given_up_is_tried_again(world: World) -> Non
 
 
 async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
-    world.view.refusals = [SwitchoverRefusedError("broker 2 lacks topic t")]
+    world.view.refusals = [SwitchoverRefusedError("broker 2 lacks topic t") for _ in range(20)]
     await world.ask("one", "Switchover", {})
     one = (await world.until_over("one"))["one"]
     assert one["status"]["phase"] == "Rejected"
     assert condition(one)["type"] == "Failed"
     assert one["status"]["result"]["message"] == "broker 2 lacks topic t"
     assert await world.event_reasons() == ["SwitchoverRejected"]
+
+
+async def test_a_refusal_of_a_moment_is_asked_again(world: World) -> None:
+    world.view.refusals = [SwitchoverRefusedError("a change of master is under way")]
+    await world.ask("one", "Switchover", {"toBrokerId": 2})
+    assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
+    assert world.view.asked == [(1, 2), (1, 2)]
 
 
 async def test_one_after_the_other(world: World) -> None:

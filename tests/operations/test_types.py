@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
 from brokergroup_operator.observe.timeline import Outcome as TimelineOutcome
 from brokergroup_operator.operations.evaluate import PROCEDURES
+from brokergroup_operator.operations.scene import rfc3339
 from brokergroup_operator.operations.verdicts import (
     NOTHING_ASKED,
     Done,
@@ -101,6 +103,18 @@ def test_nothing_voluntary_happens_to_an_unsafe_group(kind: str, changes: dict[s
     assert why in verdict.message
 
 
+@pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
+@pytest.mark.parametrize(("seconds", "verdict"), [(5, Wait), (20, Reject)])
+def test_a_group_that_became_unsafe_a_moment_ago_is_given_time(kind: str, seconds: int, verdict: type) -> None:
+    """The operation before this one may have ended just now."""
+    unsafe = group(safe=False)
+    unsafe["status"]["conditions"][0]["lastTransitionTime"] = rfc3339(NOW - seconds)
+    assert isinstance(begun(kind, group=unsafe), verdict)
+    new = group(safe=None)
+    new["metadata"]["creationTimestamp"] = rfc3339(NOW - seconds)
+    assert isinstance(begun(kind, group=new), verdict)
+
+
 @pytest.mark.parametrize(
     ("kind", "section", "rejected"),
     [
@@ -165,6 +179,16 @@ def test_switchover_asks_for_it_until_something_came_of_it() -> None:
     assert isinstance(again, GoOn)
     assert (again.message, again.effect) == ("the slaves did not catch up", verdict.effect)
     assert judged(item, Outcome(refused="no")) == Reject(message="no")
+
+
+def test_a_change_of_master_that_is_under_way_is_waited_for() -> None:
+    plain = scene()
+    assert plain.snapshot is not None
+    busy = replace(plain.snapshot, in_progress=timeline(kind=Kind.FAILOVER))
+    for kind in ("Switchover", "Drill"):
+        assert begun(kind, snapshot=busy) == Wait(message="waits for the end of a failover", look_again_seconds=0.5)
+    again = judged(running(), Outcome(refused="a change of master is under way"), snapshot=busy)
+    assert isinstance(again, GoOn)
 
 
 def test_switchover_waits_while_it_is_not_safe() -> None:

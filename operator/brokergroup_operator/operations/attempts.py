@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
+# Between two requests of one operation: what was refused or given up is not asked for in a tight circle.
+ASK_AGAIN_SECONDS = 0.5
 
 
 def figures_of_switchover(change: SwitchoverResult) -> Figures:
@@ -53,8 +55,9 @@ class Attempts:
         self._attempts: dict[str, _Attempt] = {}
 
     def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Figures]) -> None:
-        """Start it beside the passes; its end wakes the group. An earlier one of the same operation has ended."""
-        task = asyncio.create_task(request, name=f"operation {key} {uid}")
+        """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
+        pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
+        task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
         task.add_done_callback(lambda _: self._wake(key))
         self._attempts[uid] = _Attempt(key, task)
 
@@ -75,6 +78,14 @@ class Attempts:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _after(pause_seconds: float, request: Coroutine[None, None, Figures]) -> Figures:
+    try:
+        await asyncio.sleep(pause_seconds)
+        return await request
+    finally:
+        request.close()  # where it was never begun: cancelled before its turn
 
 
 def _outcome(task: asyncio.Task[Figures]) -> Outcome:

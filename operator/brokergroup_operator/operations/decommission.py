@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.operations.premises import (
-    cannot_spare,
     group_is_not_there,
     no_master,
     not_a_member,
     paused,
+    unsafe,
 )
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.verdicts import Done, Fail, Figures, GoOn, Reject, Start
@@ -33,9 +33,10 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
         not_a_member(scene, broker_id),
         f"broker {broker_id} is the only member" if scene.members == [broker_id] else "",
         no_master(scene),
-        cannot_spare(scene, (broker_id,)),
     ):
         return Reject(message=objection)
+    if not_now := unsafe(scene, (broker_id,)):
+        return not_now
     replaced = len(scene.members) <= scene.replicas
     return Start(
         message=f"removes broker {broker_id}",

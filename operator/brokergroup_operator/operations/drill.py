@@ -13,13 +13,15 @@ from brokergroup_operator.api.brokergroup_operation import DrillKind
 from brokergroup_operator.operations.premises import (
     born_too_late,
     group_is_not_there,
+    master_changes,
     no_master,
     not_failover_safe,
     paused,
+    unsafe,
 )
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.scene import created_seconds
-from brokergroup_operator.operations.switchover import what_the_record_says
+from brokergroup_operator.operations.switchover import for_good, what_the_record_says
 from brokergroup_operator.operations.verdicts import (
     Done,
     Fail,
@@ -41,13 +43,16 @@ SWITCHOVER_DEADLINE_SECONDS = 60.0
 
 def begin(scene: Scene, operation: Operation) -> Beginning:
     kill = _kind(operation) is DrillKind.KILL_MASTER
+    if wait := master_changes(scene):
+        return wait
     if objection := first(
         group_is_not_there(scene),
         paused(scene) if kill else "",
         no_master(scene),
-        not_failover_safe(scene),
     ):
         return Reject(message=objection)
+    if not_now := unsafe(scene):
+        return not_now
     master = scene.master or 0
     if kill and (wait := born_too_late(scene, (scene.pod(master),))):
         return wait
@@ -110,7 +115,8 @@ def _judge_switchover(scene: Scene, operation: Operation, outcome: Outcome) -> J
     home, epoch = before.from_broker_id or 0, before.epoch or 0
     if outcome.refused:
         # The first leg: nothing was done. On the way back: not now, so again.
-        return Reject(message=outcome.refused) if scene.epoch == epoch else _leg(scene, operation, outcome.refused)
+        nothing_done = scene.epoch == epoch and for_good(scene, operation)
+        return Reject(message=outcome.refused) if nothing_done else _leg(scene, operation, outcome.refused)
     if outcome.running:
         return GoOn(message=before.message)
     if scene.epoch == epoch:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
-from brokergroup_operator.operations.scene import being_deleted, created_seconds
-from brokergroup_operator.operations.verdicts import Wait
+from brokergroup_operator.operations.scene import being_deleted, created_seconds, seconds_of
+from brokergroup_operator.operations.verdicts import Reject, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 # GitOps may apply an operation a moment before its group.
 GROUP_UNKNOWN_GRACE_SECONDS = 5.0
+CHANGE_POLL_SECONDS = 0.5
+# For so long a group may be unsafe before what is asked of it is refused.
+SETTLE_SECONDS = 15.0
 
 
 def group_is_not_there(scene: Scene) -> str:
@@ -49,6 +52,14 @@ def no_master(scene: Scene) -> str:
     return ""
 
 
+def master_changes(scene: Scene) -> Wait | None:
+    """A failover, or somebody else's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
+    change = scene.snapshot.in_progress if scene.snapshot else None
+    if change is None:
+        return None
+    return Wait(message=f"waits for the end of a {change.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS)
+
+
 def not_failover_safe(scene: Scene) -> str:
     """The group's own verdict, as its status shows it to everybody."""
     condition = scene.condition(ConditionType.FAILOVER_SAFE.value)
@@ -59,11 +70,21 @@ def not_failover_safe(scene: Scene) -> str:
     return ""
 
 
-def cannot_spare(scene: Scene, broker_ids: Iterable[int]) -> str:
-    """A member without a seat may be missed at any time: nothing that was acknowledged rests on it."""
-    if any(scene.holds_seat(broker_id) for broker_id in broker_ids):
-        return not_failover_safe(scene)
-    return ""
+def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reject | None:
+    """Whether it is safe to begin; with `broker_ids`, to begin with these members alone.
+
+    A member without a seat may be missed at any time: nothing that was acknowledged rests on it. A group that has only just
+    become unsafe is given time: the operation before this one may have ended a moment ago.
+    """
+    if broker_ids is not None and not any(scene.holds_seat(broker_id) for broker_id in broker_ids):
+        return None
+    if not (why := not_failover_safe(scene)):
+        return None
+    condition = scene.condition(ConditionType.FAILOVER_SAFE.value) or {}
+    since = condition.get("lastTransitionTime") or ((scene.group or {}).get("metadata") or {}).get("creationTimestamp")
+    if since is not None and scene.now_seconds - seconds_of(str(since)) < SETTLE_SECONDS:
+        return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
+    return Reject(message=why)
 
 
 def born_too_late(scene: Scene, objects: Iterable[JsonObject | None]) -> Wait | None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.operations.premises import (
     born_too_late,
-    cannot_spare,
     group_is_not_there,
     no_master,
     not_a_member,
     paused,
+    unsafe,
 )
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.scene import created_seconds
@@ -39,9 +39,10 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
         paused(scene),
         not_a_member(scene, broker_id),
         no_master(scene),
-        cannot_spare(scene, (broker_id,)),
     ):
         return Reject(message=objection)
+    if not_now := unsafe(scene, (broker_id,)):
+        return not_now
     if wait := born_too_late(scene, (scene.pod(broker_id), scene.claim(broker_id))):
         return wait
     pod = scene.pod_name(broker_id)

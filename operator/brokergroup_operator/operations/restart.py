@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.operations.premises import (
     born_too_late,
-    cannot_spare,
     group_is_not_there,
     no_master,
     not_a_member,
     paused,
+    unsafe,
 )
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.scene import created_seconds, pod_is_ready
@@ -34,8 +34,10 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
     if objection := first(group_is_not_there(scene), paused(scene), unknown):
         return Reject(message=objection)
     wanted = _wanted(scene, operation)
-    if objection := first(no_master(scene), cannot_spare(scene, wanted)):
+    if objection := no_master(scene):
         return Reject(message=objection)
+    if not_now := unsafe(scene, wanted):
+        return not_now
     if wait := born_too_late(scene, (scene.pod(broker_id) for broker_id in wanted)):
         return wait
     return Start(

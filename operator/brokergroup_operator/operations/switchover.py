@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_operation import DryRun
-from brokergroup_operator.operations.premises import group_is_not_there, no_master, not_a_member, not_failover_safe
+from brokergroup_operator.operations.premises import (
+    group_is_not_there,
+    master_changes,
+    no_master,
+    not_a_member,
+    not_failover_safe,
+    unsafe,
+)
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.scene import seconds_of
 from brokergroup_operator.operations.verdicts import (
@@ -31,22 +38,17 @@ if TYPE_CHECKING:
 
 # What the controller plane was asked for ends by itself; this is how much later than the deadline it may say so.
 ANSWER_GRACE_SECONDS = 10.0
+# What was asked for and refused is asked for again for this long.
+REFUSAL_PATIENCE_SECONDS = 2.0
 
 
 def begin(scene: Scene, operation: Operation) -> Beginning:
     request = _request(operation)
     if (wait_seconds := too_early_seconds(scene, operation)) > 0:
         return Wait(message=f"not before {request.not_before}", look_again_seconds=wait_seconds)
+    if obstacle := _obstacle(scene, request.to_broker_id):
+        return obstacle
     target = request.to_broker_id
-    if objection := first(group_is_not_there(scene), no_master(scene)):
-        return Reject(message=objection)
-    if target is not None:
-        if objection := not_a_member(scene, target):
-            return Reject(message=objection)
-        if target == scene.master:
-            return Done(message=f"broker {target} is master already", figures=_now(scene))
-    if objection := first(not_failover_safe(scene), cannot_take_over(scene, target)):
-        return Reject(message=objection)
     to = "the best candidate" if target is None else f"broker {target}"
     return Start(
         message=f"from broker {scene.master} to {to}",
@@ -57,6 +59,23 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
             f"broker {scene.master} becomes slave; every slave follows the new master",
         ),
     )
+
+
+def _obstacle(scene: Scene, target: int | None) -> Wait | Reject | Done | None:
+    """Why there is nothing to begin, or not now."""
+    if wait := master_changes(scene):
+        return wait
+    if objection := first(group_is_not_there(scene), no_master(scene)):
+        return Reject(message=objection)
+    if target is not None:
+        if objection := not_a_member(scene, target):
+            return Reject(message=objection)
+        if target == scene.master:
+            return Done(message=f"broker {target} is master already", figures=_now(scene))
+    if not_now := unsafe(scene):
+        return not_now
+    objection = cannot_take_over(scene, target)
+    return Reject(message=objection) if objection else None
 
 
 def too_early_seconds(scene: Scene, operation: Operation) -> float:
@@ -78,7 +97,7 @@ def cannot_take_over(scene: Scene, target: int | None) -> str:
 
 def judge(scene: Scene, operation: Operation, outcome: Outcome) -> Judgement:
     request, before = _request(operation), operation.result
-    if outcome.refused:
+    if outcome.refused and for_good(scene, operation):
         return Reject(message=outcome.refused)
     if outcome.figures is not None:
         return ended(outcome.figures, request.to_broker_id)
@@ -101,7 +120,12 @@ def _again(scene: Scene, operation: Operation, request: SwitchoverRequest, outco
     effect = SwitchMaster(
         from_broker_id=scene.master or 0, to_broker_id=request.to_broker_id, deadline_seconds=remaining_seconds
     )
-    return GoOn(message=outcome.failed or operation.result.message, effect=effect)
+    return GoOn(message=outcome.failed or outcome.refused or operation.result.message, effect=effect)
+
+
+def for_good(scene: Scene, operation: Operation) -> bool:
+    """Whether a refusal stands: another change of master may have begun in the moment in which this one was asked for."""
+    return seconds_running(scene, operation) >= REFUSAL_PATIENCE_SECONDS and master_changes(scene) is None
 
 
 def _patiently(scene: Scene, operation: Operation, request: SwitchoverRequest) -> Judgement:
