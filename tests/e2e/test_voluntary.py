@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from tests.e2e.house import NAMESPACE, WholeGroup
 from tests.reconcile.world import until
 
@@ -134,3 +134,25 @@ async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
         await group.until_acknowledged()
     await group.verify()
     assert {"Hibernated", "Woken"} <= set(await events(group))
+
+
+async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> None:
+    """Here there is one node only, so a drain is refused and told of; to move for a wish is the same step."""
+    await group.until_settled()
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    api, before = group.house.api, await pod_uids(group)
+    pod = await api.get(PODS, f"{group.name}-{master}", namespace=NAMESPACE)
+    node = pod["spec"]["nodeName"]
+    async with group.under_load():
+        await api.patch(NODES, node, {"spec": {"unschedulable": True}}, content_type=PatchType.MERGE)
+        await group.until(lambda: condition(group, "Stalled")[0] == "True", "there is only one node: it says so")
+        assert group.seen.master_id == master
+        await api.patch(NODES, node, {"spec": {"unschedulable": None}}, content_type=PatchType.MERGE)
+        await group.until(lambda: condition(group, "Stalled")[0] == "False", "the node is in use again")
+        slave = next(broker_id for broker_id in group.pids() if broker_id != master)
+        await change(group, {"spec": {"failover": {"preferredMaster": slave}}})
+        await group.until(lambda: group.seen.master_id == slave, "mastership moves to the preferred one")
+        await group.until_acknowledged()
+    await group.verify()
+    assert group.seen.master_epoch == epoch + 1
+    assert await pod_uids(group) == before
