@@ -180,6 +180,19 @@ def test_an_exporter_is_configured_and_has_a_port() -> None:
     assert not [key for key in broker_properties("orders", b.group().spec, b.SETTINGS) if key.startswith("metrics")]
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"implementation": "rocketmq"}, "5.5.0"),
+        ({"implementation": "rocketmq", "version": "5.3.3"}, "5.3.3"),
+        ({"implementation": "rocketmq", "image": "example/mine:1"}, None),
+        ({"implementation": "replica"}, None),
+    ],
+)
+def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
+    assert pod(**spec)["metadata"]["labels"].get("app.kubernetes.io/version") == expected
+
+
 def test_images_are_pulled_as_the_spec_says() -> None:
     of = pod(implementation="rocketmq", imagePullPolicy="Always", imagePullSecrets=[{"name": "registry"}])
     assert {item["imagePullPolicy"] for item in of["spec"]["containers"]} == {"Always"}

@@ -85,12 +85,10 @@ class Reason(StrEnum):
     REBUILDING_MEMBER = "RebuildingMember"
     MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
-    WAKING = "Waking"
     # FailoverSafe
     ENOUGH_CANDIDATES = "EnoughCandidates"
     NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"
     METADATA_DIVERGED = "MetadataDiverged"
-    HUMAN_NEEDED = "HumanNeeded"
     # ReplicationHealthy
     ALL_LINKED = "AllLinked"
     MEMBERS_NOT_LINKED = "MembersNotLinked"

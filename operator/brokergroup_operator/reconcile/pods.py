@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile import fence_container, hot_config, identity
 from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.containers import broker_container
@@ -30,13 +31,21 @@ BROKER_UID: Final = 3000
 def build_pod(group: BrokerGroup, member: Member, settings: ReconcileSettings) -> JsonObject:
     template = group.spec.pod_template
     spec = with_template_spec(_pod_spec(group, member, settings), template.spec)
-    own = identity.object_metadata(group, member.pod, identity.member_labels(group, member))
+    labels = identity.member_labels(group, member) | _version_label(group, settings)
+    own = identity.object_metadata(group, member.pod, labels)
     metadata = with_template_metadata(own, template.metadata)
     metadata["annotations"] = metadata.get("annotations", {}) | {
         names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, template.metadata),
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _version_label(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
+    """What runs in the pod, where that is known: an image of one's own says nothing of its version."""
+    if group.spec.image is not None or group.spec.implementation is not Implementation.ROCKETMQ:
+        return {}
+    return {names.LABEL_APP_VERSION: group.spec.version or settings.rocketmq_version}
 
 
 def pod_revision(spec: JsonObject, template: TemplateMetadata) -> str:
