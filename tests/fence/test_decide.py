@@ -204,11 +204,18 @@ def test_a_deposed_broker_that_never_steps_down_dies() -> None:
 
 def test_a_fence_that_never_heard_anybody_kills_only_a_broker_that_says_it_is_master() -> None:
     """The fence was started again in an isolated pod; a starting pod without controllers has no master in it."""
-    starting = FenceCore(RULES, started_at=0.0)
+    starting = FenceCore(RULES, started_at=0.0, heard_before=True)
     assert first_kill(starting, 0.0, 60.0) is None
-    restarted = FenceCore(RULES, started_at=0.0)
+    restarted = FenceCore(RULES, started_at=0.0, heard_before=True)
     restarted.local_answered(2.0, LocalRole.MASTER, process_age_seconds=100.0)
     assert restarted.look(2.6) is not None
+
+
+def test_a_fence_that_understands_no_controller_kills_nobody() -> None:
+    """They may speak TLS only: it must not end every master once."""
+    core = FenceCore(RULES, started_at=0.0)
+    core.local_answered(2.0, LocalRole.MASTER, process_age_seconds=100.0)
+    assert core.look(2.6) is None
 
 
 def test_a_controller_that_does_not_know_the_group_is_a_controller() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.fence.role_file import RoleFile
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.handler import not_supported
@@ -221,6 +222,16 @@ async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Gr
     assert leaving.fence.returncode is None
     leaving.broker.terminate()
     assert await leaving.fence.wait() == 0
+
+
+async def test_a_fence_started_again_in_an_isolated_pod_knows_that_controllers_were_heard(group: Group) -> None:
+    """The role file outlives it, and what it does not know it does not write over it."""
+    await group.start(pods=1)
+    file = RoleFile(group.pods[0].run_dir)
+    assert file.was_known
+    assert file.write("unknown") is None
+    assert file.was_known
+    assert not RoleFile(group.pods[0].run_dir / "elsewhere").was_known
 
 
 async def test_it_is_small(group: Group) -> None:

@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -278,6 +279,7 @@ def main(arguments: list[str]) -> int:
         say(f"{name}: {why}")
     if failed:
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped, also when we are
     with contextlib.ExitStack() as stack:
         folder = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

@@ -122,6 +122,9 @@ class FenceCore:
 
     rules: FenceRules
     started_at: float
+    # An earlier fence of this pod heard a controller: silence means something from the start. One that never heard any may only
+    # not understand them (TLS, a wrong address), and kills nobody.
+    heard_before: bool = False
     told: Told | None = None
     _heard_at: float | None = None
     _excused_at: float | None = None
@@ -132,7 +135,10 @@ class FenceCore:
     _local_at: float = 0.0
     _local_silent_since: float | None = None
     _deposed_at: float | None = None
-    _armed: bool = True
+    _armed: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._armed = self.heard_before
 
     # What happened.
 

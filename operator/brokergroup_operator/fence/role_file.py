@@ -1,4 +1,4 @@
-"""One word in a file that the broker's container can read: ``master``, ``slave`` or ``unknown``.
+"""One word in a file that the broker's container can read: ``master`` or ``slave``; no file before a controller was heard.
 
 The preStop hook of the broker waits on it: a Java master that gets SIGTERM leaves its group without a master for about 9 s,
 so it is told only when another one is master.
@@ -6,12 +6,14 @@ so it is told only when another one is master.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.settings import ROLE_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+KNOWN_ROLES: Final = ("master", "slave")
 
 
 class RoleFile:
@@ -21,9 +23,20 @@ class RoleFile:
         self._file = None if folder is None else folder / ROLE_FILE
         self._written: str | None = None
 
+    @property
+    def was_known(self) -> bool:
+        """Whether an earlier fence of this pod had heard a controller: the file outlives the container."""
+        try:
+            return self._file is not None and self._file.read_text(encoding="ascii").strip() in KNOWN_ROLES
+        except (OSError, UnicodeDecodeError):
+            return False
+
     def write(self, word: str) -> str | None:
-        """Write it, if it is another than before; returns what went wrong, if something did."""
-        if self._file is None or word == self._written:
+        """Write it, if it is another than before; returns what went wrong, if something did.
+
+        What is not known is not written: the last word stays, as the sign that a controller was heard once.
+        """
+        if self._file is None or word == self._written or word not in KNOWN_ROLES:
             return None
         self._written = word
         try:

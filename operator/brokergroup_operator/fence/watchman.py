@@ -48,9 +48,9 @@ class Watchman:
     def __init__(self, settings: FenceSettings) -> None:
         self._settings = settings
         self._rules = FenceRules(settings.isolation_seconds, settings.fence_timeout_seconds)
-        self.core = FenceCore(self._rules, started_at=boot_seconds())
-        self._processes = BrokerProcesses(settings.pod_uid)
         self._role_file = RoleFile(settings.run_dir)
+        self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)
+        self._processes = BrokerProcesses(settings.pod_uid)
         self._selector = selectors.DefaultSelector()
         self._peers = Peers(settings.local_address.fence, settings.broker_name)
         self._selector.register(self._peers.socket, selectors.EVENT_READ)
