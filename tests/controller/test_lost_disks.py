@@ -166,3 +166,26 @@ async def test_an_election_asked_for_before_the_first_heartbeat_waits_for_it(
         await starting
     assert late.is_master
     assert late.tried.count(1002) == 1, "the first question was answered with a master"
+
+
+async def test_two_heartbeats_that_overtake_each_other_cost_no_seat(start_plane: StartPlane, group: FakeGroup) -> None:
+    """They are one-way, and made by several threads of a Java broker: the older one may come last."""
+    notes = Notes()
+    plane, (_, _, third) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    third.silent = True
+    third.max_offset = WRITTEN // 2
+    await third.heartbeat()
+    await eventually(lambda: plane.snapshot(KEY).live[3].doubted, what="the older report to be doubted")
+    third.max_offset = WRITTEN
+    third.silent = False
+    await eventually(lambda: plane.snapshot(KEY).live[3].has_reported, what="the next one to decide")
+    assert notes.lost == []
+    assert 3 in plane.snapshot(KEY).record.sync_state_set
+
+
+async def test_less_that_is_said_twice_costs_the_seat(start_plane: StartPlane, group: FakeGroup) -> None:
+    """As of a new process whose registration another controller took."""
+    notes = Notes()
+    _, (_, _, third) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
+    third.max_offset = WRITTEN // 2
+    await eventually(lambda: notes.lost == [3], what="the loss to be seen")

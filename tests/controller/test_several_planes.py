@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.failover import rank_of
 from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord

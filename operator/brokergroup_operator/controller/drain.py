@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.failover import rank_of
+from brokergroup_operator.controller.election_premises import members_leaving
+from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
 
@@ -43,7 +44,7 @@ class Drain:
     def look_at(self, group: Group) -> None:
         """Begin to move the master if its pod is about to go and nobody is at it. Cheap."""
         master = group.granted_master_id
-        if master is None or master not in group.members_leaving() or group.is_leaving:
+        if master is None or master not in members_leaving(group) or group.is_leaving:
             self._not_before_seconds.pop(group.key, None)
             return
         if group.master_change is not None or group.key in self._moves or not group.is_live(master):

@@ -28,10 +28,26 @@ def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
     return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
 
 
+def process_lost(group: Group, master: int) -> bool:
+    """Whether this member is master on paper only: a new process registered under its id."""
+    record = group.record
+    return record is not None and record.master_broker_id == master and record.master_process_lost
+
+
+def members_leaving(group: Group) -> frozenset[int]:
+    """The members whose pods are being deleted: they should not be master in a moment."""
+    record = group.record
+    if record is None or not group.leaving_hosts:
+        return frozenset()
+    return frozenset(
+        one for one in record.replicas if (record.address_of(one) or "").rpartition(":")[0] in group.leaving_hosts
+    )
+
+
 def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
     """Pass over those that crash again and again (``crash_loops.py``) or are about to go, if somebody else can lead."""
     penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
-    leaving = group.members_leaving()
+    leaving = members_leaving(group)
     if wanted.designate_elect:
         return wanted
     for unsteady in (penalised | leaving, leaving, penalised):

@@ -11,7 +11,6 @@ say who is alive, and the tick asks again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,12 +21,15 @@ from brokergroup_operator.controller.election_premises import (
     but_the_unsteady,
     may_be_too_early,
     may_have_acting_masters,
+    process_lost,
     replaces_no_master,
 )
 from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.controller.incidents import masterless_timeline, new_timeline
 from brokergroup_operator.controller.master_watch import Suspicion
+from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.controller.recovery import ActingMasters
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.recovery import epoch_seen_above
@@ -142,7 +144,7 @@ class Failover:
         assert record is not None
         await self._fail_over(
             group,
-            self._masterless_timeline(group, record),
+            masterless_timeline(group, record),
             # Asked again at the decision: what led to it may have been a report of a process that is gone by now, and to find
             # nobody would take another epoch for a master that was lost once.
             lambda now: now is not None and now.granted_master_id is None and self._someone_can_lead(group, now),
@@ -178,7 +180,7 @@ class Failover:
 
         if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
             return await group.decide(wanted, premise=premise)
-        timeline = self._masterless_timeline(group, record)
+        timeline = masterless_timeline(group, record)
         if may_have_acting_masters(group, record):
             wanted = replace(wanted, incumbent=(await self._recovery.acting_masters(group)).incumbent)
         decision = await group.decide(but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
@@ -197,7 +199,7 @@ class Failover:
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
-        timeline = self._timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
+        timeline = new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
         timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
         timeline.last_sign_of_life_seconds = group.masterless_since_seconds
         timeline.reach(Step.DETECTED, time.monotonic())
@@ -236,7 +238,7 @@ class Failover:
             return
         if not await self._is_our_turn(group, record, master):
             return
-        timeline = self._timeline(group, record, master, verdict.trigger)
+        timeline = new_timeline(group, record, master, verdict.trigger)
         timeline.evidence.extend(verdict.evidence)
         timeline.reach(Step.DETECTED, time.monotonic())
         group.in_progress = timeline
@@ -247,7 +249,7 @@ class Failover:
             return
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew(str(group.key))  # a closed connection has said so itself
-        if not timeline.unfenced and not group.process_lost(master):
+        if not timeline.unfenced and not process_lost(group, master):
             # Dead for certain: what the table still holds of it is of no use to an election.
             group.table.forget(group.identity(master))
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
@@ -379,43 +381,6 @@ class Failover:
         self._observer.master_changed(timeline)
         if outcome is Outcome.NO_ELIGIBLE_REPLICA:
             # This incident ends here; the time without a master goes on, and belongs to the one that finds the next.
-            group.close_incident()
+            group.incidents.close()
             group.masterless_since_seconds = max(timeline.steps.values())
         group.changed()
-
-    def _masterless_timeline(self, group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
-        lost = record.master_broker_id
-        if lost is not None and record.master_process_lost:
-            group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
-        timeline = self._timeline(group, record, lost, Trigger.MASTERLESS)
-        timeline.evidence.append(
-            f"a new process of master {lost} registered" if lost is not None else "the group has no master"
-        )
-        timeline.last_sign_of_life_seconds = group.masterless_since_seconds
-        timeline.reach(Step.DETECTED, time.monotonic())
-        return timeline
-
-    def _timeline(
-        self, group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger
-    ) -> FailoverTimeline:
-        entry = group.table.entry(group.identity(master)) if master is not None else None
-        return FailoverTimeline(
-            group=group.key,
-            cluster_name=record.cluster_name,
-            broker_name=record.broker_name,
-            kind=Kind.FAILOVER,
-            trigger=trigger,
-            from_broker_id=master,
-            epoch_before=record.master_epoch,
-            started_at_unix_seconds=time.time(),
-            last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
-        )
-
-
-def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
-    """This plane's place among all for one group, by rendezvous hashing: every plane is first for its share of the groups."""
-
-    def weight(address: str) -> bytes:
-        return hashlib.blake2b(f"{address}|{group}".encode(), digest_size=8).digest()
-
-    return sorted(addresses, key=weight).index(own_address) if own_address in addresses else 0

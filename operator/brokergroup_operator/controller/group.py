@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.addresses import AddressNotes
+from brokergroup_operator.controller.commit_notes import note_commit
 from brokergroup_operator.controller.crash_loops import CrashLoops
+from brokergroup_operator.controller.incidents import Incidents
 from brokergroup_operator.controller.member_notes import MemberNotes
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import (
     GroupKey,
     RecordConflictError,
@@ -32,7 +34,6 @@ from brokergroup_operator.records.store import (
     RecordUnavailableError,
     StoredRecord,
 )
-from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 from controller_core.liveness import BrokerIdentity, HeartbeatTable, LivenessSettings
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -106,9 +107,8 @@ class Group:
         self._lock = asyncio.Lock()
         self._stored: StoredRecord | None = None
         self._copy_is_good = False
-        self._incident: FailoverTimeline | None = None
-        self._held_back: BrokerGroupRecord | None = None
-        self._held_back_until_seconds = 0.0
+        self.incidents = Incidents(observer)
+        self._held_back: tuple[BrokerGroupRecord | None, float] = (None, 0.0)
         self._decisions: set[asyncio.Task[Decision]] = set()
         # An epoch that members report and that waits for a human (safety rule 3): nobody is elected meanwhile.
         self.epoch_jump: int | None = None
@@ -186,7 +186,7 @@ class Group:
     def rest(self, now_seconds: float, master: int) -> None:
         """Nothing is to be done here now: look again before the master's next deadline, or when something changes."""
         entry = self.table.entry(self.identity(master))
-        if entry is None or self._incident is not None or self.reported_dead or self.master_change is not None:
+        if entry is None or self.incidents.is_open or self.reported_dead or self.master_change is not None:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
         rest_seconds = self._settings.rest_seconds * (0.5 + self._stagger)
@@ -201,14 +201,12 @@ class Group:
 
     def hold_back(self, record: BrokerGroupRecord | None) -> None:
         """Let 1004 go on telling this record for a while, so that no broker hears of a change out of turn; None ends it."""
-        self._held_back = record
-        self._held_back_until_seconds = asyncio.get_running_loop().time() + self._settings.hold_back_seconds
+        self._held_back = (record, asyncio.get_running_loop().time() + self._settings.hold_back_seconds)
 
     def record_to_tell(self) -> BrokerGroupRecord | None:
         """What 1004 may tell now."""
-        if self._held_back is not None and asyncio.get_running_loop().time() < self._held_back_until_seconds:
-            return self._held_back
-        return self.record
+        held, until_seconds = self._held_back
+        return held if held is not None and asyncio.get_running_loop().time() < until_seconds else self.record
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
         """A heartbeat came; a master whose epoch file has the record's epoch is master in deed."""
@@ -232,15 +230,6 @@ class Group:
         """Whether its owner is deleting it, or has, or puts it to sleep: a master that goes now is no loss."""
         return self.binding.deleting or self.gone
 
-    def members_leaving(self) -> frozenset[int]:
-        """The members whose pods are being deleted: they should not be master in a moment."""
-        record = self.record
-        if record is None or not self.leaving_hosts:
-            return frozenset()
-        return frozenset(
-            one for one in record.replicas if (record.address_of(one) or "").rpartition(":")[0] in self.leaving_hosts
-        )
-
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured is known of this one."""
         self.members.new_process(broker_id)
@@ -254,11 +243,6 @@ class Group:
         """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""
         now_seconds = asyncio.get_running_loop().time()
         self.keeper_quiet_until_seconds = now_seconds + self._settings.link_missing_seconds
-
-    def process_lost(self, master: int) -> bool:
-        """Whether this member is master on paper only: a new process registered under its id."""
-        record = self.record
-        return record is not None and record.master_broker_id == master and record.master_process_lost
 
     def silent_for_seconds(self, broker_id: int) -> float:
         """How long this member has not been heard here."""
@@ -278,45 +262,22 @@ class Group:
         return entry.last_seen_seconds if entry is not None else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
-        """Keep a timeline open until enough members are in sync again, or ``close_incident`` ends it."""
-        self.close_incident()
-        self._incident = timeline
-        if timeline.outcome is Outcome.CANCELLED:
-            self.close_incident()
-        else:
-            self._note_in_sync()
-
-    def close_incident(self, *, older_than_seconds: float = 0.0) -> None:
-        """End the open incident as it stands, if it is that old."""
-        timeline = self._incident
-        if timeline is None or time.monotonic() - timeline.steps[Step.DETECTED] < older_than_seconds:
-            return
-        self._incident = None
-        if timeline.outcome is Outcome.RUNNING:
-            timeline.outcome = Outcome.INCOMPLETE
-        self._observer.incident_closed(timeline)
-
-    def _note_in_sync(self) -> None:
-        """Stamp the open incident when a write can be acknowledged again."""
-        timeline, record = self._incident, self.record
-        if timeline is None or record is None or Step.ROLE_CHANGED not in timeline.steps:
-            return
-        if len(record.sync_state_set) >= self.binding.settings.min_in_sync_replicas:
-            timeline.reach(Step.IN_SYNC, time.monotonic())
-            self.close_incident()
+        """Keep a timeline open until enough members are in sync again."""
+        self.incidents.open(timeline)
+        self._note_in_sync()
 
     def confirm_master(self, epoch: int) -> None:
         """The master told that it is master of this epoch."""
         if epoch <= self.confirmed_epoch:
             return
         self.confirmed_epoch = epoch
-        timeline = self._incident
-        if timeline is not None and timeline.outcome is Outcome.RUNNING and timeline.epoch_after == epoch:
-            timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-            timeline.outcome = Outcome.COMPLETED
-            self._observer.master_changed(timeline)
-            self._note_in_sync()
+        self.incidents.role_changed(epoch)
+        self._note_in_sync()
         self.changed()
+
+    def _note_in_sync(self) -> None:
+        if self.record is not None and len(self.record.sync_state_set) >= self.binding.settings.min_in_sync_replicas:
+            self.incidents.in_sync()
 
     @property
     def writable(self) -> bool:
@@ -422,32 +383,9 @@ class Group:
         self.table.note_seats(str(self.key), after)
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
         if after is not None:
-            self._note_master(before.record if before is not None else None, after)
-            self._observer.record_changed(self.key, before.record if before is not None else None, after, decision.why)
-            self._note_events(before.record if before is not None else None, decision)
+            note_commit(self, self._observer, before.record if before is not None else None, after, decision)
         self._note_in_sync()
         self.changed()
-
-    def _note_events(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
-        for event in decision.events:
-            match event:
-                case SeatsLost():
-                    self.deposed_in_office |= before is not None and before.granted_master_id in event.broker_ids
-                    for broker_id in sorted(event.broker_ids):
-                        self._observer.seat_lost(self.key, broker_id, decision.why)
-                case EpochFloorRaised():
-                    self._observer.epoch_floor_raised(self.key, event.epoch, decision.why)
-                case BrokerAdopted():
-                    self._observer.broker_adopted(self.key, event.broker_id)
-                case MasterElected():
-                    self.deposed_in_office = False
-                    self.acting = ()
-
-    def _note_master(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord) -> None:
-        if after.granted_master_id is not None:
-            self.masterless_since_seconds = None
-        elif before is not None and before.granted_master_id is not None:
-            self.masterless_since_seconds = time.monotonic()
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off half-way."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.broker_calls import BrokerCallError, ha_address_of
-from brokergroup_operator.controller.failover import rank_of
+from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.controller.role_sequence import live_members
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode

@@ -24,7 +24,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
-from brokergroup_operator.controller.election_premises import could_have_been_heard
+from brokergroup_operator.controller.election_premises import could_have_been_heard, process_lost
 from brokergroup_operator.observe.timeline import Trigger
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class MasterWatch:
 
     def _look(self, case: _Case, probe: asyncio.Task[Probe]) -> Verdict | None:
         """Whether anything is certain now."""
-        if case.group.process_lost(case.master):
+        if process_lost(case.group, case.master):
             return case.verdict(Trigger.CONNECTION_CLOSED, "a new process registered in its place")
         how = self._directory.is_terminated(case.group.key, case.master, address=case.address)
         if how is not None:

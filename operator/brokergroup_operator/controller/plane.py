@@ -357,7 +357,7 @@ class ControllerPlane:
             settled = self._keeper.look_at(group) and group.loaded
             if settled and record is not None and record.granted_master_id is not None:
                 group.rest(now_seconds, record.granted_master_id)
-            group.close_incident(older_than_seconds=self._settings.incident_deadline_seconds)
+            group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
 
     def _load_soon(self, group: Group) -> None:
         if group.key not in self._loads:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
-from brokergroup_operator.controller.election_premises import but_the_unsteady
+from brokergroup_operator.controller.election_premises import but_the_unsteady, members_leaving
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
@@ -102,7 +102,7 @@ class Switchover:
             cluster_name=record.cluster_name,
             broker_id=to_broker_id,
             designate_elect=to_broker_id is not None,
-            passed_over=frozenset({master}) | (group.members_leaving() if only_staying else frozenset()),
+            passed_over=frozenset({master}) | (members_leaving(group) if only_staying else frozenset()),
         )
         election = await self._with_metadata(group, record, but_the_unsteady(group, election), deadline_seconds / 2)
         now = group.record
@@ -163,6 +163,8 @@ class Switchover:
             raise SwitchoverRefusedError(
                 f"group {group.key}: master {from_broker_id} is not alive, a failover replaces it"
             )
+        if drain_seconds <= 0:
+            raise SwitchoverRefusedError(f"group {group.key}: no time is left until the deadline")
         trial = step(record, election, group.live(), group.binding.settings)
         if trial.code != ControllerCode.SUCCESS:
             raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
