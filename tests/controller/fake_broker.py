@@ -246,7 +246,7 @@ class FakeBroker:
 
     async def link(self) -> None:
         """Connect the HA client to whoever serves this HA address."""
-        for other in self.group.brokers.values():
+        for other in list(self.group.brokers.values()):
             host, _, port = self.ha_address.rpartition(":")
             if port and f"{host}:{int(port) - 1}" == other.address and not other.dead:
                 other.linked.add(self.broker_id)
