@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUPS,
+    EVENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+)
 from tests.e2e.house import NAMESPACE, WholeGroup
 from tests.reconcile.world import until
 
@@ -156,3 +163,43 @@ async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> No
     await group.verify()
     assert group.seen.master_epoch == epoch + 1
     assert await pod_uids(group) == before
+
+
+async def test_volumes_grow_under_a_running_group(group: WholeGroup) -> None:
+    await group.until_settled()
+    before = await pod_uids(group)
+    await change(group, {"spec": {"storage": {"size": "9Gi"}}})
+
+    async def grown() -> bool:
+        claims = (await group.house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+        sizes = [one["status"]["capacity"]["storage"] for one in claims if one["metadata"]["name"] in group.pod_names()]
+        return sizes == ["9Gi"] * group.replicas
+
+    await until("every volume has the new size", grown, deadline_seconds=60)
+    await group.until(lambda: condition(group, "VolumeResizing") == ("", ""), "nothing grows any more")
+    await group.verify()
+    assert await pod_uids(group) == before
+
+
+async def test_the_master_is_rebuilt_on_a_new_volume(group: WholeGroup) -> None:
+    await group.until_settled()
+    await change(group, {"spec": {"failover": {"preferredMaster": None}}})
+    master, next_id = group.seen.master_id, group.seen.record["nextBrokerId"]
+    operation = {
+        "metadata": {"name": "rebuild", "namespace": NAMESPACE},
+        "spec": {"brokerGroupRef": {"name": group.name}, "type": "Rebuild", "rebuild": {"brokerId": master}},
+    }
+
+    async def done() -> bool:
+        found = await group.house.api.get(BROKER_GROUP_OPERATIONS, "rebuild", namespace=NAMESPACE)
+        return (found.get("status") or {}).get("phase") == "Succeeded"
+
+    async with group.under_load():
+        await group.house.api.create(BROKER_GROUP_OPERATIONS, operation)
+        await until("the operation is done", done, deadline_seconds=120)
+        await group.until_acknowledged()
+    await group.verify()
+    ids = {replica["brokerId"] for replica in group.seen.record["replicas"]}
+    assert master not in ids
+    assert next_id in ids
+    assert group.seen.record["nextBrokerId"] == next_id + 1

@@ -13,7 +13,7 @@ JsonObject = dict[str, Any]
 # These say that something is wrong, or under way, while they are True; of the others False does.
 ABNORMAL = frozenset(
     {
-        "Progressing", "Reconciling", "Stalled", "Paused", "Hibernated", "Fenced", "Unfenced", "EpochJump", "Recovering",
+        "Reconciling", "Stalled", "Paused", "Hibernated", "Fenced", "Unfenced", "EpochJump", "Recovering",
         "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "VolumeResizing",
     }
 )  # fmt: skip

@@ -90,7 +90,7 @@ class ClaimBinder:
         for claim in list(self.reflector.objects.values()):
             if "deletionTimestamp" in claim["metadata"]:
                 await self._unprotect(claim)
-            elif not _is_bound(claim):
+            elif not _is_bound(claim) or _has_grown(claim):
                 await self._bind(claim)
         for folder in self._deleted - self._folders_in_use():
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -132,6 +132,13 @@ class ClaimBinder:
             await self._api.patch(PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"])
         except NotFoundError:
             return
+
+
+def _has_grown(claim: JsonObject) -> bool:
+    """A folder has no size of its own, so a claim that asks for more has it at once."""
+    shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    asked = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "1Gi")
+    return bool(shown != asked)
 
 
 def _is_bound(claim: JsonObject) -> bool:
