@@ -88,6 +88,7 @@ async def measure_sends(groups: list[Group], replicas: int, arguments: argparse.
     for run in range(arguments.runs):
         for group in groups[:: -1 if run % 2 else 1]:
             await measure_one_run(group, found[group.kind], arguments.seconds)
+        _tell_progress(f"{replicas} replicas", run, found)
     for group in groups:
         lost = await group.lost_messages()
         found[group.kind].also |= {
@@ -98,6 +99,15 @@ async def measure_sends(groups: list[Group], replicas: int, arguments: argparse.
         if lost:
             raise MeasurementError(f"{group.kind}, {replicas} replicas: {lost} acknowledged messages are missing")
     return found
+
+
+def _tell_progress(what: str, run: int, found: dict[str, Figures]) -> None:
+    """What the run found, on stderr: a run of twenty that is interrupted is not for nothing."""
+    last = {
+        kind: {name: round(figure.values[-1], 1) for name, figure in figures.by_name.items()}
+        for kind, figures in found.items()
+    }
+    print(f"{what}, run {run + 1}: {json.dumps(last)}", file=sys.stderr, flush=True)
 
 
 async def measure_catching_up(group: Group, end: int, figures: Figures) -> bool:
@@ -164,6 +174,7 @@ async def measure_replication(groups: list[Group], arguments: argparse.Namespace
         for group in groups[:: -1 if run % 2 else 1]:
             while not await measure_catching_up(group, ends[group.kind], found[group.kind]):
                 pass
+        _tell_progress("replication", run, found)
     return found
 
 

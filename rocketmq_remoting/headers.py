@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rocketmq_remoting.container_headers import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.controller_headers import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     LOWEST_ELECTION_PRIORITY,
@@ -33,6 +34,7 @@ from rocketmq_remoting.message_headers import (
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
     OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
@@ -60,6 +62,7 @@ from rocketmq_remoting.nameserver_headers import (
 __all__ = [
     "DEFAULT_HEARTBEAT_TIMEOUT_MS",
     "LOWEST_ELECTION_PRIORITY",
+    "AddBrokerRequestHeader",
     "AlterSyncStateSetRequestHeader",
     "AlterSyncStateSetResponseHeader",
     "ApplyBrokerIdRequestHeader",
@@ -87,6 +90,7 @@ __all__ = [
     "GetReplicaInfoResponseHeader",
     "GetRouteInfoRequestHeader",
     "NotifyBrokerRoleChangedRequestHeader",
+    "NotifyConsumerIdsChangedRequestHeader",
     "OffsetResponseHeader",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
@@ -95,6 +99,7 @@ __all__ = [
     "RegisterBrokerResponseHeader",
     "RegisterBrokerToControllerRequestHeader",
     "RegisterBrokerToControllerResponseHeader",
+    "RemoveBrokerRequestHeader",
     "SearchOffsetRequestHeader",
     "SendMessageRequestHeader",
     "SendMessageRequestHeaderV2",
