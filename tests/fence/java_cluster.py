@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -67,8 +68,13 @@ class JavaCluster:
     name_server: str
     operator_address: str
     operator: RealProcess
+    start_operator: Callable[[], RealProcess]
     # (when, master epoch, how many in sync): one entry a change of the record.
     history: list[tuple[float, int, int]] = field(default_factory=list)
+
+    def kill_operator(self) -> None:
+        """SIGKILL to the one that runs now."""
+        self.operator.kill()
 
     def address_of(self, broker_id: int) -> str | None:
         """Where a broker takes sends, by the record."""
@@ -167,8 +173,10 @@ async def java_cluster(
         )
         api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(running.kubeconfig))
         place = await network.attach("operator")
-        operator = _start_operator(folder, running.kubeconfig, network.node_ip, place.ip, place.command_prefix)
-        stack.callback(operator.kill)
+        start_operator = partial(
+            _start_operator, folder, running.kubeconfig, network.node_ip, place.ip, place.command_prefix
+        )
+        operator = start_operator()
         server = await _start_name_server(api, name_server)
         await _apply(api, manifest(server, replicas=replicas, spec=spec))
         cluster = JavaCluster(
@@ -182,7 +190,9 @@ async def java_cluster(
             server,
             place.ip,
             operator,
+            start_operator,
         )
+        stack.callback(cluster.kill_operator)
         stack.push_async_callback(_stop_watching, await _watch(cluster))
         await cluster.until_whole("start")
         say(f"the group is whole: {cluster.group.record['syncStateSet']}, master {cluster.group.master_id}")

@@ -2,11 +2,12 @@
 without.
 
     python -m tests.fence.run                                   30 freezes, 30 partitions, 12 unfenced freezes as the control
-    python -m tests.fence.run --freezes 3 --partitions 3 --control 3
+    python -m tests.fence.run --freezes 3 --partitions 3 --control 3 --outages 1
 
 * *Freeze*: SIGSTOP of the master while sends wait in its sockets, SIGCONT when another one is master and has acknowledged.
 * *Partition*: nftables drops everything between the master's pod and operator and replicas, clients still reach it; its node
   is cut off from the API too, so that the only fence left is the one in the pod.
+* *Outage*: the only operator is killed and comes back after several isolation timeouts: no master may die of it.
 * *Pause* (``--pauses``): broker and in-pod fence frozen together on a node that is cut off, the broker woken first. The fence
   can only be quick then; counted by itself.
 * *Control*: freezes with neither fence. They lose some, or the test shows nothing.
@@ -50,6 +51,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ELECTED_SECONDS = 30.0
 READ_SECONDS = 60.0
 ENOUGH_CONTROLS = 10
+OUTAGE_SECONDS = 10.0
 BRIDGE, SUBNET = "bgfen0", "10.91.0.0/24"
 
 
@@ -60,10 +62,10 @@ class Tally:
     struck: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
     runs_with_loss: dict[str, int] = field(default_factory=dict)
-    # Acknowledged by the old master after another one had been elected.
     acked: int = 0
     failovers_ms: dict[str, list[float]] = field(default_factory=dict)
     killed_by_pod_fence: int = 0
+    masters_lost_to_outages: int = 0
     unfenced: int = 0
 
 
@@ -157,6 +159,25 @@ class Strikes:
             finally:
                 self.cluster.gate.open.set()
 
+    async def outage(self, master: int) -> None:
+        """No controller anywhere, for everybody."""
+        epoch, killed = self.cluster.group.master_epoch, self._killed()
+        self.cluster.kill_operator()
+        await asyncio.sleep(OUTAGE_SECONDS)
+        count = len(self.ledger.acknowledgements)
+        self.cluster.operator = self.cluster.start_operator()
+        await self.cluster.until(
+            "acknowledged", lambda: len(self.ledger.acknowledgements) > count + 20, ELECTED_SECONDS
+        )
+        await asyncio.sleep(OUTAGE_SECONDS)
+        now = (self.cluster.group.master_id, self.cluster.group.master_epoch, self._killed())
+        if now != (master, epoch, killed):
+            say(f"an outage of the operator cost a master: {(master, epoch, killed)} -> {now}")
+            self.tally.masters_lost_to_outages += 1
+
+    def _killed(self) -> int:
+        return sum(line["event"] == "killed" for line in self.cluster.fence_log())
+
     async def freeze_unfenced(self, master: int) -> None:
         """With no fence at all: the node is cut off, and the pod has none."""
         epoch = self.cluster.group.master_epoch
@@ -210,12 +231,14 @@ def _empty(folder: Path) -> None:
 async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tally]:
     """The fenced strikes on one cluster, the control on another."""
     fenced, control = Tally(), Tally()
-    if options.freezes + options.partitions + options.pauses:
+    if options.freezes + options.partitions + options.outages + options.pauses:
         async with under_spies(folder / "fenced", fenced, options.seed, isolation=True) as strikes:
             for _ in range(options.freezes):
                 await strikes.strike("freeze", strikes.freeze)
             for _ in range(options.partitions):
                 await strikes.strike("partition", strikes.partition)
+            for _ in range(options.outages):
+                await strikes.strike("outage", strikes.outage)
             for _ in range(options.pauses):
                 await strikes.strike("pause", strikes.pause)
     if options.control:
@@ -231,11 +254,12 @@ def verdict(fenced: Tally, control: Tally) -> dict[str, Any]:
         "freezes": fenced.struck.get("freeze", 0),
         "partitions": fenced.struck.get("partition", 0),
         "acked": fenced.acked,
-        "lost": fenced.lost.get("freeze", 0) + fenced.lost.get("partition", 0),
+        "lost": sum(lost for kind, lost in fenced.lost.items() if kind != "pause"),
         "unfenced_control_lost": control.lost.get("control", 0),
         "control_freezes": control.struck.get("control", 0),
         "control_freezes_with_loss": control.runs_with_loss.get("control", 0),
         "control_acked": control.acked,
+        "operator_outages": {"count": fenced.struck.get("outage", 0), "masters_lost": fenced.masters_lost_to_outages},
         "pauses": {"count": fenced.struck.get("pause", 0), "lost": fenced.lost.get("pause", 0)},
         "killed_in_pod": fenced.killed_by_pod_fence,
         "failover_ms": {kind: _figures(times) for kind, times in (fenced.failovers_ms | control.failovers_ms).items()},
@@ -251,6 +275,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--freezes", type=int, default=30)
     parser.add_argument("--partitions", type=int, default=30)
+    parser.add_argument("--outages", type=int, default=3, help="of the operator")
     parser.add_argument("--pauses", type=int, default=0)
     parser.add_argument("--control", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
@@ -279,7 +304,8 @@ def main(arguments: list[str]) -> int:
     print(json.dumps(line))
     shown = line["control_freezes"] < ENOUGH_CONTROLS or line["unfenced_control_lost"] > 0
     asked = (line["freezes"], line["partitions"]) == (options.freezes, options.partitions)
-    return 0 if line["lost"] == 0 and asked and shown and fenced.acked > 0 else 1
+    held = line["lost"] == 0 and line["operator_outages"]["masters_lost"] == 0
+    return 0 if held and asked and shown and (fenced.acked > 0 or control.acked > 0) else 1
 
 
 if __name__ == "__main__":
