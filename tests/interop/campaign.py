@@ -102,6 +102,7 @@ class Campaign:
         outcome.failovers = lab.failovers
         outcome.comparison = await compare_members(lab, self.say)
         outcome.comparison.mismatches += await metadata_mismatches(lab, (TOPIC,), READERS)
+        outcome.comparison.mismatches += await registration_mismatches(lab)
         return outcome
 
     def _start(self, name: str, role: str, **options: str | int) -> JavaClient:
@@ -192,4 +193,22 @@ async def metadata_mismatches(lab: Lab, topics: Sequence[str], groups: Sequence[
         await lab.eventually(complete, "topics and groups at every member", COPY_SECONDS)
     except LabError:
         return missing
+    return []
+
+
+async def registration_mismatches(lab: Lab) -> list[str]:
+    """Whether the NameServer shows the master under id 0 and everybody else beside it."""
+    master = await lab.until_whole()
+    everybody = {member.address for member in lab.members.values()}
+    shown: dict[str, str] = {}
+
+    async def right() -> bool | None:
+        shown.clear()
+        shown.update(await lab.registered())
+        return True if shown.get("0") == master.address and set(shown.values()) == everybody else None
+
+    try:
+        await lab.eventually(right, "everybody at the NameServer", COPY_SECONDS)
+    except LabError:
+        return [f"the NameServer shows {shown}, {master.address} is master of {everybody}"]
     return []

@@ -19,6 +19,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicasInfo, encode_broker_names
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.java_json import loads
 from tests.real.parts.java import JavaProgram, broker_properties, start_broker, start_name_server, write_properties
 from tests.real.parts.process import RealProcess, free_port, start
 
@@ -143,6 +144,15 @@ class Lab:
         except RemotingError:
             return None
         return BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(GROUP) if answer.body else None
+
+    async def registered(self) -> dict[str, str]:
+        """The group's addresses as the NameServer shows them, by broker id; 0 is the master."""
+        assert self.name_server is not None
+        answer = await self.ask(self.name_server.address, RequestCode.GET_BROKER_CLUSTER_INFO)
+        shown = loads(answer.body or b"{}")
+        assert isinstance(shown, dict)
+        addresses: dict[str, str] = shown["brokerAddrTable"][GROUP]["brokerAddrs"]
+        return addresses
 
     def member_at(self, address: str | None) -> Member | None:
         return next((member for member in self.members.values() if member.address == address), None)

@@ -90,7 +90,12 @@ class Results:
             "duplicates_beyond_retry": len(account.duplicates_beyond_retry),
             "java_versions": sorted(self.versions),
             "java_traps": dict(comparison.traps + proxy.comparison.traps),
-            "grpc": {"sent": proxy.sent, "received": proxy.received, "complaints": len(proxy.complaints)},
+            "grpc": {
+                "sent": proxy.sent,
+                "received": proxy.received,
+                "redelivered": proxy.redelivered,
+                "complaints": len(proxy.complaints),
+            },
         }
 
 
@@ -109,6 +114,7 @@ async def play(options: argparse.Namespace, folder: Path, results: Results) -> N
         say(f"==== {name}")
         if name == PROXY:
             results.proxy = await run_through_proxy(folder / PROXY, say)
+            results.versions.add(NEWER)
             continue
         cast = CASTS[name]
         results.groups.add(await Campaign(cast, options.messages, folder / name, say).run())
