@@ -199,7 +199,7 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
             max_length=16,
             description="Zones (node label topology.kubernetes.io/zone) in which a master is wanted, best first. It decides"
             " between replicas with equal data and priority. Absent: another zone than the lost master's."
-            " Needs the right to read nodes (the chart's value rbac.readNodes).",
+            " Needs the right to read nodes (the chart's value rbac.readNodes, on by default).",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
@@ -319,7 +319,7 @@ class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
     hibernated: Annotated[
         bool,
         Meta(
-            description="True: all pods are stopped, slaves first, the master last. Claims, broker ids and the record stay,"
+            description="True: all pods are stopped, the master first, so that every member keeps its seat. Claims, ids and record stay,"
             " and the group wakes as it was."
         ),
     ] = False
