@@ -87,14 +87,19 @@ def test_the_operator_may_do_its_work_and_nothing_else(with_kinds: KubeApiserver
     needed = [
         *("update brokergroupstates", "patch brokergroups/status", "patch brokergroups", "watch pods", "delete pods"),
         *("create persistentvolumeclaims", "create events", "patch poddisruptionbudgets"),
-        *("watch brokergroupoperations", "update brokergroupoperations/status", "delete brokergroupoperations"),
+        *(
+            "watch nodes",
+            "watch brokergroupoperations",
+            "update brokergroupoperations/status",
+            "delete brokergroupoperations",
+        ),
     ]
     assert [right for right in needed if not may(right)] == []
     assert may("create leases", where=namespace)
     refused = [
         *("list secrets", "get secrets", "create pods/exec", "get pods/log", "delete namespaces", "patch nodes"),
         *("create brokergroups", "delete brokergroups", "patch brokergroupstates", "create leases", "escalate roles"),
-        *("create brokergroupoperations", "create pods/eviction", "deletecollection pods", "list nodes"),
+        *("create brokergroupoperations", "create pods/eviction", "deletecollection pods", "delete nodes"),
     ]
     assert [right for right in refused if may(right)] == []
 
@@ -151,7 +156,7 @@ def test_who_may_edit_may_ask_for_operations_and_who_may_view_sees_them() -> Non
 
 
 def test_one_namespace_needs_no_cluster_wide_right() -> None:
-    objects = rendered("system", watch__namespace="served", rbac__aggregate="false")
+    objects = rendered("system", watch__namespace="served", rbac__aggregate="false", rbac__readNodes="false")
     assert not rules(objects, "ClusterRole")
     assert not [item for item in objects if item["kind"] == "ClusterRoleBinding"]
     namespaces = {item["metadata"]["namespace"] for item in objects if item["kind"] == "Role"}
@@ -243,7 +248,7 @@ def test_the_operator_may_get_the_named_secrets_and_no_others() -> None:
         for rule in rules(rendered("system", rbac__readNodes="true"), "ClusterRole")
         if "nodes" in rule["resources"]
     ]
-    assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
+    assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
 
 
 def test_prometheus_finds_the_brokers_exporters_by_label_and_port_name() -> None:
