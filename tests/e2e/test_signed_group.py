@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import signal
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, PODS, SECRETS
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -76,12 +78,64 @@ async def test_a_signing_group_elects_fails_over_and_hears_no_stranger(signed: W
     assert await live(address) == "true"
 
 
+async def patched(group: WholeGroup, **security: str) -> None:
+    """What the controller knows of the Secret is read again when the object changes."""
+    patch = {"metadata": {"annotations": {"changed": str(security)}}, "spec": {"security": security}}
+    await group.house.api.patch(BROKER_GROUPS, group.name, patch, namespace=NAMESPACE, content_type=PatchType.MERGE)
+
+
+async def until_all_are(group: WholeGroup, expected: str) -> None:
+    """Every member's own word, by 26."""
+    said: dict[str, str | None] = {}
+
+    async def ask() -> None:
+        said.update({member.address: await live(member.address) for member in group.seen.members() if member.address})
+
+    async def all_are() -> bool:
+        await ask()
+        return len(said) >= group.replicas and all(value == expected for value in said.values())
+
+    for _ in range(600):
+        if await all_are():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"authenticationEnabled: {said}, expected {expected} everywhere")
+
+
+async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: WholeGroup) -> None:
+    """As docs/security.md says: signature Off, the Secret, each pod once, signature as it was."""
+    api = signed.house.api
+    await signed.until_settled()
+    running = signed.pids()
+    async with signed.under_load():
+        await patched(signed, signature="Off")
+        await until_all_are(signed, "false")
+        assert signed.pids() == running, "nobody restarts for it"
+        before = await api.get(SECRETS, SECRET_NAME, namespace=NAMESPACE)
+        await api.replace(SECRETS, before | {"data": secret(ANOTHER)["data"]})
+        slaves = [each for each in running if each != signed.seen.master_id]
+        for broker_id in (*slaves, signed.seen.master_id):
+            await api.delete(PODS, f"{signed.name}-{broker_id}", namespace=NAMESPACE)
+            await signed.until(
+                lambda broker_id=broker_id: signed.pids().get(broker_id) not in (None, running[broker_id]),
+                f"a new process of {broker_id}",
+            )
+            await signed.until_settled()
+        await patched(signed, signature="Required")
+        await until_all_are(signed, "true")
+        await signed.until_acknowledged()
+    await signed.verify()
+
+
 async def test_the_secret_is_in_no_object_and_no_log(signed: WholeGroup) -> None:
     for resource in (BROKER_GROUPS, CONFIG_MAPS, PODS):
         listed = (await signed.house.api.list(resource, namespace=NAMESPACE)).items
         assert listed
         assert PLANTED not in str(listed)
+        assert ANOTHER not in str(listed)
     logs = [*signed.house.folder.rglob("*.log")]
     assert len(logs) >= 4
     for log in logs:
-        assert PLANTED not in log.read_text(errors="replace"), log
+        text = log.read_text(errors="replace")
+        assert PLANTED not in text, log
+        assert ANOTHER not in text, log
