@@ -1,0 +1,50 @@
+"""`brokergroup replica`: one file, or a container of several; anything between is refused before a process begins."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from brokergroup_operator.cli.main import app
+from rocketmq_replica import container_process, process
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["a.conf"],
+        ["--config", "a.conf", "b.conf"],
+        ["--config", "a.conf", "--container-config", "c.conf"],
+        ["--container", "--config", "a.conf"],
+    ],
+)
+def test_what_is_neither_one_replica_nor_a_container_is_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["replica", *arguments])
+    assert result.exit_code == 2
+    assert "--config" in result.output
+
+
+def test_each_form_runs_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+
+    def one(path: Path) -> int:
+        started.append(path)
+        return 0
+
+    def several(paths: list[Path], container_file: Path | None) -> int:
+        started.append((paths, container_file))
+        return 1
+
+    monkeypatch.setattr(process, "main", one)
+    monkeypatch.setattr(container_process, "main", several)
+    assert CliRunner().invoke(app, ["replica", "--config", "a.conf"]).exit_code == 0
+    assert CliRunner().invoke(app, ["replica", "--container", "a.conf", "b.conf"]).exit_code == 1
+    assert CliRunner().invoke(app, ["replica", "--container", "--container-config", "c.conf"]).exit_code == 1
+    both = [Path("a.conf"), Path("b.conf")]
+    assert started == [Path("a.conf"), (both, None), ([], Path("c.conf"))]
+
+
+def test_a_container_whose_files_cannot_be_read_ends_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert container_process.main([tmp_path / "nowhere.conf"]) == 1
+    assert "nowhere.conf: cannot be read" in caplog.text
