@@ -131,7 +131,8 @@ class Topics:
         for name, count in missing.items():
             enough = max(count, self._default_queue_count)
             known = self._topics.get(name) or Topic(name, enough, enough)
-            self._topics[name] = replace(known, read_queues=enough, write_queues=enough)
+            more = max(enough, known.write_queues)
+            self._topics[name] = replace(known, read_queues=enough, write_queues=more)
         if missing:
             self.changed(now_ms=now_ms)
             self.save()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -167,6 +168,11 @@ def test_a_topic_that_grows_keeps_its_settings(tmp_path: Path) -> None:
     grown = topics.find("Ordered")
     assert grown is not None
     assert grown.to_json() == JAVA_TOPIC | {"readQueueNums": 6, "writeQueueNums": 6}
+    topics.put(replace(grown, read_queues=2, write_queues=16), now_ms=3)
+    topics.adopt([("Ordered", 5)], now_ms=4)
+    grown_again = topics.find("Ordered")
+    assert grown_again is not None
+    assert (grown_again.read_queues, grown_again.write_queues) == (6, 16), "queues are never taken away"
     made_again = topics.create("Ordered", queue_count=8, now_ms=3)
     assert made_again.to_json() == JAVA_TOPIC | {"readQueueNums": 8, "writeQueueNums": 8}
 
