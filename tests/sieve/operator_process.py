@@ -80,7 +80,10 @@ class _Watcher:
             )
             for kind in product_watch.LABELLED
         ]
-        self._reflectors = named + labelled
+        operations = Reflector(
+            access.api, product_watch.BROKER_GROUP_OPERATIONS, namespace=namespace, on_change=self._operation
+        )
+        self._reflectors = [*named, *labelled, operations]
         self._tasks: list[asyncio.Task[None]] = []
 
     def _named(self, event: WatchEvent) -> None:
@@ -90,6 +93,10 @@ class _Watcher:
     def _labelled(self, event: WatchEvent) -> None:
         metadata = event.object["metadata"]
         self._on_change(GroupKey(metadata["namespace"], metadata["labels"][names.LABEL_BROKER_GROUP]))
+
+    def _operation(self, event: WatchEvent) -> None:
+        group = event.object["spec"]["brokerGroupRef"]["name"]
+        self._on_change(GroupKey(event.object["metadata"]["namespace"], group))
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors]

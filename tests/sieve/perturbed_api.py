@@ -166,6 +166,8 @@ class MemoryApi(KubernetesApi):
     def __init__(self, server: MemoryApiServer) -> None:
         super().__init__(settings_from_url("http://memory"))
         self.server = server
+        # (method, path, content type) of everything that was asked.
+        self.asked: list[tuple[str, str, str]] = []
 
     async def _request(
         self,
@@ -177,6 +179,7 @@ class MemoryApi(KubernetesApi):
         content_type: str = "application/json",
         parameters: dict[str, str] | None = None,
     ) -> dict[str, Any]:
+        self.asked.append((method, path, content_type))
         await asyncio.sleep(HALF_A_ROUND_TRIP_SECONDS)
         encoded = b"" if body is None else msgspec.json.encode(body)
         status, decoded = await self.server.answer(_Request(method, path, parameters or {}, encoded, content_type))
@@ -195,6 +198,7 @@ class MemoryApi(KubernetesApi):
         field_selector: str = "",
         timeout_seconds: float = 60.0,
     ) -> AsyncGenerator[WatchEvent]:
+        self.asked.append(("WATCH", resource.collection_path(namespace), ""))
         store, loop = self.server.store, asyncio.get_running_loop()
         served = self.server.target(resource.collection_path(namespace)).resource
         ready = asyncio.Event()

@@ -50,6 +50,8 @@ class Outcome:
     end: dict[str, Any]
     counts: Counts
     laws_broken: list[str] = field(default_factory=list)
+    # What the operator asked of the API: method, path, content type.
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class World:
@@ -61,6 +63,7 @@ class World:
         self.api = MemoryApi(self.server)
         self.node = Node(loop, self.api, NAMESPACE)
         self.counts = Counts()
+        self.asked: list[tuple[str, str, str]] = []
         self._perturbation = perturbation
         self._marked = False
         self._numbers = itertools.count(1)
@@ -89,6 +92,7 @@ class World:
             self.loop.spawn("test", self._killed(process))
 
         client = PerturbedApi(self.server, kill, lambda: self.loop.is_dead(process))
+        client.asked = self.asked
         self._client = client
         self._arm()
         self.loop.spawn(process, run_operator(client, NAMESPACE))
@@ -204,7 +208,7 @@ async def _story(
     world = World(loop, perturbation)
     await world.begin()
     await story(world)
-    return Outcome(await world.everything(), world.counts, world.laws_broken)
+    return Outcome(await world.everything(), world.counts, world.laws_broken, world.asked)
 
 
 def told(story: Callable[[World], Awaitable[None]], perturbation: Perturbation | None = None) -> Outcome:

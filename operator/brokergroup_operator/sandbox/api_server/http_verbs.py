@@ -194,6 +194,7 @@ async def update(store: ObjectStore, target: Target, request: web.BaseRequest) -
 async def patch(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
     write = http_targets.write_options(request.query, request.headers.get("User-Agent", ""))
     body = await read_body(request)
+    write.patched = request.content_type in (JSON_PATCH, MERGE_PATCH)
     where = (target.resource, target.namespace, target.name)
     match request.content_type:
         case "application/json-patch+json":

@@ -24,6 +24,8 @@ class Write:
     warnings: list[str] = field(default_factory=list)
     #: The server's own write: its fields are known to be known.
     trusted: bool = False
+    #: Whether the new object comes of a JSON or merge patch: unknown fields are refused in other words then.
+    patched: bool = False
     #: Whether the body belongs to nobody else, so that the store may keep it without a copy.
     owns_body: bool = False
     #: Whether the object came into being by this request (201 instead of 200).

@@ -39,6 +39,11 @@ def check_body(resource: ResourceType, obj: JsonObject, namespace: str, name: st
     unknown = [] if write.trusted else resource.behaviour.drop_unknown_fields(obj)
     if unknown and write.field_validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        if write.patched:
+            # The real one prints the whole patched object before the colon.
+            text = f"Invalid value: strict decoding error: {listed}"
+            cause = {"reason": "FieldValueInvalid", "message": text, "field": "patch"}
+            raise StatusError(422, "Invalid", f' "" is invalid: patch: {text}', {"causes": [cause]})
         raise bad_request(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}:'
             f" strict decoding error: {listed}"

@@ -1,0 +1,228 @@
+"""What both say of built-in kinds that the operator makes or reads."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from tests.parity.bodies import CORE, pod
+from tests.parity.peer import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.sandbox.things import THING_DEFINITION
+
+if TYPE_CHECKING:
+    from tests.parity.peer import Peer
+
+
+async def life_of_a_pod(peer: Peer) -> None:
+    await peer.call("POST", f"{CORE}/pods", pod(terminationGracePeriodSeconds=5))
+    await peer.call("POST", f"{CORE}/pods", pod("q", containers=[]))
+    await peer.call("POST", f"{CORE}/pods", pod("q", volumes=[]))
+    await peer.call("POST", f"{CORE}/pods", pod("q", restartPolicy="Perhaps"))
+    await peer.call("POST", f"{CORE}/pods", pod("q", containers=[{"name": "A b", "image": ""}]))
+    await peer.call("POST", f"{CORE}/pods", pod("q", terminationGracePeriodSeconds="5"))
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "target": {"kind": "Node", "name": "n"},
+    }
+    await peer.call("POST", f"{CORE}/pods/p/binding", binding)
+    await peer.call("POST", f"{CORE}/pods/p/binding", binding)
+    status = {"status": {"phase": "Running", "podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}}
+    await peer.call("PATCH", f"{CORE}/pods/p/status", status, content_type=STRATEGIC)
+    await peer.call("PATCH", f"{CORE}/pods/p", {"spec": {"nodeName": "m"}}, content_type=MERGE)
+    image = {"spec": {"containers": [{"name": "c", "image": "registry.example/x:2"}]}}
+    await peer.call("PATCH", f"{CORE}/pods/p", image, content_type=STRATEGIC)
+    await peer.call("GET", f"{CORE}/pods", fieldSelector="spec.nodeName=n,status.phase=Running")
+    await peer.call("GET", f"{CORE}/pods", fieldSelector="spec.nothing=1")
+    await peer.call("PATCH", f"{CORE}/pods/p", {"metadata": {"finalizers": ["example.dev/fence"]}}, content_type=MERGE)
+    await peer.call("DELETE", f"{CORE}/pods/p")
+    await peer.call("DELETE", f"{CORE}/pods/p", {"gracePeriodSeconds": 2})
+    await peer.call("DELETE", f"{CORE}/pods/p", {"gracePeriodSeconds": 0})
+    await peer.call("PATCH", f"{CORE}/pods/p", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    await peer.call("GET", f"{CORE}/pods/p")
+    await peer.call("POST", f"{CORE}/pods", pod("unbound"))
+    await peer.call("DELETE", f"{CORE}/pods/unbound")
+    await peer.call("GET", f"{CORE}/pods")
+
+
+async def other_core_kinds(peer: Peer) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    await peer.call("POST", f"{CORE}/services", service)
+    headless = {**service, "metadata": {"name": "h"}, "spec": {"clusterIP": "None", "selector": {"a": "b"}}}
+    await peer.call("POST", f"{CORE}/services", headless)
+    await peer.call("POST", f"{CORE}/services", {**service, "metadata": {"name": "t"}, "spec": {}})
+    two = {"ports": [{"port": 80}, {"port": 99999}]}
+    await peer.call("POST", f"{CORE}/services", {**service, "metadata": {"name": "t"}, "spec": two})
+    await peer.call("PATCH", f"{CORE}/services/s", {"spec": {"clusterIP": "10.96.9.9"}}, content_type=MERGE)
+    await peer.call("DELETE", f"{CORE}/services/s")
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "v"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await peer.call("POST", f"{CORE}/persistentvolumeclaims", claim)
+    await peer.call("POST", f"{CORE}/persistentvolumeclaims", {**claim, "metadata": {"name": "w"}, "spec": {}})
+    bigger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    await peer.call("PATCH", f"{CORE}/persistentvolumeclaims/v", bigger, content_type=MERGE)
+    bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}}
+    await peer.call("PATCH", f"{CORE}/persistentvolumeclaims/v/status", bound, content_type=MERGE)
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+    await peer.call("POST", f"{CORE}/configmaps", config)
+    await peer.call("POST", f"{CORE}/configmaps", {**config, "metadata": {"name": "d"}, "data": {"a b": "1"}})
+    await peer.call("POST", f"{CORE}/configmaps", {**config, "metadata": {"name": "d"}, "data": {"a": 1}})
+    await peer.call("PUT", f"{CORE}/configmaps/c", {**config, "data": {"a": "2"}})
+    await peer.call("DELETE", f"{CORE}/configmaps/c")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "stringData": {"a": "text"}}
+    await peer.call("POST", f"{CORE}/secrets", secret)
+
+
+async def leases_budgets_policies_and_events(peer: Peer) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "l"},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 4, "renewTime": "2026-11-20T00:00:00.000000Z"},
+    }
+    made = await peer.call("POST", leases, lease)
+    await peer.call("PUT", f"{leases}/l", lease)
+    made["spec"]["holderIdentity"] = "other"
+    await peer.call("PUT", f"{leases}/l", made)
+    await peer.call("PUT", f"{leases}/l", made)
+    await peer.call("POST", leases, {**lease, "metadata": {"name": "m"}, "spec": {"leaseDurationSeconds": 0}})
+    budgets = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}},
+    }
+    await peer.call("POST", budgets, budget)
+    await peer.call("PATCH", f"{budgets}/b", {"spec": {"minAvailable": 2}}, content_type=MERGE)
+    policies = "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies"
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "n"},
+        "spec": {"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"ports": [{"port": 80}]}]},
+    }
+    await peer.call("POST", policies, policy)
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "regarding": {"kind": "Pod", "name": "p", "namespace": peer.namespace},
+        "reason": "Killing",
+        "note": "text",
+        "reportingController": "example.dev/here",
+        "reportingInstance": "here-1",
+        "action": "Kill",
+        "type": "Normal",
+        "eventTime": "2026-11-20T00:00:00.000000Z",
+    }
+    await peer.call("POST", "/apis/events.k8s.io/v1/namespaces/{ns}/events", event)
+    await peer.call("GET", f"{CORE}/events/e")
+    await peer.call("GET", f"{CORE}/events", fieldSelector="involvedObject.name=p")
+
+
+async def applying_built_in_kinds(peer: Peer) -> None:
+    async def apply(manager: str, body: dict[str, Any], plural: str, **query: str) -> None:
+        path = f"{CORE}/{plural}/{body['metadata']['name']}"
+        await peer.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
+
+    service: dict[str, Any] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    await apply(
+        "alice", {**service, "spec": {"ports": [{"name": "a", "port": 80}], "selector": {"a": "b"}}}, "services"
+    )
+    await apply("bob", {**service, "spec": {"ports": [{"name": "b", "port": 81}]}}, "services")
+    await apply("bob", {**service, "spec": {"ports": [{"name": "b", "port": 81}], "selector": {"c": "d"}}}, "services")
+    config: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    await apply("alice", {**config, "data": {"a": "1", "b": "2"}}, "configmaps")
+    await apply("alice", {**config, "data": {"b": "3"}}, "configmaps")
+    await apply("alice", pod(), "pods")
+    await apply("alice", pod(), "pods")
+    await apply("alice", pod(odd=1), "pods", fieldValidation="Ignore")
+    await apply("bob", {**pod(), "spec": {"containers": [{"name": "c", "image": "x", "comand": ["sh"]}]}}, "pods")
+    await apply("bob", {**pod(), "spec": {"containers": [{"name": "c", "image": "other"}]}}, "pods")
+
+
+async def the_definition(peer: Peer) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    broken = copy.deepcopy(THING_DEFINITION)
+    broken["metadata"]["name"] = "others.example.dev"
+    broken["spec"]["names"] = {"plural": "others", "kind": "Other"}
+    schema = broken["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+
+    def fields(answer: dict[str, Any]) -> list[str]:
+        return sorted({cause["field"] for cause in answer["details"]["causes"]})
+
+    schema["spec"]["x-kubernetes-validations"] = [{"rule": "self.mode =="}]
+    await peer.call("POST", path, broken, only=fields)
+    schema["spec"]["x-kubernetes-validations"] = []
+    del schema["spec"]["type"]
+    await peer.call("POST", path, broken, only=fields)
+    schema["spec"]["type"] = "object"
+    broken["metadata"]["name"] = "wrong.example.dev"
+    await peer.call("POST", path, broken, only=fields)
+
+
+def owned(kind: str, api_version: str, name: str, **fields: Any) -> dict[str, Any]:
+    labels = {"brokergroup.dev/broker-group": "g"}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "labels": labels}, **fields}
+
+
+async def what_the_operator_sends(peer: Peer) -> None:
+    """Every verb of the operator on a kind that is not ours, in the order of a life."""
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"brokergroup.dev/broker-group": "g"}}}
+    headless = {"clusterIP": "None", "ports": [{"port": 10911}], "selector": {"brokergroup.dev/broker-group": "g"}}
+    policy = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
+    children = [
+        (f"{CORE}/configmaps", owned("ConfigMap", "v1", "g-broker", data={"broker.conf": "a=b"})),
+        (
+            f"{CORE}/services",
+            owned("Service", "v1", "g-members", spec=headless),
+        ),
+        (policy, owned("PodDisruptionBudget", "policy/v1", "g", spec=budget)),
+        (f"{CORE}/persistentvolumeclaims", owned("PersistentVolumeClaim", "v1", "g-1", spec=claim)),
+        (f"{CORE}/pods", {**pod("g-1"), "metadata": owned("Pod", "v1", "g-1")["metadata"]}),
+    ]
+    how: dict[str, Any] = {"content_type": APPLY, "fieldManager": "brokergroup-reconcile", "force": "true"}
+    for path, child in children:
+        name = child["metadata"]["name"]
+        await peer.call("PATCH", f"{path}/{name}", child, **how)
+        await peer.call("PATCH", f"{path}/{name}", child, **how)
+        await peer.call("GET", path, labelSelector="brokergroup.dev/broker-group=g")
+    role = {"metadata": {"labels": {"brokergroup.dev/role": "master"}}}
+    await peer.call("PATCH", f"{CORE}/pods/g-1", role, content_type=MERGE, fieldManager="brokergroup-role")
+    fence = {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}
+    await peer.call("PATCH", f"{CORE}/pods/g-1", fence, content_type=MERGE)
+    found = await peer.call("GET", f"{CORE}/pods/g-1")
+    options = {"gracePeriodSeconds": 0, "preconditions": {"uid": "another"}}
+    await peer.call("DELETE", f"{CORE}/pods/g-1", options)
+    await peer.call(
+        "DELETE", f"{CORE}/pods/g-1", {"gracePeriodSeconds": 0, "preconditions": {"uid": found["metadata"]["uid"]}}
+    )
+    path = "/metadata/finalizers/0"
+    lift = [{"op": "test", "path": path, "value": "brokergroup.dev/fence"}, {"op": "remove", "path": path}]
+    await peer.call("PATCH", f"{CORE}/pods/g-1", lift, content_type=JSON_PATCH)
+    await peer.call("GET", f"{CORE}/pods/g-1")
+    await peer.call("GET", "/api/v1/nodes/no-such-node")
+    for path, child in children[:-1]:
+        if child["kind"] != "PersistentVolumeClaim":  # a real one waits for pvc-protection's finalizer
+            await peer.call("DELETE", f"{path}/{child['metadata']['name']}")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "g.1"},
+        "involvedObject": {"kind": "BrokerGroup", "name": "g", "namespace": peer.namespace},
+        "reason": "MasterElected",
+        "type": "Normal",
+        "reportingComponent": "brokergroup-operator",
+        "reportingInstance": "operator-0",
+    }
+    await peer.call("POST", f"{CORE}/events", event)
+    await peer.call("GET", f"{CORE}/events", only=lambda answer: len(answer["items"]))
+    await peer.call("DELETE", f"{CORE}/persistentvolumeclaims/none")
