@@ -163,6 +163,35 @@ async def test_a_leftover_of_a_dead_switchover_is_repaired(start_plane: StartPla
     assert first.is_master
 
 
+async def test_what_another_plane_left_behind_is_found_without_a_restart(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """One of three planes was killed between 25 and the election; the two others have looked at everybody long ago."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), configuration_check_seconds=0.1)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    await eventually(lambda: 26 in first.asked, what="the first look")
+    await asyncio.sleep(0.1)
+    first.minimum = 99
+    await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
+    assert first.is_master
+
+
+async def test_a_plane_that_stops_ends_its_switchover_first(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.role_change_waits = asyncio.Event()
+    switching = asyncio.create_task(plane.switch_master(KEY))
+    await eventually(lambda: first.minimum == 99, what="the old master to stop acknowledging")
+    stopping = asyncio.create_task(plane.stop())
+    await asyncio.sleep(0.05)
+    first.role_change_waits.set()
+    await stopping
+    assert first.minimum == 2
+    assert (await switching).to_broker_id == 2
+
+
 async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:

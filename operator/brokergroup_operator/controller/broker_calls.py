@@ -150,7 +150,7 @@ class BrokerCalls:
         await self.update_broker_config(address, {MIN_IN_SYNC_REPLICAS: str(value)})
 
     async def metadata(self, address: str) -> Metadata:
-        """21, 201, 43: topics, subscription groups and consumer offsets."""
+        """21, 201, 43: topics, groups and offsets. Asked without a page, all of it comes (5.5.0 pages for who names one)."""
         deadline_seconds = self._settings.metadata_deadline_seconds
         codes = (
             RequestCode.GET_ALL_TOPIC_CONFIG,

@@ -7,8 +7,8 @@ The sequences tell each member once, in the right order. The keeper looks at wha
 * a live slave without a link to the master (``links.py``);
 * a broker that acknowledges nothing because a switchover died between two steps and left ``minInSyncReplicas=99`` behind.
 
-A settled group (everybody told, everybody in the SyncStateSet) costs next to nothing: its master is asked for its links now and
-then.
+A settled group (everybody told, everybody in the SyncStateSet) costs next to nothing: now and then its master is asked for its
+links, and everybody for the configuration.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class _Care:
     retry_seconds: dict[int, float] = field(default_factory=dict)
     retry_patience_seconds: dict[int, float] = field(default_factory=dict)
     epoch: int = 0
+    look_at_configuration_seconds: float = 0.0
     unsettled_since_seconds: float = 0.0
 
 
@@ -78,6 +79,11 @@ class Keeper:
         members = live_members(group, record)
         if self._is_settled(group, record, members):
             care.unsettled_since_seconds = 0.0
+            if now_seconds >= care.look_at_configuration_seconds:
+                # Another plane may have died in the middle of a switchover, and left a master that acknowledges nothing.
+                pause_seconds = self._settings.configuration_check_seconds
+                care.look_at_configuration_seconds = now_seconds + pause_seconds
+                group.configuration_checked.clear()
             return not self._links.look_at(group, record)
         care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
         care.task.add_done_callback(lambda task: self._ended(group, care, task))

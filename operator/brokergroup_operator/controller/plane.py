@@ -188,6 +188,9 @@ class ControllerPlane:
     async def stop(self) -> None:
         """Stop electing first, then listening: the connections that close now are closed by us and mean nothing."""
         self._stopping = True
+        changes = [group.master_change for group in self._groups if group.master_change is not None]
+        if changes:  # a switchover that is cut off leaves a master behind that acknowledges nothing
+            await asyncio.wait(changes, timeout=self._settings.last_change_seconds)
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None

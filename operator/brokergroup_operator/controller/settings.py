@@ -100,7 +100,9 @@ class PlaneSettings:
     keeper_poll_seconds: float = 0.1
     keeper_slow_poll_seconds: float = 1.0
     # A broker that has refused to acknowledge (minInSyncReplicas 99) for this long was left behind by a switchover that died.
-    leftover_fence_seconds: float = 4.0
+    leftover_fence_seconds: float = 8.0
+    # And it is looked for this often in a group where all seems well.
+    configuration_check_seconds: float = 10.0
     # Nothing is settled while the SyncStateSet lacks a live member; after this long it is looked at less often.
     settling_seconds: float = 10.0
     # An incident is closed as it stands when its members are not in sync after this long.
@@ -114,6 +116,8 @@ class PlaneSettings:
     # A planned switchover waits this long for the slaves to have everything the old master acknowledged.
     drain_deadline_seconds: float = 3.0
     switchover_deadline_seconds: float = 30.0
+    # A plane that stops lets a switchover or failover under way come to its end for this long.
+    last_change_seconds: float = 5.0
     # A master whose pod is about to go is moved at once by the plane of rank 0, by the one of rank k after k times this.
     drain_rank_delay_seconds: float = 1.0
     # A move that failed is tried again after this.
