@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rocketmq_remoting.errors import RemotingError
 from tests.differential.canonical import (
     Answer,
@@ -264,7 +266,9 @@ class Comparison:
         fields = command.ext_fields
         if fields is None:
             return command
-        return replace(command, ext_fields={key: self.endpoints.real(value) for key, value in fields.items()})
+        return msgspec.structs.replace(
+            command, ext_fields={key: self.endpoints.real(value) for key, value in fields.items()}
+        )
 
     def _translate(self, side: str) -> Callable[[str], str]:
         own = self._java.address if side == "java" else self._ours.address
