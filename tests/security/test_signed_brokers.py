@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from brokergroup_operator.controller.admin_credentials import AdminCredentials
@@ -128,7 +129,7 @@ async def test_a_signature_is_not_carried_to_another_code(outside: Outside) -> N
     before = outside.record
     overheard = asked(1003, GROUP, brokerId=1, brokerAddress="10.9.9.9:10911")
     for code in (1001, 1002, 1011, 1012):
-        await outside.send(replace(overheard, code=code))
+        await outside.send(msgspec.structs.replace(overheard, code=code))
     assert outside.record == before
 
 
