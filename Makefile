@@ -42,6 +42,37 @@ parts-list: .venv/.installed ## Which real parts are here, which are missing and
 test-differential: .venv/.installed-all ## The same requests to real Java controllers (5.5.0, 5.3.3) and to ours: every difference is on the list
 	@$(BIN)/python tests/differential/run.py $(ARGUMENTS)
 
+.PHONY: test-sandbox-parity
+test-sandbox-parity: .venv/.installed-all ## The embedded API against a real kube-apiserver: the same requests, the same answers
+	@$(BIN)/python tests/real/parts/install.py kube-apiserver etcd >&2
+	@$(BIN)/python tests/parity/run.py
+
+.PHONY: test-interop
+test-interop: .venv/.installed-all ## Java and Python replicas in one group fail over to each other; Java's clients and the Proxy read everything once
+	@$(BIN)/python tests/real/parts/install.py rocketmq older-rocketmq rocketmq-proxy rocketmq-python-client >&2
+	@$(BIN)/python tests/interop/run.py $(ARGUMENTS)
+
+.PHONY: test-fence
+test-fence: .venv/.installed-all ## 30 freezes and 30 partitions of Java masters under load, and the same without the fences (needs root; ARGUMENTS="--freezes 3 ...")
+	@$(BIN)/python tests/real/parts/install.py rocketmq netns >&2
+	@$(BIN)/python -m tests.fence.run $(ARGUMENTS)
+
+.PHONY: test-switchover
+test-switchover: .venv/.installed-all ## 30 switchovers, rolling restarts and drains of Java brokers under load (needs root; ARGUMENTS="--implementation replica")
+	@$(BIN)/python tests/real/parts/install.py rocketmq netns >&2
+	@$(BIN)/python -m tests.switchover.run $(ARGUMENTS)
+
+##@ Proofs and figures
+
+.PHONY: test-sieve
+test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of seven workloads: the end is the same
+	@$(BIN)/python tests/sieve/run.py $(ARGUMENTS)
+
+.PHONY: bench-replica
+bench-replica: .venv/.installed-all ## Sends per second, latency, replication and memory of the Python replica, a Java broker's beside them
+	@$(BIN)/python tests/real/parts/install.py rocketmq >&2
+	@$(BIN)/python benchmarks/replica.py --java $(ARGUMENTS)
+
 ##@ While developing
 
 .PHONY: setup
@@ -87,7 +118,7 @@ clean: ## Remove what the targets made in this checkout (not the cache of real p
 help: ## This list
 	@awk 'BEGIN {FS = ":.*##"} \
 	  /^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} \
-	  /^[a-zA-Z_-]+:.*?##/ {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-zA-Z_-]+:.*?##/ {printf "  \033[36m%-20s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Set-up writes to standard error only: the last line of standard output belongs to the target that measures.
 UV = $$( command -v uv || echo .tools/uv/bin/uv )

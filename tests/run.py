@@ -1,6 +1,6 @@
 """Run every check of the house and end with one line of JSON: what `make test` is.
 
-    python tests/run.py            lint, types, import layers, generated files, fast tests, then the real ones
+    python tests/run.py            lint, types, import layers, generated files, fast tests, sieve, then what needs real parts
     python tests/run.py --quick    the same without the tests that need real parts
 
 Each check counts as one, each test as one. What is left out is named with its reason and never counted as passed; under
@@ -71,13 +71,44 @@ def pytest_run(name: str, arguments: list[str]) -> Tally:
     return counts
 
 
-def differential_run(*, required: bool) -> Tally:
-    """The differential test in full, counted as one; without its Java controllers it is left out, unless nothing may be."""
-    installer = [sys.executable, "tests/real/parts/install.py", "--missing", "rocketmq", "older-java-controller"]
+@dataclass(frozen=True)
+class Proof:
+    """A program that ends with its own line of JSON; left out without its real parts, unless nothing may be."""
+
+    name: str
+    command: list[str]
+    parts: tuple[str, ...]
+
+
+# With the numbers of CI; the make targets of the same names prove more.
+PROOFS = (
+    Proof("differential test", ["tests/differential/run.py"], ("rocketmq", "older-java-controller")),
+    Proof("sandbox parity", ["tests/parity/run.py"], ("kube-apiserver", "etcd")),
+    Proof(
+        "interop",
+        ["tests/interop/run.py"],
+        ("rocketmq", "older-rocketmq", "rocketmq-proxy", "rocketmq-python-client"),
+    ),
+    Proof(
+        "fence",
+        ["-m", "tests.fence.run", "--freezes", "3", "--partitions", "3", "--outages", "1", "--control", "0"],
+        ("rocketmq", "netns"),
+    ),
+    Proof(
+        "switchover, Java brokers",
+        ["-m", "tests.switchover.run", "--switchovers", "5", "--rolls", "1", "--drains", "1", "--warm-up", "1"],
+        ("rocketmq", "netns"),
+    ),
+)
+
+
+def proof_run(proof: Proof, *, required: bool) -> Tally:
+    """One proof, counted as one."""
+    installer = [sys.executable, "tests/real/parts/install.py", "--missing", *proof.parts]
     told = subprocess.run(installer, cwd=ROOT, capture_output=True, text=True, check=False)
     if told.returncode != 0 and not required:
-        return Tally(left_out=[{"what": "differential test", "why": told.stdout.strip()}])
-    return check("differential test", [sys.executable, "tests/differential/run.py"])
+        return Tally(left_out=[{"what": proof.name, "why": told.stdout.strip()}])
+    return check(proof.name, [sys.executable, *proof.command])
 
 
 STATIC_CHECKS = {
@@ -103,11 +134,13 @@ def main(arguments: list[str]) -> int:
     for name, command in STATIC_CHECKS.items():
         tally.add(check(name, command))
     tally.add(pytest_run("fast tests", ["-n", "2", "-m", "not real"]))
+    tally.add(check("sieve", [sys.executable, "tests/sieve/run.py"]))
     if options.quick:
         tally.left_out.append({"what": "tests that need real parts", "why": "--quick"})
     else:
         tally.add(pytest_run("real tests", ["-m", "real"]))
-        tally.add(differential_run(required=required))
+        for proof in PROOFS:
+            tally.add(proof_run(proof, required=required))
     good = tally.failed == 0 and not (required and tally.left_out)
     say(f"\n{tally.passed} passed, {tally.failed} failed")
     say(json.dumps({"passed": tally.passed, "failed": tally.failed, "left_out": tally.left_out}))
