@@ -319,8 +319,8 @@ class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
     hibernated: Annotated[
         bool,
         Meta(
-            description="True: all pods are stopped, the master first, so that every member keeps its seat. Claims, ids and record stay,"
-            " and the group wakes as it was."
+            description="True: all pods are stopped, the master first, so that every member keeps its seat. Claims, ids and"
+            " record stay, and the group wakes as it was."
         ),
     ] = False
 

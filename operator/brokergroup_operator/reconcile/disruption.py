@@ -41,6 +41,8 @@ def _budget(group: BrokerGroup, name: str, role: str, minimum: int) -> JsonObjec
         "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
         "spec": {
             "minAvailable": minimum,
+            # A pod that is not ready gives nothing that its claim does not keep: it must not hold a drain up.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": identity.selector_labels(group) | {names.LABEL_ROLE: role}},
         },
     }

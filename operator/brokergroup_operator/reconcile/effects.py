@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import hot_config, observed
 from brokergroup_operator.reconcile.claims import marked_as_leaving
@@ -46,7 +47,8 @@ def actions_of(step: Step, seen: Observed) -> Iterator[Action]:
         case Verb.MARK:
             yield from marked_as_leaving(seen, member)
         case Verb.FORGET:
-            note = Note(reason="BrokerIdRemoved", message=f"Broker id {member.broker_id} left the group: {step.why}")
+            event = "ScaledIn" if step.reason is Reason.SCALING_IN else "ReplicaRebuilt"
+            note = Note(reason=event, message=f"Broker id {member.broker_id} is cleaned from the record: {step.why}")
             yield RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import ConditionStatus
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
 from brokergroup_operator.reconcile import children, identity, observed
 from brokergroup_operator.reconcile.claims import claim_actions, discarded_claims
@@ -71,14 +71,17 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         voluntary = [action for step in course.steps for action in actions_of(step, seen)]
     status = list(status_action(seen, members, course, settings))
     # Nothing is watched that would tell of a Secret that comes.
-    unsettled = bool(work) or bool(voluntary) or seen.credentials_problem is not None or _waits(course)
+    unsettled = bool(work) or bool(voluntary) or seen.credentials_problem is not None or seen.refusal or _waits(course)
     return Plan(actions=(*work, *status, *voluntary), look_again_seconds=UNSETTLED_SECONDS if unsettled else None)
 
 
 def _waits(course: Course) -> bool:
     """Whether something is wanted that the next look may find possible; what waits for a person is told of by an event."""
     steps = (course.leaving, course.moving, *course.rollout)
-    return any(step is not None and step.verb in {Verb.WAIT, Verb.REFUSE} for step in steps)
+    return any(
+        step is not None and step.verb in {Verb.WAIT, Verb.REFUSE} and step.reason is not Reason.WAITING_FOR_PERSON
+        for step in steps
+    )
 
 
 def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
@@ -151,8 +154,10 @@ def _reservations(members: Membership) -> Iterator[Action]:
         Note(reason="VolumeLost", message=f"The volume of broker id {member.broker_id} is gone", warning=True)
         for member in members.volume_lost
     ]
+    grown = Note(reason="ScaledOut", message=f"Growing to {len(members.members) + len(members.to_reserve)} members")
+    notes = lost or ([grown] if members.members else [])
     for index, member in enumerate(members.to_reserve):
-        note = lost[index] if index < len(lost) else None
+        note = notes[index] if index < len(notes) else None
         yield ReserveBrokerId(
             reason="fewer members than spec.replicas", pod_name=member.pod, broker_id=member.broker_id, note=note
         )

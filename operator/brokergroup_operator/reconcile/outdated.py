@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RestartReason(StrEnum):
-    """Why a pod is restarted. They stand in Events and conditions, and in docs/operations.md."""
+    """Why a pod is restarted. They stand in Events and conditions, and in docs/life.md."""
 
     POD_CHANGED = "PodChanged"
     CONFIGURATION_CHANGED = "ConfigurationChanged"
