@@ -102,13 +102,15 @@ async def test_the_plugin_tells_what_the_status_says(group: WholeGroup) -> None:
     text = output.decode()
     assert plugin.returncode == 0, errors.decode()
     seen = group.seen
-    assert f"{NAMESPACE}/{group.name}   master {seen.master_id}   epoch {seen.master_epoch}" in text
-    assert "SyncStateSet [1, 2, 3]" in text
+    assert text.startswith(f"{NAMESPACE}/{group.name}   ")
+    assert f"master broker {seen.master_id} ({group.name}-{seen.master_id}), epoch {seen.master_epoch}" in text
+    assert "SyncStateSet 1, 2, 3 (epoch " in text
     for member in seen.members():
         [line] = [line for line in text.splitlines() if member.pod in line and member.address in line]
         assert member.role in line
         assert "InSync" in line
-    assert "Ready=True" in text
+    [ready] = [line.split() for line in text.splitlines() if line.split()[:1] == ["Ready"]]
+    assert ready[1] == "True"
 
 
 @pytest.mark.real("kube-apiserver")
