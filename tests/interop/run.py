@@ -38,6 +38,8 @@ from tests.real.parts.process import RealProcessError  # noqa: E402
 
 NEWER, OLDER = install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION
 MESSAGES = 10_000
+QUICK_MESSAGES = 1_000
+QUICK_PARTS = ["newer", "older", "proxy"]
 CASTS = {
     "newer": Cast(NEWER, {"java": NEWER, "python": PYTHON}, ("kill", "kill", "python", "java", "kill")),
     "older": Cast(OLDER, {"python": PYTHON, "java": OLDER}, ("kill", "kill", "java", "python", "kill")),
@@ -125,9 +127,14 @@ async def play(options: argparse.Namespace, folder: Path, results: Results) -> N
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=MESSAGES, help="per group")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_MESSAGES} messages a group, and not all three together"
+    )
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part; repeatable")
     parser.add_argument("--keep", action="store_true", help="keep the folder with everybody's files")
     options = parser.parse_args(arguments)
+    if options.quick:
+        options.messages, options.only = QUICK_MESSAGES, options.only or QUICK_PARTS
     failed = install.bring_all(REAL_PARTS)
     if failed:
         print(json.dumps({"messages": 0, "failed": failed}), flush=True)
