@@ -6,6 +6,7 @@ from typing import Any
 
 from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.observe.events import EventObserver, GroupEvent, KubernetesEventSink, event_object
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.observe.timeline import Kind, Outcome
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord
@@ -50,6 +51,26 @@ def test_a_failover_in_events() -> None:
     completed = sink.events[3].message
     assert completed == "from broker 1 to 2, epoch 5, 200 ms"
     assert [event.reason for event in sink.events if event.warning] == ["MasterLost", "SyncStateSetShrunk"]
+
+
+def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
+    sink = Sink()
+    observer = EventObserver(sink)
+    lacking = tuple(MetadataDifference(3, MetadataKind.TOPIC, f"t{number}", "4/7") for number in range(10))
+    observer.metadata_diverged(KEY, lacking)
+    observer.members_unlinked(KEY, frozenset({2, 3}))
+    observer.member_relinked(KEY, 3, 9)
+    observer.members_unlinked(KEY, frozenset())
+    # A reign that was renewed is no election.
+    observer.record_changed(KEY, record(8, 1, {1, 2}), record(9, 1, {1, 2}), "the master 1 goes on under epoch 9")
+    assert [(event.reason, event.warning) for event in sink.events] == [
+        ("MetadataDiverged", True),
+        ("MembersUnlinked", True),
+        ("MemberRelinked", True),
+        ("MembersLinked", False),
+    ]
+    assert "Topic t0 at broker 3" in sink.events[0].message
+    assert sink.events[0].message.endswith("and 2 more")
 
 
 def test_an_unclean_election_is_said_beside_the_election() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokergroup_operator.observe.group_view import GroupSnapshot
+from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDifference, MetadataKind
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
@@ -161,12 +161,22 @@ async def test_every_family_on_the_page_is_a_shared_name() -> None:
 async def test_what_waits_for_a_person_is_on_the_page() -> None:
     record = replace(snapshot().record, eligible=frozenset({1}), lost_seats=frozenset({2, 3}), unclean_elections=4)
     metrics = Metrics()
-    metrics.attach(View(replace(snapshot(), record=record, epoch_jump=25_000, unfenced=True)))
+    shown = replace(
+        snapshot(),
+        record=record,
+        epoch_jump=25_000,
+        unfenced=True,
+        unlinked=frozenset({2}),
+        metadata_diverged=(MetadataDifference(2, MetadataKind.TOPIC, "t"),),
+    )
+    metrics.attach(View(shown))
     families = await scrape(metrics)
     assert value(families[metric_names.LOST_SEATS], **GROUP) == 2
     assert value(families[metric_names.ELIGIBLE_SIZE], **GROUP) == 1
     assert value(families[metric_names.EPOCH_JUMP_WAITING], **GROUP) == 1
     assert value(families[metric_names.UNFENCED], **GROUP) == 1
+    assert value(families[metric_names.UNLINKED_MEMBERS], **GROUP) == 1
+    assert value(families[metric_names.METADATA_DIFFERENCES], **GROUP) == 1
     assert total(families, metric_names.UNCLEAN_ELECTIONS_TOTAL, **GROUP) == 4, (
         "of the record, so no restart forgets it"
     )
