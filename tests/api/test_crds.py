@@ -41,7 +41,7 @@ def nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, An
             yield from nodes(schema[keyword], f"{path}[]")
 
 
-def all_nodes() -> list[tuple[str, dict[str, Any]]]:
+def all_nodes() -> list[Any]:
     result = []
     for definition in definitions():
         root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -26,6 +26,7 @@ from brokergroup_operator.api.pod_fields import (
     PodTemplateSpec,
     SchedulingSpec,
 )
+from brokergroup_operator.api.replication_fields import ReplicationSpec
 
 
 class Implementation(StrEnum):
@@ -106,32 +107,6 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " fenceTimeoutMilliseconds: by then another master may be elected.",
         ),
     ] = 2500
-
-
-class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What spec.durability leaves open. All of it reaches running brokers without a restart."""
-
-    min_in_sync_replicas: Annotated[
-        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
-        Meta(
-            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). Absent: 2 with"
-            " durability Strict, else 1. Never below 2 with Strict."
-        ),
-    ] = None
-    in_sync_replicas: Annotated[
-        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
-        Meta(
-            description="With durability Fast: how many replicas have a message before it is acknowledged (inSyncReplicas)."
-            " Absent: as many as minInSyncReplicas. Strict and Available always wait for every replica that is in sync."
-        ),
-    ] = None
-    slave_not_catch_up_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=300)] | None,
-        Meta(
-            description="A slave that is behind for this long leaves the SyncStateSet (haMaxTimeSlaveNotCatchup). Until then,"
-            " writes that wait for it stand still. Absent: 3 with Strict and Available, 15 with Fast."
-        ),
-    ] = None
 
 
 class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):

@@ -57,7 +57,10 @@ CONDITIONS: Final = {
         "Every member follows the master, by the master's own word (907).",
         "While False for longer than a restart: look at the members that the message names.",
     ),
-    ConditionType.UP_TO_DATE: ("Every pod runs what the spec says.", "Wait, or see what `Reconciling` or `Stalled` say."),
+    ConditionType.UP_TO_DATE: (
+        "Every pod runs what the spec says.",
+        "Wait, or see what `Reconciling` or `Stalled` say.",
+    ),
     ConditionType.RECONCILING: ("Work is under way (abnormal while True, as kstatus has it).", "Wait."),
     ConditionType.STALLED: (
         "The operator can't go on without a person (abnormal while True, as kstatus has it).",
