@@ -113,7 +113,7 @@ class World:
 
 @pytest.fixture
 async def world(start_plane: StartPlane, tmp_path: Path) -> AsyncIterator[World]:
-    plane = await start_plane(heartbeat_timeout_seconds=2.0)
+    plane = await start_plane(heartbeat_timeout_seconds=5.0)
     containers = [RunningContainer(tmp_path / f"container-{number}", plane.address) for number in (1, 2, 3)]
     yield World(plane, containers)
     for container in containers:

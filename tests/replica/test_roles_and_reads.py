@@ -269,9 +269,9 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
         assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
     assert not one.task.done()
     controller.decide(2)
-    await controller.notify(2)
     await controller.notify(1)
     await asyncio.wait_for(one.task, 15)
+    await controller.notify(2)
     assert two.role == "MASTER"
     assert [each.body for each in await client.pull_all(two.address)] == [b"0", b"1", b"2"]
 

@@ -70,7 +70,7 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
     plane = await start_plane(
         directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED),
         security=replace(SecuritySettings(), tls=served, broker_tls=files),
-        heartbeat_timeout_seconds=2.0,
+        heartbeat_timeout_seconds=5.0,
     )
     broker = authority.issue(BROKER_NAME)
     keys = (
@@ -117,7 +117,7 @@ async def test_a_switchover_of_signing_replicas(
 ) -> None:
     """25, 1008 and 906 of a switchover are signed with the group's key, and taken."""
     plane = await start_plane(
-        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=2.0
+        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=5.0
     )
     replicas += [
         await start_replica(tmp_path / f"r{number}", plane.address, **SIGNING, **QUICK_KEYS) for number in (1, 2, 3)
@@ -138,12 +138,14 @@ async def test_a_switchover_of_signing_replicas(
 async def test_a_replica_without_the_key_or_with_another_is_not_heard(
     start_plane: StartPlane, replicas: list[RunningReplica], tmp_path: Path
 ) -> None:
-    plane = await start_plane(directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED))
+    plane = await start_plane(
+        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=10.0
+    )
     other = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
     replicas.append(await start_replica(tmp_path / "r1", plane.address, **QUICK_KEYS))
     replicas.append(await start_replica(tmp_path / "r2", plane.address, **other, **QUICK_KEYS))
     replicas.append(await start_replica(tmp_path / "r3", plane.address, **SIGNING, **QUICK_KEYS))
-    await eventually(lambda: complete(plane, 1))
+    await eventually(lambda: complete(plane, 1) and replicas[2].role == "MASTER")
     record = record_of(plane)
     assert record is not None
     assert len(record.replicas) == 1
