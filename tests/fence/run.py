@@ -51,6 +51,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ELECTED_SECONDS = 30.0
 READ_SECONDS = 60.0
 ENOUGH_CONTROLS = 10
+# As in the measurements (switchover-and-strict.md, Q2): what a master has in flight when it freezes is given up after 3 s.
+HEARTBEAT_TIMEOUT_MS = 1500
+# The control's fence is cut off: there is nothing to wait for.
+UNFENCED_TIMEOUT_MS = 100
+SPY_PAUSE_SECONDS = 0.03
+# A backlog as large as it can be, where few strikes are made (all of the log is read after each).
+CONTROL_PAUSE_SECONDS = 0.01
 OUTAGE_SECONDS = 10.0
 BRIDGE, SUBNET = "bgfen0", "10.91.0.0/24"
 
@@ -197,7 +204,13 @@ class Strikes:
 async def under_spies(folder: Path, tally: Tally, seed: int, *, isolation: bool) -> AsyncIterator[Strikes]:
     """A group of three Java brokers, and producers that never stop."""
     await asyncio.to_thread(_empty, folder)
-    spec = {"failover": {"isolation": {"enabled": isolation}}}
+    failover: dict[str, Any] = {
+        "heartbeatTimeoutMilliseconds": HEARTBEAT_TIMEOUT_MS,
+        "isolation": {"enabled": isolation},
+    }
+    if not isolation:
+        failover["fenceTimeoutMilliseconds"] = UNFENCED_TIMEOUT_MS
+    spec = {"failover": failover}
     name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
     async with java_cluster(folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec) as cluster:
         ledger, keys = Ledger(), itertools.count(1)
@@ -207,8 +220,8 @@ async def under_spies(folder: Path, tally: Tally, seed: int, *, isolation: bool)
             *(lambda one=one: cluster.address_of(one) for one in cluster.broker_ids()),
         ]
         spies = [
-            Spy(routes[0], name, ledger, keys, 0.02),
-            *(Spy(route, name, ledger, keys, 0.03) for route in routes[1:]),
+            Spy(route, name, ledger, keys, SPY_PAUSE_SECONDS if isolation else CONTROL_PAUSE_SECONDS)
+            for route in routes
         ]
         tasks = [asyncio.create_task(spy.run()) for spy in spies]
         try:
