@@ -304,9 +304,7 @@ class RemotingConnection(asyncio.Protocol):
             self._leaving = self._loop.call_soon(self._write_outgoing)
 
     def _write_outgoing(self) -> None:
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
+        self._leaving = None
         if self._outgoing:
             outgoing, self._outgoing = self._outgoing, bytearray()
             self._write(outgoing)
