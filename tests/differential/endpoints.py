@@ -87,16 +87,21 @@ class Endpoint:
             case RequestCode.GET_BROKER_HA_STATUS:
                 return command.answer(0, body=self._status().encode())
             case RequestCode.GET_BROKER_CONFIG:
-                return command.answer(0, body=f"minInSyncReplicas={self.minimum}\n".encode())
+                names = [record.broker_name for record in self.records() if self._ids_in(record)]
+                own = f"brokerName={names[0]}\n" if names else ""
+                return command.answer(0, body=f"{own}minInSyncReplicas={self.minimum}\n".encode())
             case RequestCode.UPDATE_BROKER_CONFIG:
                 self.minimum = int((command.body or b"").decode().strip().partition("=")[2])
                 return command.answer(0)
         return not_supported(command)
 
+    def _ids_in(self, record: BrokerGroupRecord) -> list[int]:
+        return [one for one, replica in record.replicas.items() if replica.address == self.address]
+
     def _status(self) -> bodies.HARuntimeInfoBody:
         """A broker that does as our record says, at once: master if the record says so, every other member linked and level."""
         for record in self.records():
-            own = [one for one, replica in record.replicas.items() if replica.address == self.address]
+            own = self._ids_in(record)
             if own:
                 links = tuple(
                     bodies.HAConnectionRuntimeInfo(addr=f"{address.rpartition(':')[0]}:50000", in_sync=True, diff=0)
