@@ -39,6 +39,9 @@ async def broker_groups(peer: Peer) -> None:
     ):
         await peer.call("POST", GROUPS, group("bad", **spec))
         await peer.call("DELETE", f"{GROUPS}/bad", only=reason)
+    for name in ("a.b", "a" * 53, "A_b"):
+        await peer.call("POST", GROUPS, group(name))
+    await peer.call("POST", GROUPS, group("c.d", replicas=1, durability="Strict"))
     await peer.call("POST", GROUPS, group("h", brokerName="h", storage={"size": "2Gi"}))
     for spec in (
         {"brokerName": "other"},

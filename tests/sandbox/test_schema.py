@@ -84,6 +84,28 @@ def test_what_is_missing_is_required(store: ObjectStore, things: ResourceType, t
     assert _complaints(store, things, body) == ["spec: Required value", NOT_CHECKED]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.b", ["metadata.name: Invalid value: \"a.b\": metadata.name in body should match '^[a-z]+$'"]),
+        ("abcdef", ["metadata.name: Too long: may not be more than 5 bytes", NOT_CHECKED]),
+    ],
+)
+def test_a_name_is_judged_by_the_schema_too(
+    definition: dict[str, Any], store: ObjectStore, things: ResourceType, thing: Any, name: str, expected: list[str]
+) -> None:
+    store.create(things, "default", {**thing(), "metadata": {"name": "made-before"}})
+    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    current = store.get(definitions, "", "things.example.dev").obj
+    properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    named = {"type": "string", "maxLength": 5, "pattern": "^[a-z]+$"}
+    properties["metadata"] = {"type": "object", "properties": {"name": named}}
+    store.update(definitions, "", "things.example.dev", {**current, "spec": definition["spec"]})
+    things = store.resource("example.dev", "v1", "things")
+    assert _complaints(store, things, {**thing(), "metadata": {"name": name}}) == expected
+    store.patch_merge(things, "default", "made-before", {"spec": {"replicas": 4}}, Write())
+
+
 def test_the_message_lists_all_complaints(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     with pytest.raises(StatusError) as caught:
         store.create(things, "default", thing(replicas=0, names=["NO"]))

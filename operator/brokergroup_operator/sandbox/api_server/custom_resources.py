@@ -28,8 +28,11 @@ class CustomBehaviour(Behaviour):
     counts_generation = True
     unconditional_update = False
 
-    def __init__(self, schema: SchemaNode, *, has_status: bool, scale: ScalePaths | None) -> None:
+    def __init__(
+        self, schema: SchemaNode, name_schema: SchemaNode, *, has_status: bool, scale: ScalePaths | None
+    ) -> None:
         self._schema = schema
+        self._name_schema = name_schema
         self._has_status = has_status
         self._scale = scale
 
@@ -66,6 +69,8 @@ class CustomBehaviour(Behaviour):
             # The rest is as it was stored, possibly under an older schema: it is not this writer's doing.
             self._schema.validate(self._content(new), self._content(old or {}), "", errors)
         else:
+            if old is None and (name := new["metadata"].get("name")):
+                self._name_schema.validate(name, None, "metadata.name", errors)
             self._schema.validate(self._content(new), self._content(old) if old else None, "", errors)
         errors += self._scale_errors(new)
         if not self._schema.has_rules:
@@ -106,6 +111,14 @@ def _schema_of(version: JsonObject) -> SchemaNode:
     return SchemaNode(schema)
 
 
+def _name_schema_of(version: JsonObject) -> SchemaNode:
+    """What the schema demands of metadata.name: the one thing of the metadata that it may speak of."""
+    schema: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    for step in ("metadata", "name"):
+        schema = (schema.get("properties") or {}).get(step) or {}
+    return SchemaNode(schema)
+
+
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
     """One resource type for each version of the definition. Several versions differ in their apiVersion only (strategy None)."""
     spec = definition["spec"]
@@ -137,7 +150,9 @@ def _resource_type(spec: JsonObject, version: JsonObject, stored_version: str) -
             entry["jsonPath"].removeprefix(".") for entry in version.get("selectableFields") or ()
         ),
         columns=custom_columns(version),
-        behaviour=CustomBehaviour(_schema_of(version), has_status="status" in subresources, scale=scale),
+        behaviour=CustomBehaviour(
+            _schema_of(version), _name_schema_of(version), has_status="status" in subresources, scale=scale
+        ),
         custom=True,
         open_api_schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         served=version.get("served", True),
