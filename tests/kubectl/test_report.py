@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,18 @@ PLANTED = "hunter2-planted"
         f"db_password: '{PLANTED}'",
         f"API_TOKEN={PLANTED}",
         f"Signature: {PLANTED}",
+        f"--password {PLANTED}",
+        f"secretKey => {PLANTED}",
+        f"DB_PWD={PLANTED}",
+        f"MYSQL_PASS={PLANTED}",
+        f"passphrase: {PLANTED}",
+        f"redis://:{PLANTED}@host:1/0",
+        f"https://admin:p@{PLANTED}@host/x",
+        f"password=with,{PLANTED}",
+        f"password=with}}{PLANTED}",
+        f'password: "with \\"{PLANTED}\\" in it"',
+        f'{{"error":"{{\\"accessKey\\":\\"AK\\",\\"secretKey\\":\\"{PLANTED}\\"}}"}}',
+        f'credentials={{"user":"u","key":"{PLANTED}"}}',
     ],
 )
 def test_a_secret_in_running_text_is_taken_out(text: str) -> None:
@@ -46,6 +59,26 @@ def test_a_secret_in_running_text_is_taken_out(text: str) -> None:
 @pytest.mark.parametrize("text", ["broker 2 became master in epoch 5", "listening on 10.0.0.1:10911", "key=value"])
 def test_other_text_stays(text: str) -> None:
     assert redacted_text(text) == text
+
+
+@pytest.mark.parametrize("part", ["a", "token", 'token="', "--pass ", "a://b:", "token={", "token=,"])
+def test_a_line_made_to_take_long_does_not(part: str) -> None:
+    """A log is a stranger's: 100 KB without a blank took ten minutes."""
+    before_seconds = time.process_time()
+    redacted_text(part * (100_000 // len(part)))
+    assert time.process_time() - before_seconds < 5
+
+
+def test_the_value_of_an_option_is_the_next_argument() -> None:
+    said = redacted({"args": ["--password", PLANTED, "--verbose", "x"]})
+    assert said == {"args": ["--password", REDACTED, "--verbose", "x"]}
+
+
+def test_a_text_named_secret_is_one() -> None:
+    """A volume's `secret` is a choice of one, a configuration's is a value."""
+    assert redacted({"secret": PLANTED}) == {"secret": REDACTED}
+    volume = {"secret": {"secretName": "orders-keys"}}
+    assert redacted(volume) == volume
 
 
 def test_an_object_keeps_names_and_loses_values() -> None:
@@ -105,6 +138,32 @@ def test_an_archive_is_for_its_owner_alone() -> None:
     assert unpacked(content) == {"brokergroup-report/a.yaml": "x: 1\n"}
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         assert tar.getmember("brokergroup-report/a.yaml").mode == 0o600
+
+
+def test_the_file_is_for_its_owner_alone(bench: Bench) -> None:
+    bench.create_group()
+    target = bench.folder / "report.tar.gz"
+    target.touch(mode=0o644)
+    for _ in range(2):
+        bench.must("report", "orders", "-f", str(target))
+        assert target.stat().st_mode & 0o777 == 0o600
+        target.unlink()
+
+
+def test_a_file_that_cannot_be_written_is_named(bench: Bench) -> None:
+    bench.create_group()
+    said = bench.run("report", "orders", "-f", str(bench.folder / "nowhere" / "report.tar.gz"))
+    assert said.code == 2
+    assert "nowhere/report.tar.gz: No such file or directory" in said.err
+
+
+def test_a_group_of_which_there_is_nothing_is_told(bench: Bench) -> None:
+    make_everything(bench)
+    target = bench.folder / "report.tar.gz"
+    said = bench.run("report", "order", "-f", str(target))
+    assert said.code == 3
+    assert f"brokergroup order: neither it nor anything of it was found in namespace {bench.namespace}" in said.err
+    assert not target.exists()
 
 
 def make_everything(bench: Bench) -> None:

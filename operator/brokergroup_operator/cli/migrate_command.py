@@ -19,7 +19,7 @@ from brokergroup_operator.cli.endpoints import parse_endpoint
 if TYPE_CHECKING:
     from brokergroup_operator.migrate.run import Home, Source
 
-app = typer.Typer(help="From a running Java controller to ours, and back.", no_args_is_help=True)
+app = typer.Typer(help="From a running Java controller to ours, and back.", no_args_is_help=True, add_completion=False)
 
 REFUSED = 2
 FAILED = 3

@@ -79,7 +79,7 @@ def wait_for(cluster: Cluster, name: str, timeout_seconds: float) -> dict[str, A
         phase, message = status.get("phase") or "Pending", (status.get("result") or {}).get("message") or ""
         if phase in FINISHED:
             return found
-        if (said := f"{phase}: {message}") != last:
+        if (said := f"{phase}: {message}" if message else phase) != last:
             last = said
             typer.echo(f"  {said}", err=True)
         if time.monotonic() >= end:

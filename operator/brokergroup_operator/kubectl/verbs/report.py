@@ -1,6 +1,8 @@
 """`kubectl brokergroup report`: what somebody needs who is to help, in one redacted archive."""
 
 import io
+import os
+import stat
 import tarfile
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import typer
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kubectl import options
-from brokergroup_operator.kubectl.errors import ForbiddenError, NotFoundError, PluginError, RefusedError
+from brokergroup_operator.kubectl.errors import ForbiddenError, NotFoundError, PluginError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster
@@ -41,8 +43,28 @@ def report(
     cluster = Cluster(kubeconfig, context, namespace)
     target = file or Path(time.strftime("brokergroup-report-%Y%m%d-%H%M%S.tar.gz"))
     collected = list(_everything(cluster, group, everywhere=all_namespaces, broker_logs=broker_logs))
-    target.write_bytes(archive(collected))
+    if group and _is_empty(collected):
+        place = "any namespace" if all_namespaces else f"namespace {cluster.namespace}"
+        raise NotFoundError(f"brokergroup {group}: neither it nor anything of it was found in {place}")
+    try:
+        _write_for_owner(target, archive(collected))
+    except OSError as error:
+        raise UsageError(f"--file {target}: {error.strerror}; expected a file that can be written") from error
     typer.echo(f"{target}: {len(collected)} files")
+
+
+def _is_empty(collected: list[tuple[str, str]]) -> bool:
+    """Whether everything that could be listed is empty lists; of a deleted group there may still be claims and a record."""
+    lists = [text for name, text in collected if name.endswith(".yaml") and name != "version.yaml"]
+    return bool(lists) and all(text == _yaml([]) for text in lists)
+
+
+def _write_for_owner(target: Path, content: bytes) -> None:
+    """Nobody else may read it, also where the umask or an older file of that name would let them."""
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fchmod(file.fileno(), 0o600)
+        file.write(content)
 
 
 def archive(files: list[tuple[str, str]]) -> bytes:
