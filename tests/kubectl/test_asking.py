@@ -130,7 +130,7 @@ def test_a_wait_has_an_end(bench: Bench) -> None:
     bench.create_group()
     said = bench.run("switchover", "orders", "--wait", "--timeout", "0.1")
     assert said.code == 8
-    assert said.err.endswith("it goes on; last: Pending\n")
+    assert said.err.endswith("it goes on; last: Pending")
     assert len(bench.items(BROKER_GROUP_OPERATIONS)) == 1
 
 
