@@ -27,6 +27,9 @@ _ASKS: Final = b"BGQ1"
 _SAYS: Final = b"BGA1"
 _NONCE_BYTES: Final = 8
 _OUTSTANDING: Final = 64
+# Whoever reaches the port can fill it without end; meanwhile nothing else would be done, and that ends as a kill of a
+# healthy master, or as none of an isolated one.
+_MOST_AT_A_TIME: Final = 64
 _LONGEST_MILLISECONDS: Final = 2**32 - 1
 
 
@@ -60,11 +63,11 @@ class Peers:
     def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[tuple[int, float]]:
         """Answer what was asked of us; returns what others said: broker id, and since when it has heard no controller."""
         words: list[tuple[int, float]] = []
-        while True:
+        for _ in range(_MOST_AT_A_TIME):
             try:
                 data, sender = self.socket.recvfrom(2048)
             except BlockingIOError:
-                return words
+                break
             except OSError:  # an earlier datagram of ours met nobody (ICMP)
                 continue
             if data.startswith(_ASKS) and len(data) >= _QUESTION.size:
@@ -73,6 +76,7 @@ class Peers:
                 _, nonce, milliseconds = _ANSWER.unpack(data)
                 if (broker_id := self._asked.pop(nonce, None)) is not None:
                     words.append((broker_id, milliseconds / 1000))
+        return words
 
     def _answer(self, data: bytes, sender: tuple[str, int], own_id: int | None, hears_none: float | None) -> None:
         _, nonce, broker_id = _QUESTION.unpack_from(data)

@@ -1,0 +1,79 @@
+"""The UDP half of the fence against whoever reaches its port: it needs no key, so it must not be able to do anything."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.fence.decide import Member
+from brokergroup_operator.fence.peers import Peers
+from brokergroup_operator.fence.settings import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def peers() -> Iterator[Peers]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    made = Peers(Address(HOST, port), "orders")
+    yield made
+    made.close()
+
+
+class Flood:
+    """A socket that always has one more datagram; after too many of them the test ends instead of going on for ever."""
+
+    def __init__(self, datagram: bytes | OSError) -> None:
+        self._datagram = datagram
+        self.taken = 0
+
+    def recvfrom(self, _: int) -> tuple[bytes, tuple[str, int]]:
+        self.taken += 1
+        assert self.taken < 10_000, (
+            "the fence does nothing else any more: it kills nobody, or, once it comes back, a healthy one"
+        )
+        if isinstance(self._datagram, OSError):
+            raise self._datagram
+        return self._datagram, (HOST, 9)
+
+    def sendto(self, _: bytes, __: tuple[str, int]) -> None:
+        """Answers go nowhere."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [struct.pack(">4s8si", b"BGQ1", b"anything", 1) + b"orders", b"BGA1" + bytes(12), b"", OSError("ICMP")],
+    ids=["questions", "answers", "nothing", "refusals"],
+)
+def test_a_flood_does_not_keep_the_fence_from_looking(
+    peers: Peers, datagram: bytes | OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers.close()
+    monkeypatch.setattr(peers, "socket", Flood(datagram))
+    assert peers.read(own_id=1, hears_none_for_seconds=1.0) == []
+
+
+def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
+    """Neither a guessed nonce nor one that was used already."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((HOST, 0))
+        other.settimeout(5)
+        peers.ask(Member(2, f"{HOST}:{other.getsockname()[1] - 2}", in_sync=True, alive=True))
+        nonce = other.recv(2048)[4:12]
+        at = peers.socket.getsockname()
+        other.sendto(b"BGA1" + bytes(8) + struct.pack(">I", 60_000), at)
+        assert peers.read(own_id=1, hears_none_for_seconds=1.0) == []
+        for expected in ([(2, 60.0)], []):
+            other.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), at)
+            assert peers.read(own_id=1, hears_none_for_seconds=1.0) == expected
