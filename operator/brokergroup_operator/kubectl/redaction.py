@@ -10,26 +10,37 @@ import re
 from typing import Any
 
 REDACTED = "(redacted)"
-# A field of one of these names is taken out whatever it holds.
-SECRET_NAME = re.compile(
-    r"passw|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key|signature|registerCheckCode|checkCode",
-    re.IGNORECASE,
+WORDS = (
+    r"passw|passphrase|pwd|[_.-]pass(?![a-z])|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key"
+    r"|signature|checkCode"
 )
+# A field of one of these names is taken out whatever it holds.
+SECRET_NAME = re.compile(WORDS, re.IGNORECASE)
 # Fields whose names look so, and only name or choose something.
-HARMLESS = frozenset({"credentialsSecretName", "secretName", "secretKeyRef", "secretRef", "secret", "imagePullSecrets",
-                      "automountServiceAccountToken", "serviceAccountToken", "tokenExpirationSeconds"})  # fmt: skip
+HARMLESS = frozenset({"secretKeyRef", "secretRef", "secret", "imagePullSecrets", "automountServiceAccountToken",
+                      "serviceAccountToken", "tokenExpirationSeconds"})  # fmt: skip
+HARMLESS_TEXTS = frozenset({"credentialsSecretName", "secretName"})
 DROPPED_METADATA = ("managedFields",)
 DROPPED_ANNOTATIONS = ("kubectl.kubernetes.io/last-applied-configuration",)
-# key=value, key: value, "key":"value", -Dkey=value in running text.
+# key=value, key: value, "key":"value", -Dkey=value in running text, also where a text in JSON holds JSON: \"key\":\"value\".
+# What precedes the word need not be found, for it is kept; and nothing is looked for without a bound: a log is a stranger's,
+# and one line of 100 KB must not take minutes.
 ASSIGNMENT = re.compile(
-    r"""(?P<key>["']?[\w.-]*(?:passw|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key|signature|checkCode)[\w.-]*["']?\s*[:=]\s*)"""
-    r"""(?P<value>"[^"]*"|'[^']*'|[^\s,;}\]]+)""",
+    rf"""(?P<key>(?:{WORDS})[\w.-]{{0,64}}\\{{0,8}}["']?\s{{0,8}}[:=]>?\s{{0,8}})"""
+    r"""(?P<value>(?P<quote>\\{0,8}["']).{0,4096}?(?<!\\)(?P=quote)|\{[^{}]{0,4096}\}"""
+    # A comma or bracket belongs to it unless what follows shows that it does not.
+    r"""|(?:[^\s,;}\]]|[,;}\]](?=[^\s"'{}\[\],;\\]))+)""",
     re.IGNORECASE,
 )
+# --password value
+OPTION = re.compile(
+    rf"(?P<key>(?<![\w-])--?(?:[\w.-]{{0,64}}?)(?:{WORDS})[\w.-]{{0,64}}\s{{1,8}})(?P<value>[^\s-]\S*)", re.IGNORECASE
+)
+OPTION_ALONE = re.compile(rf"--?[\w.-]{{0,64}}?(?:{WORDS})[\w.-]{{0,64}}", re.IGNORECASE)
 BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-# user:password@ in an address.
-USER_INFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@:]+:[^\s/@]+@")
+# user:password@ in an address; the user may be missing.
+USER_INFO = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{0,31}://)[^\s/@:]{0,256}:[^\s/]{1,1024}@")
 
 
 def redacted_text(text: str) -> str:
@@ -37,18 +48,29 @@ def redacted_text(text: str) -> str:
     text = PEM.sub(REDACTED, text)
     text = BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
     text = USER_INFO.sub(rf"\g<scheme>{REDACTED}@", text)
-    return ASSIGNMENT.sub(lambda match: f"{match['key']}{REDACTED}", text)
+    for found in (ASSIGNMENT, OPTION):
+        text = found.sub(lambda match: f"{match['key']}{REDACTED}", text)
+    return text
 
 
 def redacted(value: Any, *, name: str = "") -> Any:
     """The same for a whole object."""
-    if name and name not in HARMLESS and SECRET_NAME.search(name) and not isinstance(value, bool):
+    harmless = HARMLESS_TEXTS if isinstance(value, str) else HARMLESS
+    if name and name not in harmless and SECRET_NAME.search(name) and not isinstance(value, bool):
         return REDACTED if value not in (None, "") else value
     if isinstance(value, dict):
         return _redacted_mapping(value)
     if isinstance(value, list):
-        return [redacted(item) for item in value]
+        return [
+            REDACTED if isinstance(item, str) and _is_option(before) else redacted(item)
+            for before, item in zip([None, *value], value, strict=False)
+        ]
     return redacted_text(value) if isinstance(value, str) else value
+
+
+def _is_option(argument: Any) -> bool:
+    """One whose value is the next argument."""
+    return isinstance(argument, str) and OPTION_ALONE.fullmatch(argument) is not None
 
 
 def _redacted_mapping(value: dict[str, Any]) -> dict[str, Any]:
