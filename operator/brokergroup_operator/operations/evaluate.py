@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationType
 from brokergroup_operator.operations import decommission, drill, elect, rebuild, restart, switchover
 from brokergroup_operator.operations.plan import Adopt, DoEffect, PassPlan, Remove, Step, WriteStatus
 from brokergroup_operator.operations.premises import GROUP_UNKNOWN_GRACE_SECONDS
-from brokergroup_operator.operations.scene import being_deleted, created_seconds
+from brokergroup_operator.operations.scene import being_deleted, created_seconds, is_of
 from brokergroup_operator.operations.status import next_status, note_of
 from brokergroup_operator.operations.verdicts import NOTHING_ASKED, Done, Fail, GoOn, Outcome, Reject, Start, Wait
 
@@ -117,8 +116,7 @@ def _dry(beginning: Beginning) -> Verdict:
 def _is_of_this_group(scene: Scene, item: Operation) -> bool:
     if being_deleted(item.raw):
         return False
-    uids = {owner.get("uid") for owner in _owners(item) if owner.get("kind") == names.BROKER_GROUP_KIND}
-    return scene.group is None or not uids or scene.group["metadata"].get("uid") in uids
+    return scene.group is None or is_of(item.raw, scene.group)
 
 
 def _owners(item: Operation) -> list[dict[str, object]]:

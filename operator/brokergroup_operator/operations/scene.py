@@ -42,6 +42,13 @@ def being_deleted(obj: JsonObject) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def is_of(operation: JsonObject, group: JsonObject) -> bool:
+    """Whether it was made for this very group: one that was adopted by an earlier group of the same name was not."""
+    owners = operation["metadata"].get("ownerReferences") or []
+    uids = {owner.get("uid") for owner in owners if owner.get("kind") == names.BROKER_GROUP_KIND}
+    return not uids or group["metadata"].get("uid") in uids
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One BrokerGroupOperation as read: raw, and typed."""

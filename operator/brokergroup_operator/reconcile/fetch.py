@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
@@ -18,6 +19,7 @@ from brokergroup_operator.api.credentials import (
 )
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import NODES, SECRETS
+from brokergroup_operator.operations.scene import is_of
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.config_sources import with_sources
 from brokergroup_operator.reconcile.observed import Observed, labels_of, node_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_view import GroupView
 
 FORBIDDEN = 403
+log = structlog.get_logger(__name__)
 
 
 class UnreadableGroupError(Exception):
@@ -64,7 +67,7 @@ class GroupFetcher:
             self._list(kinds.POD_DISRUPTION_BUDGETS, key),
         )
         group, config_problem = await self._with_config_sources(key, read_group(group_object))
-        operation, nodes = await asyncio.gather(self._running_operation(key), self._nodes_of(pods))
+        operation, nodes = await asyncio.gather(self._running_operation(key, group_object), self._nodes_of(pods))
         return Observed(
             group=group,
             group_object=group_object,
@@ -88,8 +91,11 @@ class GroupFetcher:
         found = await asyncio.gather(*(self._get(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted))
         return with_sources(group, dict(zip(wanted, found, strict=True)))
 
-    async def _running_operation(self, key: GroupKey) -> BrokerGroupOperation | None:
-        """The one that runs; the operations plane lets no second one. None where operations are not installed."""
+    async def _running_operation(self, key: GroupKey, group_object: JsonObject) -> BrokerGroupOperation | None:
+        """The one that runs; the operations plane lets no second one. None where operations are not installed.
+
+        What ran for an earlier group of this name is nobody's any more: its Rebuild would cost this one a volume.
+        """
         try:
             listed = await self._api.list(
                 kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
@@ -99,8 +105,12 @@ class GroupFetcher:
         for item in listed.items:
             if (item.get("spec") or {}).get("brokerGroupRef", {}).get("name") != key.name:
                 continue
-            operation = msgspec.convert(item, BrokerGroupOperation)
-            if is_running(operation):
+            try:
+                operation = msgspec.convert(item, BrokerGroupOperation)
+            except msgspec.ValidationError as error:
+                log.warning("reconcile.unreadable", name=item["metadata"]["name"], group=str(key), error=str(error))
+                continue
+            if is_running(operation) and is_of(item, group_object):
                 return operation
         return None
 
