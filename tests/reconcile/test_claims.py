@@ -46,6 +46,13 @@ def test_the_claim_of_one_who_has_left(seen: Any, expected: list[str]) -> None:
     assert told(run(seen)) == expected
 
 
+def test_a_copy_of_a_claim_is_somebodys_backup() -> None:
+    """Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark."""
+    seen = left(marked=True, **DELETE)
+    claims = {**b.without(seen.claims, "orders-4"), "orders-4-backup": seen.claims["orders-4"]}
+    assert told(run(replace(seen, claims=claims))) == []
+
+
 def test_a_mark_on_a_member_that_stays_is_taken_off() -> None:
     seen = c.settled(**DELETE)
     [marked] = [one for one in marked_as_leaving(seen, b.member(3)) if isinstance(one, ApplyObject)]

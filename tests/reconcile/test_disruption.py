@@ -61,5 +61,17 @@ def test_the_slaves_budget_closes_when_the_group_is_not_safe() -> None:
 
 def test_budgets_can_be_switched_off() -> None:
     seen = c.wishing(c.settled(), disruptionBudget={"enabled": False})
-    assert told(run(seen)) == ["delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders-master"]
+    assert told(run(seen)) == ["delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master"]
     assert told(run(b.changed(seen, disruption_budgets={}))) == []
+    somebodys = {"ours": seen.disruption_budgets["orders"]}
+    assert told(run(b.changed(seen, disruption_budgets=somebodys))) == []
+
+
+def test_no_two_groups_share_a_budget() -> None:
+    """`a` and `a-master` in one namespace would take each other's budget away, again and again."""
+    found = [
+        budget(group)
+        for group in ("a", "a-master", "a-slave", "a-1")
+        for budget in (names.disruption_budget_name, names.master_disruption_budget_name)
+    ]
+    assert len(set(found)) == len(found)

@@ -119,4 +119,5 @@ def disruption_budget_name(group: str) -> str:
 
 
 def master_disruption_budget_name(group: str) -> str:
-    return f"{group}-master"
+    """With a dot, which no group's name has: `<group>-master` may be another group, and its slaves' budget is called so."""
+    return f"{group}.master"

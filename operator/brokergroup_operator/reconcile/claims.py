@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import RetentionPolicy
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
-from brokergroup_operator.reconcile import children, observed, quantities
+from brokergroup_operator.reconcile import children, identity, observed, quantities
 from brokergroup_operator.reconcile.drift import apply_if_drifted, with_revision
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 
@@ -45,7 +45,7 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
     if seen.group.spec.storage.retention.when_scaled is RetentionPolicy.RETAIN or seen.record is None:
         return
     known = {replica.reserved_for for replica in seen.record.replicas.values()}
-    for name, claim in sorted(seen.claims.items()):
+    for name, claim in sorted(own_claims(seen).items()):
         marked = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
         if marked and name not in known and name not in seen.pods and not observed.being_deleted(claim):
             yield DeleteObject(
@@ -54,6 +54,12 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
                 name=name,
                 uid=observed.uid(claim),
             )
+
+
+def own_claims(seen: Observed) -> dict[str, JsonObject]:
+    """Those of members, by their names. A copy that somebody made of one carries our labels and marks, and is a backup."""
+    group = identity.name_of(seen.group)
+    return {name: claim for name, claim in seen.claims.items() if names.broker_id_of_pod_name(group, name) is not None}
 
 
 def growing_claims(seen: Observed) -> list[str]:

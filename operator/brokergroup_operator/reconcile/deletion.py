@@ -13,6 +13,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import RetentionPolicy
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity, observed
+from brokergroup_operator.reconcile.claims import own_claims
 from brokergroup_operator.reconcile.kinds import BROKER_GROUP_STATES, BROKER_GROUPS, POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.plan import Action, DeleteObject, SetFinalizers
@@ -52,7 +53,7 @@ def _delete_data(seen: Observed) -> Iterator[Action]:
     if seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN:
         return
     # The record goes last: until its claim is asked to go, a broker id must be remembered.
-    claims = list(_delete(PERSISTENT_VOLUME_CLAIMS, seen.claims))
+    claims = list(_delete(PERSISTENT_VOLUME_CLAIMS, own_claims(seen)))
     yield from claims
     if not claims and seen.state_object is not None:
         yield from _delete(BROKER_GROUP_STATES, {identity.name_of(seen.group): seen.state_object})

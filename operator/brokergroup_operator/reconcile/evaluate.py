@@ -137,7 +137,13 @@ def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings
     yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(group))
     yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
     if not group.spec.disruption_budget.enabled:
-        for name, budget in sorted(seen.disruption_budgets.items()):
+        # Not one that somebody made instead, with our labels on it.
+        own = {
+            names.disruption_budget_name(identity.name_of(group)),
+            names.master_disruption_budget_name(identity.name_of(group)),
+        }
+        for name in sorted(own & seen.disruption_budgets.keys()):
+            budget = seen.disruption_budgets[name]
             yield DeleteObject(
                 reason="spec.disruptionBudget.enabled is false",
                 resource=POD_DISRUPTION_BUDGETS,
