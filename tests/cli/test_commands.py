@@ -1,5 +1,6 @@
 """The command lines: what they refuse, with which words, and which address a pod calls its own."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,32 @@ def test_a_bad_store_is_named() -> None:
     result = CliRunner().invoke(app, ["controller", "--store", "etcd", "--listen", "127.0.0.1:0"])
     assert result.exit_code == 2
     assert "store is 'etcd', expected memory or file:<folder>" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "example.org"])
+def test_the_sandbox_listens_on_loopback_only(tmp_path: Path, host: str) -> None:
+    result = CliRunner().invoke(app, ["sandbox", "--data-dir", str(tmp_path / "data"), "--host", host])
+    assert result.exit_code == 2
+    assert f"'{host}': expected a loopback address" in " ".join(result.output.split())
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(app, ["controller", "--listen", f"127.0.0.1:{port}"])
+    assert result.exit_code == 1
+    assert f"('127.0.0.1', {port}): address already in use" in result.output.splitlines()[-1]
+
+
+def test_an_operator_without_a_cluster_says_what_it_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for options, expected in (
+        (("--controller-address", "one"), "Invalid value for --controller-address: 'one': expected host:port"),
+        (("--controller-address", "one:1"), "KUBERNETES_SERVICE_PORT are not set: not inside a cluster"),
+        (("--controller-address", "one:1", "--kubeconfig", str(tmp_path / "no")), "does not exist"),
+    ):
+        assert expected in refused_by("operator", *options)
 
 
 def refused_by(*arguments: str) -> str:

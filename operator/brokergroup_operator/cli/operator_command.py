@@ -34,7 +34,10 @@ def operator(  # noqa: PLR0913 - one argument a flag
         list[str],
         typer.Option("--controller-address", help="host:port at which brokers reach an operator pod; repeatable"),
     ],
-    kubeconfig: Annotated[Path | None, typer.Option("--kubeconfig", help="Absent: the pod's service account")] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option("--kubeconfig", help="Absent: the pod's service account", exists=True, dir_okay=False),
+    ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", help="Serve this namespace only")] = None,
     listen: Annotated[str, typer.Option("--listen", help="host:port of the controller")] = "0.0.0.0:9878",
     advertise: Annotated[
@@ -47,9 +50,13 @@ def operator(  # noqa: PLR0913 - one argument a flag
         str | None, typer.Option("--leader-election-namespace", help="Where the Lease is; absent: reconcile always")
     ] = None,
     identity: Annotated[str | None, typer.Option("--identity", help="This process in the Lease")] = None,
-    replica_image: Annotated[str, typer.Option("--replica-image")] = DEFAULT_REPLICA_IMAGE,
-    rocketmq_image_repository: Annotated[str, typer.Option("--rocketmq-image-repository")] = "apache/rocketmq",
-    rocketmq_version: Annotated[str, typer.Option("--rocketmq-version")] = "5.5.0",
+    replica_image: Annotated[str, typer.Option("--replica-image", help="Of Python brokers")] = DEFAULT_REPLICA_IMAGE,
+    rocketmq_image_repository: Annotated[
+        str, typer.Option("--rocketmq-image-repository", help="Of Java brokers; the tag is spec.version")
+    ] = "apache/rocketmq",
+    rocketmq_version: Annotated[
+        str, typer.Option("--rocketmq-version", help="Of Java brokers without spec.version")
+    ] = "5.5.0",
     tls_mode: TlsModeOption = None,
     tls_certificate: TlsCertificateOption = None,
     tls_key: TlsKeyOption = None,
@@ -69,7 +76,10 @@ def operator(  # noqa: PLR0913 - one argument a flag
     """Run the controller plane and the reconcile plane until SIGTERM."""
     from brokergroup_operator.cli.operator_process import OperatorSettings, run_operator
     from brokergroup_operator.cli.signals import run_until_signalled
+    from brokergroup_operator.kube.settings import KubeconfigError
 
+    for address in controller_addresses:
+        parse_endpoint(address, "--controller-address")
     security = SecurityOptions(
         tls_mode=tls_mode,
         tls_certificate=tls_certificate,
@@ -104,7 +114,10 @@ def operator(  # noqa: PLR0913 - one argument a flag
     async def run(stop: asyncio.Event) -> None:
         await run_operator(settings, stop)
 
-    run_until_signalled(run)
+    try:
+        run_until_signalled(run)
+    except KubeconfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--kubeconfig") from error
 
 
 def own_address(identity: str, controller_addresses: list[str]) -> str:

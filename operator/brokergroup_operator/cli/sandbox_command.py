@@ -1,6 +1,7 @@
 """`brokergroup sandbox`: the embedded Kubernetes API and the process kubelet, in one process."""
 
 import asyncio
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,9 @@ def sandbox(
     port: Annotated[int, typer.Option("--port", help="Port of the API; 0 takes a free one", min=0, max=65535)] = 0,
     network: Annotated[
         Literal["loopback", "netns"],
-        typer.Option("--network", help="loopback: an address a pod start; netns: a network namespace a pod (root)"),
+        typer.Option(
+            "--network", help="loopback: an address for each start of a pod; netns: a network namespace for each (root)"
+        ),
     ] = "loopback",
     kubeconfig: Annotated[Path | None, typer.Option("--kubeconfig", help="Where to write the kubeconfig")] = None,
     database: Annotated[Path | None, typer.Option("--database", help="SQLite file that keeps the objects")] = None,
@@ -26,7 +29,13 @@ def sandbox(
     """Run the sandbox until SIGTERM. It has no authentication and listens on loopback only."""
     from brokergroup_operator.cli.endpoints import parse_endpoint
     from brokergroup_operator.cli.signals import run_until_signalled
+    from brokergroup_operator.sandbox.kubelet.process_kubelet import DataFolderInUseError
     from brokergroup_operator.sandbox.run import run_sandbox
+
+    if not _is_loopback(host):
+        raise typer.BadParameter(
+            f"{host!r}: expected a loopback address: whoever reaches the API can run programs here", param_hint="--host"
+        )
 
     async def run(stop: asyncio.Event) -> None:
         await run_sandbox(
@@ -40,4 +49,14 @@ def sandbox(
             name_server=None if name_server is None else parse_endpoint(name_server, "--name-server"),
         )
 
-    run_until_signalled(run)
+    try:
+        run_until_signalled(run)
+    except DataFolderInUseError as error:
+        raise typer.BadParameter(str(error), param_hint="--data-dir") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
