@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.links import unlinked
+from brokergroup_operator.controller.links import level_members, unlinked
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
@@ -137,3 +137,28 @@ def _status(*hosts: str) -> HARuntimeInfoBody:
 )
 def test_a_link_is_known_by_its_host_only(hosts: tuple[str, ...], linked: tuple[str, ...], missing: list[int]) -> None:
     assert unlinked(_record(*hosts), [2, 3], _status(*linked)) == missing
+
+
+@pytest.mark.parametrize(
+    ("hosts", "linked", "behind", "level"),
+    [
+        (("a", "b", "c"), ("b", "c"), (), {2, 3}),
+        (("a", "b", "c"), ("b", "c"), ("c",), {2}),
+        (("a", "b", "c"), ("b",), (), {2}),
+        (("a", "b", "c"), (), (), set()),
+        # One link of two is left over from before: whoever has it has it.
+        (("a", "b", "c"), ("b", "b"), (), {2}),
+        (("a", "b", "b"), ("b", "b"), (), None),
+        (("a", "b", "c"), ("b", "elsewhere"), (), None),
+    ],
+)
+def test_who_is_level_is_known_by_hosts_or_not_at_all(
+    hosts: tuple[str, ...], linked: tuple[str, ...], behind: tuple[str, ...], level: set[int] | None
+) -> None:
+    links = tuple(HAConnectionRuntimeInfo(addr=f"/{host}:50000", diff=int(host in behind)) for host in linked)
+    status = HARuntimeInfoBody(master=True, ha_connection_info=links)
+    assert level_members(_record(*hosts), [1, 2, 3], status) == level
+
+
+def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None:
+    assert level_members(_record("a", "b", "b"), [1, 2], _status("b")) == {2}

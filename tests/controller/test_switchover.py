@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,32 @@ async def test_a_master_is_moved_to_the_one_that_was_asked_for(start_plane: Star
     assert (result.from_broker_id, result.to_broker_id) == (1, 3)
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="everybody in sync under 3")
     assert (await plane.switch_master(KEY, to_broker_id=3)).phases == {}  # it is so
+
+
+@pytest.mark.parametrize("asked_for", [3, None])
+async def test_who_has_no_link_to_the_old_master_is_not_elected(
+    start_plane: StartPlane, group: FakeGroup, asked_for: int | None
+) -> None:
+    """A Java master whose link to a slave broke acknowledges without it at once; its 1001 may be late, so the record still has it.
+
+    That all links are level says nothing of the one that is not there.
+    """
+    directory = FixedDirectory(settings=replace(STRICT, election_priorities={3: 1}))
+    plane = await start_plane(directory=directory, drain_deadline_seconds=0.3)
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    third.ignores_ha_pushes_for_ever = True
+    first.linked.discard(3)
+    if asked_for is None:
+        # Both tell the same as yet: the priority would be 3's.
+        assert (await plane.switch_master(KEY)).to_broker_id == 2
+        return
+    first.max_offset = second.max_offset = 1000  # acknowledged by 2; 3 lacks it
+    with pytest.raises(SwitchoverFailedError, match="not level"):
+        await plane.switch_master(KEY, to_broker_id=asked_for)
+    assert first.is_master
+    assert first.minimum == 2
+    assert plane.snapshot(KEY).record.master_epoch == 1
 
 
 async def test_a_living_group_gets_no_master_that_is_out_of_sync(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -242,6 +242,20 @@ def unlinked(record: BrokerGroupRecord, slaves: list[int], status: HARuntimeInfo
     return slaves if len(linked) < len(slaves) else []
 
 
+def level_members(record: BrokerGroupRecord, live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:
+    """The members that have all that this master has; None where hosts do not tell whose a link is."""
+    hosts = {broker_id: (record.address_of(broker_id) or "").rpartition(":")[0] for broker_id in record.replicas}
+    # A dead member may have had an address that a living one has now.
+    by_host = {hosts[broker_id]: broker_id for broker_id in (*record.replicas, *live)}
+    level: set[int] = set()
+    for link in status.ha_connection_info:
+        broker_id = by_host.get(link.addr.rpartition(":")[0].lstrip("/"))
+        if broker_id is None:
+            return None
+        level |= {broker_id} if link.diff == 0 else set()
+    return frozenset(level) if all(by_host[hosts[one]] == one for one in live) else None
+
+
 def respelled(address: str) -> str:
     """The same address in other characters: a leading zero before the port."""
     host, _, port = address.rpartition(":")

@@ -1,7 +1,8 @@
 """Moving a living master elsewhere without losing an acknowledged message (design.md §4, ``switchover-and-strict.md`` sequence c5).
 
 1. ``minInSyncReplicas=99`` on the old master (25): it acknowledges nothing from now on.
-2. Wait until its slaves have everything (907: no link behind).
+2. Wait until its slaves have everything (907: no link behind). Who has no link is not elected: a Java master whose link to one
+   slave broke acknowledges without it at once, and its 1001 may come late.
 3. Commit the election; 1004 goes on telling the old state.
 4. 1008 to the old master, and wait for its answer: told in any other order, a stall of 5 s and lost messages were measured.
 5. 104 for the old master at every NameServer.
@@ -25,6 +26,8 @@ import structlog
 from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.election_premises import but_the_unsteady, members_leaving
 from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.controller.links import level_members
+from brokergroup_operator.controller.role_sequence import live_members
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
@@ -217,7 +220,7 @@ class Switchover:
         previous: int | None = None
         try:
             previous = await self._stop_acknowledging(group, address)
-            await self._drained(address, run.drain_seconds)
+            run = await self._drained(group, record, run, address)
             decision = await self._commit(group, record, run)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
             await self._restore(group, address, previous)
@@ -237,17 +240,19 @@ class Switchover:
             return group.binding.settings.min_in_sync_replicas
         return previous
 
-    async def _drained(self, address: str, within_seconds: float) -> None:
-        """Step 2."""
+    async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
+        """Step 2: the run with nobody left to win but who is level."""
         clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + within_seconds
+        deadline_seconds = clock() + run.drain_seconds
         while clock() < deadline_seconds:
             status = await self._calls.ha_status(address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
-                return
+                level = level_members(record, live_members(group, record), status)
+                if level is None or not _needs(record, run.election) - level:
+                    return _of_the_level(record, run, level)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
-        raise SwitchoverFailedError(f"slaves of {address} not level within {within_seconds:g} s")
+        raise SwitchoverFailedError(f"slaves of {address} not level within {run.drain_seconds:g} s")
 
     async def _commit(self, group: Group, record: BrokerGroupRecord, run: _Run) -> Decision:
         """Step 3. The premise: nobody else changed the master in the meantime, and who is to have it still may."""
@@ -304,6 +309,19 @@ class Switchover:
         log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
         self._observer.master_changed(timeline)
         group.changed()
+
+
+def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
+    """Who must be level: the one that was asked for, as far as it is said to have everything that was acknowledged."""
+    wanted = election.broker_id if election.designate_elect else None
+    return record.sync_state_set & ({wanted} if wanted is not None else frozenset())
+
+
+def _of_the_level(record: BrokerGroupRecord, run: _Run, level: frozenset[int] | None) -> _Run:
+    if level is None or run.election.designate_elect or not run.planned:
+        return run
+    behind = record.replicas.keys() - level
+    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
 
 
 def _is_unclean(decision: Decision) -> bool:
