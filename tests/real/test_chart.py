@@ -316,10 +316,13 @@ def test_the_pod_is_restricted() -> None:
             "certificateNames: expected security.tls.clientCertificates",
         ),
         ({"security__tls__secretName": "x", "security__tls__certManager__create": "true"}, "issuerRef.name"),
+        ({"controller__port": "9879"}, "controller.port and metrics.port are both 9879"),
+        ({"nameOverride": "My_Operator"}, "nameOverride"),
+        ({"fullnameOverride": "operator.eu"}, "fullnameOverride"),
     ],
     ids=[
         *("too few", "unknown value", "privileged port", "client certificates without TLS", "no mode"),
-        *("nobody is asked for a certificate", "no issuer"),
+        *("nobody is asked for a certificate", "no issuer", "one port for two", "no name", "no label"),
     ],
 )
 def test_bad_values_are_refused_and_named(values: dict[str, str], word: str) -> None:
