@@ -29,6 +29,11 @@ def started(times: int, *, ready: bool) -> dict[str, Any]:
     return {"containerStatuses": [{"restartCount": times, "ready": ready, "state": {"running": {}}}]}
 
 
+def first(status: dict[str, Any]) -> dict[str, Any]:
+    """The same of an init container; the broker waits for it."""
+    return waiting("PodInitializing") | {"initContainerStatuses": status["containerStatuses"]}
+
+
 UNSCHEDULABLE = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]
 }
@@ -42,6 +47,10 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
     ("between two crashes", pod(started(3, ready=False)), "MemberCrashes"),
     ("crashed once", pod(started(1, ready=False)), None),
     ("crashed often and ready", pod(started(9, ready=True)), None),
+    ("a mount that cannot be made", pod(waiting("CreateContainerError", "no such path")), "MemberCrashes"),
+    ("no image of what runs first", pod(first(waiting("ErrImagePull", "not found"))), "ImageUnavailable"),
+    ("what runs first fails", pod(first(waiting("CrashLoopBackOff"))), "MemberCrashes"),
+    ("what runs first is at work", pod(first(started(0, ready=False))), None),
     ("no node", pod(UNSCHEDULABLE), "MemberNotScheduled"),
     ("stopping", pod(waiting("CrashLoopBackOff"), deletionTimestamp="2026-11-20T23:59:30Z"), None),
     ("its node is lost", pod({}, deletionTimestamp="2026-11-20T23:58:59Z"), "PodStuckTerminating"),

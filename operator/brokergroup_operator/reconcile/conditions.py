@@ -32,7 +32,7 @@ def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one
     if observed.being_deleted(seen.group_object):
         return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
     if seen.group.spec.maintenance.hibernated:
-        return no(Reason.HIBERNATING, "The group is hibernated: spec.maintenance.hibernated wakes it")
+        return no(Reason.HIBERNATING, "The group is hibernated: spec.maintenance.hibernated false wakes it")
     if _failing_over(seen):
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
     if members.to_reserve or pending:
@@ -43,7 +43,8 @@ def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one
         return writes
     if outside:
         return no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
-    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{len(members.members)} members in sync")
+    count = len(members.members)
+    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{count} member{'' if count == 1 else 's'} in sync")
 
 
 def available(seen: Observed, members: Membership) -> Verdict:

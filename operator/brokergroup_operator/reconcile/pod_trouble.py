@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
 
 IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "CreateContainerConfigError", "StartError"})
+CRASH_REASONS: Final = frozenset(
+    {"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
+)
 # A pod that is asked to stop has its grace period; its deletionTimestamp is the end of it. So much later nobody is stopping it.
 STUCK_TERMINATING_SECONDS: Final = 60.0
 # A container that the kubelet starts again and again, between two of its back-offs.
@@ -53,7 +55,9 @@ def pod_trouble(pod: JsonObject, *, now: str) -> Trouble | None:
 
 
 def container_statuses(pod: JsonObject) -> list[dict[str, Any]]:
-    return list(observed.pod_status(pod).get("containerStatuses") or [])
+    """Of those that spec.podTemplate lets run before the broker, too: while one of them fails, no broker starts."""
+    status = observed.pod_status(pod)
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
 
 def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
