@@ -17,6 +17,7 @@ from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from tests.controller.conftest import StartPlane
 from tests.controller.fake_broker import NAME, FakeGroup, FakeNameServer, eventually
+from tests.controller.test_failover import DeletingDirectory
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
@@ -204,6 +205,25 @@ async def test_what_another_plane_left_behind_is_found_without_a_restart(
     assert first.is_master
 
 
+async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Its preStop takes longer than any switchover: what was asked for is no leftover."""
+    directory = DeletingDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    directory.deleting = True
+    await asyncio.sleep(0.2)
+    first.minimum = 99
+    looks = first.asked.count(26)
+    await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
+    assert first.minimum == 99
+    directory.deleting = False
+    await eventually(lambda: first.minimum == 2, what="one that is awake to be repaired")
+
+
 async def test_a_plane_that_stops_ends_its_switchover_first(start_plane: StartPlane, group: FakeGroup) -> None:
     plane = await start_plane(directory=FixedDirectory(settings=STRICT))
     group.planes = [plane.address]
@@ -272,3 +292,42 @@ async def _elect_in_the_record(store: MemoryRecordStore, *, passed_over: int) ->
     request = ElectMaster(broker_name=NAME, passed_over=frozenset({passed_over}))
     decision = step(stored.record, request, live, STRICT)
     await store.commit(KEY, decision.record, stored)
+
+
+async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in_between(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The one that comes too late must not put the minimum back: the other is just telling the old master."""
+    store = MemoryRecordStore()
+    planes = [await start_plane(store, directory=FixedDirectory(settings=STRICT)) for _ in range(2)]
+    group.planes = [plane.address for plane in planes]
+    first, _, _ = await group.three()
+    await eventually(lambda: all(plane.snapshot(KEY).writable for plane in planes), what="both to know")
+    first.links_behind, first.role_change_waits = 100, asyncio.Event()
+    moves = [asyncio.create_task(plane.switch_master(KEY, from_broker_id=1)) for plane in planes]
+    await eventually(lambda: group.journal.count("minInSyncReplicas=99 at 1") == 2, what="both to begin")
+    first.links_behind = 0
+    await eventually(lambda: "1008 to 1" in group.journal, what="one of them to tell it")
+    await asyncio.wait(moves, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+    assert first.minimum == 99
+    first.role_change_waits.set()
+    await asyncio.gather(*moves, return_exceptions=True)
+    assert group.journal.index("1 slave 2") < group.journal.index("minInSyncReplicas=2 at 1")
+    await eventually(lambda: first.minimum == 2, what="the minimum to be put back")
+
+
+async def test_a_minimum_that_somebody_lifted_meanwhile_undoes_the_switchover(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Another plane that gave up, or a hot key from the spec: it acknowledges, and nobody may be elected on what was."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), drain_deadline_seconds=5.0)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    first.links_behind = 100
+    moving = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))
+    await eventually(lambda: first.minimum == 99, what="it to stop acknowledging")
+    first.minimum, first.links_behind = 2, 0
+    with pytest.raises(SwitchoverFailedError, match="acknowledges again"):
+        await moving
+    assert (first.is_master, first.minimum, plane.snapshot(KEY).record.master_epoch) == (True, 2, 1)

@@ -224,7 +224,8 @@ class Keeper:
             try:
                 value = await self._calls.min_in_sync_replicas(address)
                 if value == FENCING_MIN_IN_SYNC_REPLICAS:
-                    if not self._is_leftover(broker_id, care):
+                    # Who is put to sleep must not acknowledge on its way down (reconcile/hibernation.py), however long that takes.
+                    if group.is_leaving or not self._is_leftover(broker_id, care):
                         continue
                     value = group.binding.settings.min_in_sync_replicas
                     await self._calls.set_min_in_sync_replicas(address, value)

@@ -218,12 +218,19 @@ class Switchover:
         self._observer.master_lost(timeline)
         group.configuration_checked.discard(old)
         previous: int | None = None
+        is_quieted_by_another = False
         try:
-            previous = await self._stop_acknowledging(group, address)
+            previous = await self._calls.min_in_sync_replicas(address)
+            is_quieted_by_another = previous == FENCING_MIN_IN_SYNC_REPLICAS
+            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)
             run = await self._drained(group, record, run, address)
+            await self._still_quiet(address)
             decision = await self._commit(group, record, run)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
-            await self._restore(group, address, previous)
+            # Another plane may be at it, or have done it and be telling the old master just now: that one puts the minimum back, or
+            # the keeper, if it died.
+            if not is_quieted_by_another and (group.record is None or group.record.granted_master_id == old):
+                await self._restore(group, address, previous)
             self._finish(group, timeline, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         run.decided.set_result(decision)
@@ -232,13 +239,11 @@ class Switchover:
         await self._restore(group, address, previous)
         self._finish(group, timeline, Outcome.COMPLETED if changed else Outcome.INCOMPLETE)
 
-    async def _stop_acknowledging(self, group: Group, address: str) -> int:
-        """Steps 1: returns the value to put back."""
-        previous = await self._calls.min_in_sync_replicas(address)
-        await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)
-        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
-            return group.binding.settings.min_in_sync_replicas
-        return previous
+    async def _still_quiet(self, address: str) -> None:
+        """After step 2: nobody let the old master acknowledge again meanwhile, or what was level may not be so any more."""
+        found = await self._calls.min_in_sync_replicas(address)
+        if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
+            raise SwitchoverFailedError(f"{address} acknowledges again: somebody set its minInSyncReplicas to {found}")
 
     async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
         """Step 2: the run with nobody left to win but who is level."""
@@ -294,10 +299,10 @@ class Switchover:
 
     async def _restore(self, group: Group, address: str, previous: int | None) -> None:
         """Step 7; a failure is repaired by the keeper, which finds the leftover."""
+        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
+            previous = group.binding.settings.min_in_sync_replicas
         try:
-            await self._calls.set_min_in_sync_replicas(
-                address, previous if previous is not None else group.binding.settings.min_in_sync_replicas
-            )
+            await self._calls.set_min_in_sync_replicas(address, previous)
         except BrokerCallError as error:
             log.warning("minInSyncReplicas not restored yet", group=str(group.key), address=address, error=str(error))
 
