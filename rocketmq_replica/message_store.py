@@ -264,6 +264,12 @@ class MessageStore:
             return False
         return True
 
+    @property
+    def last_epoch_is_empty(self) -> bool:
+        """Whether nothing was written under the last epoch that the file names."""
+        last = self.epochs.last
+        return last is None or last.start_offset >= self.log.max_offset
+
     def begin_epoch(self, epoch: int) -> None:
         """Open a master's epoch at the end of the log, durably; an epoch of the same number or later is forgotten first."""
         self.log.flush()

@@ -2,6 +2,8 @@
 
 Only a higher master epoch changes anything, so a notification that comes twice or late does nothing. A master epoch below the
 last one in the log is never taken: the controller's record went back in time, and two masters could write under one epoch.
+For the same reason a process that does not reign never takes up the epoch under which an earlier one wrote: what that one
+sent to slaves and did not flush would have another content here. The controller gives a new process a new epoch (rule 6).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ class RoleChange(enum.Enum):
 
     NOTHING = enum.auto()
     WENT_BACK = enum.auto()  # refuse it, and say so
+    REIGN_OF_ANOTHER_PROCESS = enum.auto()  # refuse it: the next registration brings a new epoch
     MASTER_MOVED = enum.auto()  # the same reign from another address: dial there
     BEGIN_REIGN = enum.auto()
     REIGN_ON = enum.auto()  # elected again while master: a new epoch on live links
@@ -27,7 +30,7 @@ class RoleChange(enum.Enum):
     @property
     def is_new_epoch(self) -> bool:
         """Whether it leaves the replica in a new master epoch."""
-        return self not in (RoleChange.NOTHING, RoleChange.WENT_BACK, RoleChange.MASTER_MOVED)
+        return self in (RoleChange.BEGIN_REIGN, RoleChange.REIGN_ON, RoleChange.FOLLOW, RoleChange.FOLLOW_ON)
 
 
 def judge_role(
@@ -36,11 +39,14 @@ def judge_role(
     known: MasterSeen,
     own_id: int,
     last_log_epoch: int,
+    last_log_epoch_is_empty: bool,
     reigns: bool,
     is_slave: bool,
     linked: bool,
 ) -> RoleChange:
-    """Compare the word with what this replica knows and does: ``linked`` says whether a link to a master stands."""
+    """Compare the word with what this replica knows and does: ``linked`` says whether a link to a master stands,
+    ``last_log_epoch_is_empty`` whether the log has no byte of its last epoch.
+    """
     if info.master_broker_id is None or not info.master_address:
         return RoleChange.NOTHING
     if info.master_epoch <= known.master_epoch:
@@ -51,6 +57,8 @@ def judge_role(
     if info.master_epoch < last_log_epoch:
         return RoleChange.WENT_BACK
     if info.master_broker_id == own_id:
+        if info.master_epoch == last_log_epoch and not reigns and not last_log_epoch_is_empty:
+            return RoleChange.REIGN_OF_ANOTHER_PROCESS
         return RoleChange.REIGN_ON if reigns else RoleChange.BEGIN_REIGN
     same_master = (info.master_broker_id, info.master_address) == (known.broker_id, known.address)
     return RoleChange.FOLLOW_ON if is_slave and same_master else RoleChange.FOLLOW

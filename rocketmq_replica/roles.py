@@ -46,6 +46,7 @@ class Roles:
             known=broker.master,
             own_id=broker.broker_id,
             last_log_epoch=broker.store.epochs.last_epoch,
+            last_log_epoch_is_empty=broker.store.last_epoch_is_empty,
             reigns=broker.reign is not None,
             is_slave=broker.role is Role.SLAVE,
             linked=self._ha_client.linked,
@@ -57,6 +58,12 @@ class Roles:
                 "refused master epoch %d: this log has seen epoch %d; the controller's record went back in time",
                 info.master_epoch,
                 broker.store.epochs.last_epoch,
+            )
+            return False
+        if change is RoleChange.REIGN_OF_ANOTHER_PROCESS:
+            logger.warning(
+                "no master again in epoch %d, under which an earlier process wrote; asking for a new one",
+                info.master_epoch,
             )
             return False
         assert info.master_broker_id is not None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "cl"
 NAME = "bn"
-_hosts = itertools.count(2)
+_hosts = (f"127.64.{number // 250}.{number % 250 + 2}" for number in itertools.count(7 * 250))
 
 
 async def eventually(condition: Callable[[], Any], *, what: str = "", within_seconds: float = 15.0) -> Any:
@@ -92,7 +92,9 @@ class FakeBroker:
         minimum: int = 2,
         heartbeat_seconds: float = 0.05,
         host: str | None = None,
+        port: int = 0,
     ) -> None:
+        self.port = port
         self.group = group
         self.broker_id = broker_id or 0
         self.epoch_file = epoch_file
@@ -105,7 +107,7 @@ class FakeBroker:
         self.offsets: dict[str, dict[int, int]] = {}
         self.answers_metadata = True
         self.heartbeat_seconds = heartbeat_seconds
-        self.host = host or f"127.64.7.{next(_hosts)}"
+        self.host = host or next(_hosts)
         self.epoch = 0
         self.is_master = False
         self.master_id = 0
@@ -141,7 +143,7 @@ class FakeBroker:
         return f"{self.host}:{self._server.port}"
 
     async def start(self) -> None:
-        await self._server.start(self.host, 0)
+        await self._server.start(self.host, self.port)
         tries = itertools.count(1)
         while not self.broker_id:
             # As a Java broker: whatever goes wrong, ask for an id again, with a new check code (§7.2 step 4).
@@ -400,7 +402,7 @@ class FakeBroker:
         for plane in self.group.planes:
             self._client.disconnect(plane)
 
-    async def restarted(self, *, host: str | None = None, wiped: bool = False) -> FakeBroker:
+    async def restarted(self, *, host: str | None = None, port: int = 0, wiped: bool = False) -> FakeBroker:
         """The next process on the same disk, at another address; wiped: only its identity file was left on it."""
         await self.kill()
         return await self.group.broker(
@@ -409,6 +411,7 @@ class FakeBroker:
             max_offset=0 if wiped else self.max_offset,
             minimum=self.minimum,
             host=host,
+            port=port,
         )
 
 

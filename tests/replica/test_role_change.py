@@ -25,6 +25,7 @@ class Case:
     address: str = THERE
     known: MasterSeen = OTHER_REIGNS
     last_log_epoch: int = 5
+    last_log_epoch_is_empty: bool = False
     reigns: bool = False
     is_slave: bool = True
     linked: bool = True
@@ -35,6 +36,7 @@ class Case:
             known=self.known,
             own_id=ME,
             last_log_epoch=self.last_log_epoch,
+            last_log_epoch_is_empty=self.last_log_epoch_is_empty,
             reigns=self.reigns,
             is_slave=self.is_slave,
             linked=self.linked,
@@ -68,6 +70,12 @@ MASTER = {"known": MasterSeen(5, ME, HERE), "reigns": True, "is_slave": False, "
         (Case(epoch=6, last_log_epoch=7), RoleChange.WENT_BACK),
         (Case(epoch=6, master=ME, address=HERE, last_log_epoch=7), RoleChange.WENT_BACK),
         (Case(epoch=7, last_log_epoch=7), RoleChange.FOLLOW_ON),
+        (Case(epoch=6, master=ME, address=HERE, last_log_epoch=6), RoleChange.REIGN_OF_ANOTHER_PROCESS),
+        (
+            Case(epoch=6, master=ME, address=HERE, last_log_epoch=6, last_log_epoch_is_empty=True),
+            RoleChange.BEGIN_REIGN,
+        ),
+        (Case(epoch=6, master=ME, address=HERE, last_log_epoch=6, **MASTER), RoleChange.REIGN_ON),
         (
             Case(epoch=1, known=MasterSeen(), last_log_epoch=-1, is_slave=False, linked=False),
             RoleChange.FOLLOW,

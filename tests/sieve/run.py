@@ -52,6 +52,9 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
         for key in sorted({*expected, *found}):
             if expected.get(key) != found.get(key):
                 yield from differences(expected.get(key), found.get(key), f"{path}/{key}")
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from differences(one, other, f"{path}/{index}")
     elif expected != found:
         yield f"{path}: {expected!r} undisturbed, {found!r} here"
 

@@ -189,7 +189,7 @@ VOLATILE = {
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "lastFailover", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
-    "revision", "endpoints", "role", names.LABEL_ROLE, "master", "masterBrokerId",
+    "revision", "endpoints", "lagBytes", "role", names.LABEL_ROLE, "master", "masterBrokerId",
 }  # fmt: skip
 
 

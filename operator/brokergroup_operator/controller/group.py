@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -105,6 +107,7 @@ class Group:
         self._observer = observer
         self._on_change = on_change
         self._lock = asyncio.Lock()
+        self.registering: Counter[int] = Counter()
         self._stored: StoredRecord | None = None
         self._copy_is_good = False
         self.incidents = Incidents(observer)
@@ -238,6 +241,18 @@ class Group:
         self.reported_dead.discard(broker_id)
         self.acting = tuple(one for one in self.acting if one != broker_id)
         self.changed()
+
+    @contextmanager
+    def registering_member(self, broker_id: int) -> Iterator[None]:
+        """While a new process's registration is decided it must not hear what was true for the process before it.
+
+        A master that is told its old epoch reigns on in it, although another process wrote under it (rule 6).
+        """
+        self.registering[broker_id] += 1
+        try:
+            yield
+        finally:
+            self.registering[broker_id] -= 1
 
     def answered_election(self) -> None:
         """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""

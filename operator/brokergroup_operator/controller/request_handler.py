@@ -235,7 +235,8 @@ class RequestHandler:
         if known:
             # Before the decision: an election that begins right after it must not find what the lost process reported.
             self._new_process(group, wanted, connection)
-        decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
+        with group.registering_member(wanted.broker_id or 0):
+            decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
         if decision.code == ControllerCode.SUCCESS and not known:
             self._new_process(group, wanted, connection)
         return wire.encode_decision(request, decision)

@@ -106,7 +106,7 @@ class RoleSequence:
     async def tell(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
         """1008 to one member, if it is still the member at that address; success is remembered in ``group.told``."""
         address = record.address_of(broker_id)
-        if address is None or is_outdated(group, record):
+        if address is None or is_outdated(group, record) or group.registering[broker_id]:
             return
         try:
             await self._calls.change_role(address, record)

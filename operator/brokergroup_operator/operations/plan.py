@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api.brokergroup_operation import OperationPhase
+
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import OperationStatus
     from brokergroup_operator.operations.scene import Operation
@@ -62,3 +64,9 @@ class PassPlan:
 
     steps: tuple[Step, ...] = ()
     look_again_seconds: float | None = None
+
+    @property
+    def ends_badly(self) -> bool:
+        """Whether an operation is given up or refused for good in this pass."""
+        bad = (OperationPhase.FAILED, OperationPhase.REJECTED)
+        return any(isinstance(step, WriteStatus) and step.status.phase in bad for step in self.steps)

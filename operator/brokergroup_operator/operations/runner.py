@@ -51,6 +51,12 @@ class OperationRunner:
             return None
         self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
         plan = evaluate(scene, outcomes, self._settings)
+        if plan.ends_badly:
+            # There is no way back from Rejected or Failed, so it takes two looks: one answer may have been from the past.
+            scene = await self._fetcher.fetch(key)
+            if scene is None:
+                return None
+            plan = evaluate(scene, outcomes, self._settings)
         try:
             await self._applier.carry_out(scene, plan)
         except ConflictError as error:
