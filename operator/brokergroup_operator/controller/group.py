@@ -306,6 +306,11 @@ class Group:
             and len(record.sync_state_set) >= self.binding.settings.min_in_sync_replicas
         )
 
+    async def load_again(self) -> BrokerGroupRecord | None:
+        """The record, read from the store whatever the copy says: what begins voluntarily begins with the truth."""
+        self.distrust_copy()
+        return await self.load()
+
     async def load(self) -> BrokerGroupRecord | None:
         """The record, read from the store unless the copy is good."""
         if not self._copy_is_good:

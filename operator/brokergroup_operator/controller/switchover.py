@@ -95,7 +95,7 @@ class Switchover:
         """
         clock = asyncio.get_running_loop().time
         deadline_at_seconds = clock() + deadline_seconds
-        record = await group.load()
+        record = await group.load_again()
         if record is None or (master := record.granted_master_id) is None:
             raise SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
         if from_broker_id not in (None, master) or to_broker_id == master:
@@ -144,7 +144,7 @@ class Switchover:
 
     async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
         """The same for an administrator's ElectMaster: returns the decision once it is durable; the rest goes on beside."""
-        record = await group.load()
+        record = await group.load_again()
         if record is None:
             raise SwitchoverRefusedError(f"group {group.key} has no record")
         run = self._begin(group, record, from_broker_id, election, drain_seconds=math.inf, planned=False)
