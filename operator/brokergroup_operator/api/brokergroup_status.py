@@ -143,7 +143,7 @@ class MemberState(StrEnum):
     CATCHING_UP = "CatchingUp"  # registered and alive, not in the SyncStateSet
     IN_SYNC = "InSync"  # in the SyncStateSet and alive
     OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record, but its pod is not ready
-    LOST = "Lost"  # registered, but neither pod nor heartbeat
+    LOST = "Lost"  # registered, but neither a running pod nor a heartbeat
     FENCED = "Fenced"  # its pod is being killed, so that another may be master
     STOPPED = "Stopped"  # no pod, because the group is hibernated
 

@@ -14,7 +14,7 @@ MEMBER_ADVICE = {
     "Registering": "its pod runs, but the broker has not registered with the controller: kubectl logs {pod}",
     "CatchingUp": "it copies what it lacks: kubectl brokergroup lag {group} -w",
     "OutOfSync": "its pod is not ready, or it is not heard: kubectl describe pod {pod}; kubectl logs {pod}",
-    "Lost": "neither pod nor heartbeat: kubectl describe pod {pod};"
+    "Lost": "neither a running pod nor a heartbeat: kubectl describe pod {pod};"
     " if its volume is lost for good, kubectl brokergroup rebuild {group} {id}",
     "Fenced": "its pod is being killed, so that another may be master: it comes back by itself",
     "Stopped": "the group is hibernated: kubectl brokergroup wake {group}",
