@@ -380,6 +380,14 @@ def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
     assert judged(item, pods=young) == GoOn(message="pod orders-1 is killed; waits for an election")
 
 
+@pytest.mark.parametrize("changes", [{"group": group(safe=False)}, {"group": PAUSED}, {"group": HIBERNATED}])
+def test_the_kill_waits_where_an_operator_died_before_it_and_the_group_is_not_safe_now(changes: dict[str, Any]) -> None:
+    verdict = judged(running("Drill", kind="KillMaster", started=NOW - 300), **changes)
+    assert isinstance(verdict, GoOn)
+    assert verdict.effect is None
+    assert verdict.message.startswith("waits: ")
+
+
 def test_a_kill_is_measured_and_over_when_all_are_in_sync_again() -> None:
     item = running("Drill", kind="KillMaster")
     failover = timeline(kind=Kind.FAILOVER)

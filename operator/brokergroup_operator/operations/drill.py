@@ -92,6 +92,9 @@ def _judge_kill(scene: Scene, operation: Operation) -> Judgement:
     if scene.epoch == epoch:
         pod, started_seconds = scene.pod(victim), operation.started_seconds or 0.0
         if pod is not None and created_seconds(pod) < started_seconds:
+            # The start may be minutes old: an operator died before the kill, and a slave since.
+            if why := first(group_is_not_there(scene), paused(scene), not_failover_safe(scene)):
+                return GoOn(message=f"waits: {why}")
             kill = KillPod(name=scene.pod_name(victim), uid=str(pod["metadata"].get("uid", "")))
             return GoOn(message=before.message, effect=kill)
         return GoOn(message=f"pod {scene.pod_name(victim)} is killed; waits for an election")
