@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.kubectl import errors
 from brokergroup_operator.kubectl.errors import PluginError
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,15 @@ def test_a_group_that_is_not_there(bench: Bench) -> None:
         assert said.code == 3
         assert one_line(said.err) == f"brokergroups {bench.namespace}/nobody: not found"
     assert not bench.items(BROKER_GROUP_OPERATIONS)
+
+
+@pytest.mark.parametrize("name", ["../brokergroups/orders", "orders?watch=true", "orders#", "a b", "ÄÖ"])
+def test_a_name_does_not_lead_elsewhere(bench: Bench, name: str) -> None:
+    bench.create_group()
+    said = bench.run("pause", name)
+    assert said.code == 3
+    assert one_line(said.err).startswith(f"brokergroups {bench.namespace}/{name}: ")
+    assert not (bench.get(BROKER_GROUPS, "orders")["spec"].get("maintenance") or {}).get("paused")
 
 
 def test_what_the_kind_refuses_is_told(bench: Bench) -> None:

@@ -140,7 +140,7 @@ def _refusal(what: str, response: requests.Response) -> Exception:
     try:
         status: JsonObject = response.json()
     except ValueError:
-        status = {"message": response.text[:300]}
+        status = {"message": response.text[:300].strip()}
     message = str(status.get("message") or response.reason)
     if response.status_code == 404:
         if not status.get("details", {}).get("name"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from brokergroup_operator.api import names
 
@@ -17,10 +18,10 @@ class Kind:
     name: str
 
     def path(self, namespace: str | None, name: str = "") -> str:
-        """The collection (of all namespaces without one), or one object."""
+        """The collection (of all namespaces without one), or one object. Names come from a command line: none leads elsewhere."""
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
-        place = f"{root}/namespaces/{namespace}" if namespace is not None else root
-        return f"{place}/{self.plural}/{name}" if name else f"{place}/{self.plural}"
+        place = f"{root}/namespaces/{quote(namespace, safe='')}" if namespace is not None else root
+        return f"{place}/{self.plural}/{quote(name, safe='')}" if name else f"{place}/{self.plural}"
 
 
 BROKER_GROUPS: Final = Kind(names.API_VERSION, "brokergroups", "BrokerGroup")
