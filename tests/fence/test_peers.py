@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from brokergroup_operator.fence.decide import Member
 from brokergroup_operator.fence.peers import Peers
-from brokergroup_operator.fence.settings import Address
+from brokergroup_operator.fence.settings import FENCE_PORT_OFFSET, Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,3 +79,13 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
         for expected in ([(2, 60.0)], []):
             other.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), at)
             assert peers.read(own_id=1, hears_none_for_seconds=1.0) == expected
+
+
+def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_other() -> None:
+    """It was written before there was a fence. Without UDP no excuse is ever heard, and a restart of all operators kills."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    [text] = [part for part in page.split("```yaml\n")[1:] if "kind: NetworkPolicy" in part.split("```")[0]]
+    policy = yaml.safe_load(text.split("```")[0])["spec"]
+    port = {"port": 10911 + FENCE_PORT_OFFSET, "protocol": "UDP"}
+    [rule] = [one for one in policy["ingress"] if port in one["ports"]]
+    assert rule["from"] == [{"podSelector": policy["podSelector"]}]
