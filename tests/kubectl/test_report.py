@@ -188,6 +188,7 @@ def test_the_report_of_one_group(bench: Bench) -> None:
     make_everything(bench)
     target = bench.folder / "report.tar.gz"
     assert bench.must("report", "orders", "-f", str(target)).startswith(f"{target}: ")
+    assert target.stat().st_mode & 0o077 == 0
     files = {name.removeprefix("brokergroup-report/"): text for name, text in unpacked(target.read_bytes()).items()}
     assert set(files) == {
         "version.yaml", "brokergroups.yaml", "brokergroupstates.yaml", "brokergroupoperations.yaml", "pods.yaml",
