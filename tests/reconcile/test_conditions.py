@@ -170,6 +170,21 @@ def test_what_is_missing_is_named_and_not_endlessly() -> None:
     assert text.endswith("and 2 more")
 
 
+@pytest.mark.parametrize(
+    ("durability", "alive", "expected"),
+    [
+        ("Strict", (), "In sync and alive: nobody; no write is acknowledged until another is in sync"),
+        ("Strict", (1,), "In sync and alive: 1; no write is acknowledged until another is in sync"),
+        ("Available", (), "In sync and alive: nobody; no write is acknowledged until another is in sync"),
+        ("Available", (1,), "In sync and alive: 1; what is acknowledged now is on that disk alone"),
+    ],
+)
+def test_degraded_durability_says_what_becomes_of_writes(
+    durability: str, alive: tuple[int, ...], expected: str
+) -> None:
+    assert message(c.live(c.settled(durability=durability), *alive), "DegradedDurability") == expected
+
+
 def test_an_update_that_stopped_says_who_was_spared() -> None:
     seen = broken(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2", "ErrImagePull")
     assert "The rolling update has stopped here; orders-1, orders-3 run on as they were" in message(seen, "Stalled")

@@ -66,7 +66,7 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     live = [broker_id for broker_id, one in course.standings.items() if one.in_set and one.is_live]
     if len(live) >= min(2, seen.group.spec.replicas) or seen.snapshot is None:
         return None
-    if rule.minimum_in_sync > len(record.sync_state_set):
+    if rule.minimum_in_sync > len(live):
         consequence = "no write is acknowledged until another is in sync"
     else:
         consequence = "what is acknowledged now is on that disk alone"
