@@ -139,6 +139,8 @@ class FakeController:
         header = RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
         if header.broker_id not in self.check_codes:
             return command.answer(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED)
+        if header.broker_id == self.master_id and not self.forgotten:
+            self.master_id = None  # rule 6: a new process of the master gets a new epoch
         self.forgotten = False
         self.addresses[header.broker_id] = header.broker_address or ""
         fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name)
