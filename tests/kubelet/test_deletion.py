@@ -64,12 +64,12 @@ async def test_the_fence_kills_at_once_and_reports_terminated_while_the_finalize
     os.kill(pid, signal.SIGSTOP)
     await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
     await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
-    pod = await node.until("a", lambda pod: "terminated" in state_of(pod)["state"])
+    # The state is told as soon as it is so, the phase with the next report.
+    pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
     assert state_of(pod)["state"]["terminated"]["exitCode"] == 137
     assert state_of(pod)["state"]["terminated"]["signal"] == signal.SIGKILL
     assert is_dead(pid)
     assert not is_ready(pod)
-    assert pod["status"]["phase"] == "Failed"
     await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
     await node.until_gone("a", uid)
 

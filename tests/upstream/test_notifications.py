@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory import FixedDirectory
@@ -28,6 +29,9 @@ async def test_source_a_role_change_is_asked_and_not_just_said(group: WireGroup)
     assert told.oneway == group.controller.is_java
 
 
+JAVA_ATTEMPT_SECONDS = 3.0
+
+
 async def test_source_a_role_change_that_was_not_heard_is_told_again(group: WireGroup) -> None:
     """Source (§6.4): 1008 is sent once. A broker that did not listen in that moment learns its role by its 5 s poll only."""
     one, two, three = await group.in_sync(3)
@@ -37,6 +41,9 @@ async def test_source_a_role_change_that_was_not_heard_is_told_again(group: Wire
     await one.die()
     await group.until(lambda state: state.master == two.broker_id, "another master")
     await eventually(lambda: two.notifications(2), "the new master is told")
+    if group.controller.is_java:
+        # Its only attempt at the third one is made beside the one just seen, on a thread of its own, and leaves no trace.
+        await asyncio.sleep(JAVA_ATTEMPT_SECONDS)
     await three.listen_again()
     if group.controller.is_java:
         await group.stays(lambda state: state.master_epoch == 2)
