@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXPIRY_SECONDS = 60.0
+# Whoever can reach the port can ask for locks of made-up groups and queues; they must not fill the memory.
+MOST_LOCKS = 100_000
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,17 @@ class QueueLocks:
         held = self._locks.get(key)
         if held is not None and held.client_id != client_id and now_seconds - held.at_seconds <= EXPIRY_SECONDS:
             return False
+        if held is None and len(self._locks) >= MOST_LOCKS:
+            self._forget_expired(now_seconds)
+            if len(self._locks) >= MOST_LOCKS:
+                return False
         self._locks[key] = _Lock(client_id, now_seconds)
         return True
+
+    def _forget_expired(self, now_seconds: float) -> None:
+        self._locks = {
+            key: held for key, held in self._locks.items() if now_seconds - held.at_seconds <= EXPIRY_SECONDS
+        }
 
     def unlock(self, group: str, topic: str, queue_id: int, client_id: str) -> None:
         """The client leaves the queue; nothing happens if it is somebody else's."""

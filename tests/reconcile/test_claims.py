@@ -74,3 +74,17 @@ def test_a_claim_grows_until_its_volume_has_the_size(capacity: str | None, growi
     claim = seen.claims["orders-2"]
     status = {"phase": "Bound"} | ({"capacity": {"storage": capacity}} if capacity else {})
     assert growing_claims(replace(seen, claims={**seen.claims, "orders-2": claim | {"status": status}})) == growing
+
+
+def test_a_claim_that_somebody_made_larger_stays_so() -> None:
+    """An autoscaler of volumes: asking for the smaller size would be refused in every pass."""
+    seen = c.settled()
+    name, claim = next(iter(seen.claims.items()))
+    spec = claim["spec"] | {"resources": {"requests": {"storage": "64Gi"}}}
+    larger = replace(seen, claims={**seen.claims, name: claim | {"spec": spec}})
+    sizes = [
+        step.object["spec"]["resources"]["requests"]["storage"]
+        for step in run(larger).actions
+        if isinstance(step, ApplyObject) and step.object["metadata"]["name"] == name
+    ]
+    assert set(sizes) == {"64Gi"}

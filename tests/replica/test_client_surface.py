@@ -163,6 +163,15 @@ def test_queue_locks_are_exclusive_and_expire() -> None:
     assert locks.lock("G", "T", 0, "a", now_seconds=2.0 + EXPIRY_SECONDS)
 
 
+def test_locks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketmq_replica.queue_locks.MOST_LOCKS", 3)
+    locks = QueueLocks()
+    assert all(locks.lock("G", "made up", number, "a", now_seconds=0.0) for number in range(3))
+    assert not locks.lock("G", "T", 0, "b", now_seconds=1.0)
+    assert locks.lock("G", "made up", 0, "a", now_seconds=1.0), "who holds one may go on"
+    assert locks.lock("G", "T", 0, "b", now_seconds=1.0 + EXPIRY_SECONDS), "the others have expired"
+
+
 async def test_ordered_consumers_lock_their_queues(one: RunningReplica, client: Client) -> None:
     queues = [{"topic": "T", "brokerName": "broker-a", "queueId": number} for number in (0, 1)]
 

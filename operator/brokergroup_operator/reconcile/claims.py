@@ -23,10 +23,21 @@ if TYPE_CHECKING:
 def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
     """Make or grow the member's claim."""
     claim = seen.claims.get(member.pod)
-    # Only a bound claim may grow; until then it keeps the size it was made with.
-    size = None if claim is None or observed.claim_is_bound(claim) else observed.claim_size(claim)
-    wanted = children.build_claim(seen.group, member, size=size)
+    wanted = children.build_claim(seen.group, member, size=_size_kept(seen, claim))
     yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+
+
+def _size_kept(seen: Observed, claim: JsonObject | None) -> str | None:
+    """The size that the claim has, where it is not to grow to the spec's.
+
+    Only a bound claim may grow; until then it keeps the size it was made with. One that somebody else made larger (an
+    autoscaler of volumes) stays so: no API server lets it shrink, and asking for it in each pass would never end.
+    """
+    if claim is None:
+        return None
+    size = observed.claim_size(claim)
+    larger = quantities.parse(size) > quantities.parse(seen.group.spec.storage.size)
+    return size if larger or not observed.claim_is_bound(claim) else None
 
 
 def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
