@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.producer import DemoProducer, numbered_message
 from brokergroup_operator.demo.readback import read_keys
 from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaState
@@ -60,9 +60,8 @@ class Sender(DemoProducer):
         key = f"m{next(self._keys):08d}"
         began = time.time()
         try:
-            answer = await client.invoke(
-                address, self._message(key, queue_id), timeout_seconds=self.send_timeout_seconds
-            )
+            message = numbered_message(key, broker_name=self.broker_name, topic=self.topic, queue_id=queue_id)
+            answer = await client.invoke(address, message, timeout_seconds=self.send_timeout_seconds)
         except RemotingError as error:
             why = f"{type(error).__name__}: {error}"
         else:
