@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 HOST, _, PORT = CONTROLLER.rpartition(":")
 PLANE_SETTINGS = PlaneSettings(listen_host=HOST, listen_port=int(PORT), tick_seconds=0.1)
-# Coarser than the product's, so that runs are short; none of it is what brings a group to rest.
-RECONCILE_SETTINGS = ReconcileSettings(controller_addresses=(CONTROLLER,), resync_seconds=20.0)
 
 
 class _Access:
@@ -117,11 +115,8 @@ async def run_operator(api: PerturbedApi, namespace: str) -> None:
         fencer=KubernetesFencer(api),
     )
     await controller.start()
-    settings = ReconcileSettings(
-        controller_addresses=RECONCILE_SETTINGS.controller_addresses,
-        namespace=namespace,
-        resync_seconds=RECONCILE_SETTINGS.resync_seconds,
-    )
+    # A coarser resync than the product's, so that runs are short; it is not what brings a group to rest.
+    settings = ReconcileSettings(controller_addresses=(CONTROLLER,), namespace=namespace, resync_seconds=20.0)
     with (
         mock.patch.object(reconcile_plane, "Watcher", _Watcher),
         mock.patch.object(reconcile_plane, "ServerSideApplier", _Applier),

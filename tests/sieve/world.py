@@ -17,7 +17,6 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
-    PODS,
 )
 from brokergroup_operator.reconcile import kinds
 from tests.sieve.cluster import Node
@@ -228,6 +227,3 @@ async def _end_all() -> None:
         for task in rest:
             task.cancel()
         await asyncio.wait(rest, timeout=1.0)
-
-
-__all__ = ["NAME", "NAMESPACE", "PODS", "Outcome", "World", "told"]

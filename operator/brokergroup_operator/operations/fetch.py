@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from brokergroup_operator.api import names
-from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUP_STATES,
@@ -19,14 +17,13 @@ from brokergroup_operator.kube.resources import (
     PODS,
 )
 from brokergroup_operator.operations.scene import Operation, Scene, read_operation
+from brokergroup_operator.records.group_objects import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.records.store import GroupKey
 
@@ -42,6 +39,7 @@ class SceneFetcher:
         self._api = api
         self._view = view
         self._timeout_seconds = timeout_seconds
+        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
         self._clock = clock
 
     async def fetch(self, key: GroupKey) -> Scene | None:
@@ -49,9 +47,11 @@ class SceneFetcher:
         operations = await self._operations(key)
         if not operations:
             return None
-        group = await self._get(BROKER_GROUPS, key)
-        state = await self._get(BROKER_GROUP_STATES, key)
-        pods, claims = await asyncio.gather(self._list(PODS, key), self._list(PERSISTENT_VOLUME_CLAIMS, key))
+        group = await self._objects.find(BROKER_GROUPS, key)
+        state = await self._objects.find(BROKER_GROUP_STATES, key)
+        pods, claims = await asyncio.gather(
+            self._objects.labelled(PODS, key), self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)
+        )
         return Scene(
             key=key,
             now_seconds=self._clock(),
@@ -77,20 +77,3 @@ class SceneFetcher:
             except msgspec.ValidationError as error:
                 log.warning("operation.unreadable", group=str(key), name=raw["metadata"]["name"], error=str(error))
         return found
-
-    async def _get(self, resource: Resource, key: GroupKey) -> JsonObject | None:
-        try:
-            return await self._api.get(
-                resource, key.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
-            )
-        except NotFoundError:
-            return None
-
-    async def _list(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
-        listed = await self._api.list(
-            resource,
-            namespace=key.namespace,
-            label_selector=f"{names.LABEL_BROKER_GROUP}={key.name}",
-            timeout_seconds=self._timeout_seconds,
-        )
-        return {str(item["metadata"]["name"]): item for item in listed.items}

@@ -14,11 +14,14 @@ from brokergroup_operator.operations.evaluate import evaluate
 from brokergroup_operator.operations.fetch import SceneFetcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.operations.plan import PassPlan
+    from brokergroup_operator.operations.scene import Scene
     from brokergroup_operator.operations.settings import OperationSettings
+    from brokergroup_operator.operations.verdicts import Outcome
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
@@ -45,18 +48,13 @@ class OperationRunner:
         """Bring the group's operations one step on; returns in how many seconds to look again."""
         # Before the record is read: an outcome that is known must never be older than the record it is judged with.
         outcomes = self._attempts.outcomes(key)
-        scene = await self._fetcher.fetch(key)
-        if scene is None:
-            self._attempts.forget_all_but(key, ())
-            return None
-        self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
-        plan = evaluate(scene, outcomes, self._settings)
-        if plan.ends_badly:
+        looked = await self._look(key, outcomes)
+        if looked is not None and looked[1].ends_badly:
             # There is no way back from Rejected or Failed, so it takes two looks: one answer may have been from the past.
-            scene = await self._fetcher.fetch(key)
-            if scene is None:
-                return None
-            plan = evaluate(scene, outcomes, self._settings)
+            looked = await self._look(key, outcomes)
+        if looked is None:
+            return None
+        scene, plan = looked
         try:
             await self._applier.carry_out(scene, plan)
         except ConflictError as error:
@@ -64,6 +62,15 @@ class OperationRunner:
             log.info("operation.conflict", group=str(key), error=str(error))
             return 0.0
         return plan.look_again_seconds
+
+    async def _look(self, key: GroupKey, outcomes: Mapping[str, Outcome]) -> tuple[Scene, PassPlan] | None:
+        """What there is now, and what follows from it; None where nothing was ever asked."""
+        scene = await self._fetcher.fetch(key)
+        if scene is None:
+            self._attempts.forget_all_but(key, ())
+            return None
+        self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
+        return scene, evaluate(scene, outcomes, self._settings)
 
     async def stop(self) -> None:
         """End what waits for answers."""

@@ -17,6 +17,7 @@ from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 
 if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.events import EventPoster
@@ -127,32 +128,26 @@ class PlanApplier:
 
     async def _set_role(self, key: GroupKey, action: plans.SetRole) -> None:
         labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
-        patch = {"metadata": {"uid": action.uid, "labels": labels}}
-        try:
-            await self._api.patch(
-                PODS,
-                action.pod,
-                patch,
-                namespace=key.namespace,
-                content_type=PatchType.MERGE,
-                field_manager=names.FIELD_MANAGER_ROLE,
-                timeout_seconds=self._timeout_seconds,
-            )
-        except NotFoundError:
-            log.debug("reconcile.pod_gone", group=str(key), pod=action.pod)
+        await self._mark_pod(key, action, {"labels": labels}, field_manager=names.FIELD_MANAGER_ROLE)
 
     async def _note_config(self, key: GroupKey, action: plans.SetBrokerConfig) -> None:
         """On the pod whose process has it; an operator killed before this sends the same values once more."""
         noted = json.dumps(dict(action.noted), sort_keys=True)
-        patch = {"metadata": {"uid": action.uid, "annotations": {names.ANNOTATION_HOT_CONFIG: noted}}}
+        annotations = {names.ANNOTATION_HOT_CONFIG: noted}
+        await self._mark_pod(key, action, {"annotations": annotations}, field_manager=names.FIELD_MANAGER_RECONCILE)
+
+    async def _mark_pod(
+        self, key: GroupKey, action: plans.SetRole | plans.SetBrokerConfig, marks: JsonObject, *, field_manager: str
+    ) -> None:
+        """Labels or annotations on the pod with the action's uid and no other of its name."""
         try:
             await self._api.patch(
                 PODS,
                 action.pod,
-                patch,
+                {"metadata": {"uid": action.uid, **marks}},
                 namespace=key.namespace,
                 content_type=PatchType.MERGE,
-                field_manager=names.FIELD_MANAGER_RECONCILE,
+                field_manager=field_manager,
                 timeout_seconds=self._timeout_seconds,
             )
         except NotFoundError:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
 from brokergroup_operator.api.credentials import (
@@ -22,7 +21,8 @@ from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.operations.scene import is_of
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.config_sources import with_sources
-from brokergroup_operator.reconcile.observed import Observed, labels_of, node_of
+from brokergroup_operator.reconcile.observed import Observed, node_of
+from brokergroup_operator.records.group_objects import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 from brokergroup_operator.records.store import GroupKey
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
 
 FORBIDDEN = 403
@@ -49,22 +48,23 @@ class GroupFetcher:
         self._api = api
         self._view = view
         self._timeout_seconds = timeout_seconds
+        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
 
     async def fetch(self, key: GroupKey) -> Observed | None:
         """What there is now, or None if the group is gone."""
-        group_object = await self._get(kinds.BROKER_GROUPS, key)
+        group_object = await self._objects.find(kinds.BROKER_GROUPS, key)
         if group_object is None:
             return None
         # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
         # missing then is lost, and not one that was created in between.
-        state = await self._get(kinds.BROKER_GROUP_STATES, key)
+        state = await self._objects.find(kinds.BROKER_GROUP_STATES, key)
         snapshot = self._view.snapshot(key)
         pods, claims, services, config_maps, budgets = await asyncio.gather(
-            self._list(kinds.PODS, key),
-            self._list(kinds.PERSISTENT_VOLUME_CLAIMS, key),
-            self._list(kinds.SERVICES, key),
-            self._list(kinds.CONFIG_MAPS, key),
-            self._list(kinds.POD_DISRUPTION_BUDGETS, key),
+            self._objects.labelled(kinds.PODS, key),
+            self._objects.labelled(kinds.PERSISTENT_VOLUME_CLAIMS, key),
+            self._objects.labelled(kinds.SERVICES, key),
+            self._objects.labelled(kinds.CONFIG_MAPS, key),
+            self._objects.labelled(kinds.POD_DISRUPTION_BUDGETS, key),
         )
         group, config_problem = await self._with_config_sources(key, read_group(group_object))
         operation, nodes = await asyncio.gather(self._running_operation(key, group_object), self._nodes_of(pods))
@@ -88,7 +88,9 @@ class GroupFetcher:
     async def _with_config_sources(self, key: GroupKey, group: BrokerGroup) -> tuple[BrokerGroup, str]:
         """With the keys of the ConfigMaps that spec.configFrom names; nobody watches those, so a change is seen at a resync."""
         wanted = sorted({source.config_map_ref.name for source in group.spec.config_from})
-        found = await asyncio.gather(*(self._get(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted))
+        found = await asyncio.gather(
+            *(self._objects.find(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
+        )
         return with_sources(group, dict(zip(wanted, found, strict=True)))
 
     async def _running_operation(self, key: GroupKey, group_object: JsonObject) -> BrokerGroupOperation | None:
@@ -147,27 +149,6 @@ class GroupFetcher:
                 raise
             return secret_not_readable(key.namespace, name)
         return None
-
-    async def _get(self, resource: Resource, key: GroupKey) -> JsonObject | None:
-        try:
-            return await self._api.get(
-                resource, key.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
-            )
-        except NotFoundError:
-            return None
-
-    async def _list(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
-        listed = await self._api.list(
-            resource,
-            namespace=key.namespace,
-            label_selector=f"{names.LABEL_BROKER_GROUP}={key.name}",
-            timeout_seconds=self._timeout_seconds,
-        )
-        return {
-            str(item["metadata"]["name"]): item
-            for item in listed.items
-            if labels_of(item).get(names.LABEL_BROKER_GROUP) == key.name
-        }
 
 
 def is_running(operation: BrokerGroupOperation) -> bool:
