@@ -179,6 +179,12 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".monitoring.exporter",
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
+        Rule(
+            "!has(self.version) || self.implementation == 'rocketmq'",
+            "version is of RocketMQ and needs implementation rocketmq: the Python replica comes with the operator;"
+            " image names another one",
+            field_path=".version",
+        ),
     ),
     FailoverSpec: (
         Rule(
@@ -302,6 +308,13 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
     ),
     ("BrokerGroupSpec", "implementation"): (
         immutable("implementation is immutable: a group's disks stay with the broker that wrote them"),
+    ),
+    ("BrokerGroupSpec", "version"): (
+        # 5.1.0 and before have no persistent broker ids: a pod that came back would be another broker.
+        Rule(
+            "!self.matches('^0*([0-4][.]|5[.]0+[.]|5[.]0*1[.]0+([^0-9]|$))')",
+            "version must be 5.1.1 or later: earlier brokers have no persistent broker id",
+        ),
     ),
     ("BrokerGroupSpec", "config"): (
         # A key is a Java property name; a line break in it would smuggle in another key.
