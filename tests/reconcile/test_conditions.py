@@ -87,6 +87,27 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
         ("True", "NoEligibleReplica"),
     ),
     (
+        "everybody is barred",
+        c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
+        "Stalled",
+        ("True", "NoEligibleReplica"),
+    ),
+    (
+        "everybody is barred from the first election",
+        c.seen_with(
+            c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
+            b.record(master=None, in_sync=()),
+        ),
+        "Stalled",
+        ("True", "NoEligibleReplica"),
+    ),
+    (
+        "all but one are barred",
+        c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2)]}),
+        "Stalled",
+        ("False", "NothingStalled"),
+    ),
+    (
         "everybody is still starting",
         c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=()),
         "Stalled",

@@ -9,6 +9,7 @@ import pytest
 
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.reconcile.failover_safe import candidates_needed, failover_safe
+from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import failing_over
@@ -90,3 +91,15 @@ def test_a_broker_from_elsewhere_counts_by_its_heartbeats() -> None:
 )
 def test_how_many_are_needed(replicas: int, durability: str, needed: int) -> None:
     assert candidates_needed(b.group(replicas=replicas, durability=durability).spec) == needed
+
+
+def test_the_spec_says_who_is_barred_whatever_its_heartbeats_say() -> None:
+    """As in an election: a priority of the spec wins over the broker's own."""
+    heard = {broker_id: LiveReplica(broker_id=broker_id, epoch=7, election_priority=0) for broker_id in (1, 2, 3)}
+
+    def verdict(*allowed: int) -> str:
+        seen = c.settled(failover={"priorities": [{"brokerId": one, "priority": 1} for one in allowed]})
+        assert seen.snapshot is not None
+        return failover_safe(replace(seen, snapshot=replace(seen.snapshot, live=heard))).status.value
+
+    assert (verdict(), verdict(2, 3)) == ("False", "True")

@@ -99,19 +99,25 @@ def candidates(
     lacking_metadata: bool = False,
 ) -> list[int]:
     """Who of the SyncStateSet, other than the master, could be master in a moment. `lacking_metadata`: count those as well."""
-    barred = {entry.broker_id for entry in spec.failover.priorities if entry.priority == 0}
-    if not lacking_metadata:
-        barred |= {difference.broker_id for difference in snapshot.metadata_diverged}
+    behind = set() if lacking_metadata else {difference.broker_id for difference in snapshot.metadata_diverged}
     return sorted(
         broker_id
         for broker_id in record.sync_state_set
         if broker_id != record.master_broker_id
         and broker_id in snapshot.live
-        and snapshot.live[broker_id].election_priority != 0
+        and not is_barred(spec, snapshot, broker_id)
         and broker_id not in snapshot.unlinked
-        and broker_id not in barred
+        and broker_id not in behind
         and broker_id not in away
     )
+
+
+def is_barred(spec: BrokerGroupSpec, snapshot: GroupSnapshot, broker_id: int) -> bool:
+    """Whether its priority keeps it from mastership. As in elections, the spec wins over what its heartbeats say."""
+    by_spec = {entry.broker_id: entry.priority for entry in spec.failover.priorities}
+    if broker_id in by_spec:
+        return by_spec[broker_id] == 0
+    return broker_id in snapshot.live and snapshot.live[broker_id].election_priority == 0
 
 
 def _ids(broker_ids: list[int]) -> str:

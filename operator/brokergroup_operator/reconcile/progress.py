@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.failover_safe import is_barred
 from brokergroup_operator.reconcile.outdated import moment
 from brokergroup_operator.reconcile.pod_trouble import pod_trouble
 from brokergroup_operator.reconcile.steps import Step, Verb
@@ -63,7 +64,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
             return yes(trouble.reason, f"{trouble.message}{held_up}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
-    if complaint := _nobody_eligible(seen, course):
+    if complaint := _everybody_barred(seen, course) or _nobody_eligible(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
     for step in (course.leaving, course.moving, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
@@ -94,6 +95,21 @@ def _slow(seen: Observed, course: Course) -> str:
 def _age_seconds(seen: Observed, pod: str) -> float:
     created = observed.metadata(seen.pods[pod]).get("creationTimestamp")
     return (moment(seen.now) - moment(str(created))) / dt.timedelta(seconds=1) if created else 0.0
+
+
+def _everybody_barred(seen: Observed, course: Course) -> str:
+    """No member may be elected: a group without a master stays so, and one that has one does not outlive it."""
+    ids = sorted(course.standings)
+    spec, snapshot = seen.group.spec, seen.snapshot
+    if snapshot is None or len(ids) < spec.replicas or not all(is_barred(spec, snapshot, one) for one in ids):
+        return ""
+    master = seen.record.granted_master_id if seen.record else None
+    consequence = "nobody is elected" if master is None else f"nobody can follow master {master}"
+    named = ", ".join(str(broker_id) for broker_id in ids)
+    return (
+        f"Every member (broker {named}) has election priority 0, which bars it from mastership: {consequence}."
+        " Give one of them another priority in spec.failover.priorities"
+    )
 
 
 def _nobody_eligible(seen: Observed, course: Course) -> str:
