@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.kubectl import asking
 from brokergroup_operator.kubectl.errors import UsageError
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from brokergroup_operator.kubectl.verbs.switchover import moment
 
 if TYPE_CHECKING:
@@ -132,6 +133,52 @@ def test_a_wait_has_an_end(bench: Bench) -> None:
     assert said.code == 8
     assert said.err.endswith("it goes on; last: Pending")
     assert len(bench.items(BROKER_GROUP_OPERATIONS)) == 1
+
+
+def operator_pod(bench: Bench, *, ready: bool) -> None:
+    """Of this test alone: the API is shared, and pods of operators are looked for everywhere."""
+    labels = {"brokergroup.dev/component": "operator"}
+    bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    bench.set_status(PODS, "operator-0", {"conditions": conditions})
+
+
+@pytest.mark.parametrize(
+    ("pod_is_ready", "said_of_it"),
+    [
+        (
+            None,
+            "no operator seems to act: no pod of it is in the cluster (kubectl get pods -A -l brokergroup.dev/component",
+        ),
+        (False, "no operator seems to act: none of its pods is ready: {namespace}/operator-0"),
+        (True, "no operator seems to act on namespace {namespace}: {namespace}/operator-0 ready; does it serve"),
+    ],
+)
+def test_who_waits_for_an_operator_that_does_not_act_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, pod_is_ready: bool | None, said_of_it: str
+) -> None:
+    monkeypatch.setattr(asking, "SILENCE_SECONDS", 0.0)
+    bench.create_group()
+    if pod_is_ready is not None:
+        operator_pod(bench, ready=pod_is_ready)
+    try:
+        said = bench.run("switchover", "orders", "--wait", "--timeout", "0.1")
+    finally:
+        if pod_is_ready is not None:
+            bench.api("DELETE", PODS.path(bench.namespace, "operator-0"))
+    assert said.code == 8
+    assert said.err.count("no operator seems to act") == 2  # while it waits, and at the end
+    assert said_of_it.format(namespace=bench.namespace) in said.err
+
+
+def test_an_operator_that_has_taken_it_up_is_not_doubted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SILENCE_SECONDS", 0.0)
+    bench.create_group()
+    pending = {"phase": "Pending", "result": {"message": "waits for an earlier one"}}
+    with bench.operator(lambda _: pending):
+        said = bench.run("switchover", "orders", "--wait", "--timeout", "2")
+    assert said.code == 8
+    assert said.err.endswith("last: Pending: waits for an earlier one")
 
 
 @pytest.mark.parametrize(

@@ -11,48 +11,42 @@ import yaml
 from brokergroup_operator.kubectl.kinds import BROKER_GROUPS, PODS
 from brokergroup_operator.kubectl.main import verb_names
 from brokergroup_operator.kubectl.verbs.completion import complete
+from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        (
-            "--replicas",
-            "2",
-            "--implementation",
-            "replica",
-            "--size",
-            "1Gi",
-            "--storage-class",
-            "fast",
-            "--durability",
-            "Available",
-        ),
-        ("--version", "5.3.3", "--name-server", "ns-1:9876", "--name-server", "ns-2:9876", "-o", "json"),
-    ],
-)
+@pytest.mark.parametrize("arguments", ACCEPTED)
 def test_what_is_generated_is_accepted(bench: Bench, arguments: tuple[str, ...]) -> None:
     manifest = yaml.safe_load(bench.must("generate", "orders", "-n", bench.namespace, *arguments))
     made = bench.api("POST", f"{BROKER_GROUPS.path(bench.namespace)}?fieldValidation=Strict", manifest)
     assert made["metadata"]["name"] == "orders"
 
 
-def test_what_cannot_be_generated(bench: Bench) -> None:
-    assert bench.run("generate", "orders", "--durability", "Best").code == 2
-    assert bench.run("generate", "orders", "--implementation", "kafka").code == 2
+@pytest.mark.parametrize(("group", "arguments", "field"), REFUSED, ids=REFUSED_IDS)
+def test_what_an_api_server_would_refuse_is_not_generated(
+    bench: Bench, group: str, arguments: tuple[str, ...], field: str
+) -> None:
+    said = bench.run("generate", group, *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert f"an API server would refuse it: {field}: " in said.err
+
+
+def test_a_namespace_that_cannot_be_is_not_generated_either(bench: Bench) -> None:
+    said = bench.run("generate", "orders", "-n", "my.namespace")
+    assert said.code == 2
+    assert "metadata.namespace: " in said.err
 
 
 def test_versions(bench: Bench) -> None:
     assert bench.must("version", "--client").split() == ["plugin", version("brokergroup-operator")]
     lines = bench.must("version").splitlines()
     assert [line.split()[0] for line in lines] == ["plugin", "operator", "kubernetes"]
+    # What a release calls itself does not matter (tests/real/test_chart.py holds the label in the chart).
     labels = {
-        "app.kubernetes.io/name": "brokergroup-operator",
-        "app.kubernetes.io/component": "operator",
+        "app.kubernetes.io/name": "somebody-elses-choice",
+        "brokergroup.dev/component": "operator",
         "app.kubernetes.io/version": "0.9.9",
     }
     bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 import yaml
 
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kubectl.cluster import Cluster
 from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
-from brokergroup_operator.kubectl.verbs.explain import explanation
+from brokergroup_operator.kubectl.verbs.explain import STALLED_ADVICE, explanation
 from brokergroup_operator.kubectl.verbs.lag import in_units
 from brokergroup_operator.kubectl.watching import show
 from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
-
-if TYPE_CHECKING:
-    import pytest
 
 SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
 
@@ -161,3 +160,30 @@ def test_explain_of_a_safe_group_and_of_one_that_nobody_has_judged() -> None:
     unknown = list(explanation({"metadata": metadata, "spec": {"replicas": 1}}))
     assert unknown[0] == "orders is not known to be FailoverSafe: the operator has not judged it yet; does it run?"
     assert unknown[2] == "  1 of 1 members do not exist yet"
+
+
+@pytest.mark.parametrize(
+    ("reason", "helps"),
+    [
+        ("ImageUnavailable", "name an image that can be pulled"),
+        ("ReferenceMissing", "create what is missing"),
+        ("PodStuckTerminating", ""),  # its message says both ways out
+    ],
+)
+def test_explain_names_what_the_group_is_stalled_on_first(bench: Bench, reason: str, helps: str) -> None:
+    stalled = {
+        "type": "Stalled", "status": "True", "reason": reason, "message": "Pod orders-3: so it is",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+    }  # fmt: skip
+    bench.create_group(status=STATUS | {"conditions": [*STATUS["conditions"], stalled]})
+    lines = bench.run("explain", "orders").out.splitlines()
+    assert lines[0] == f"orders is stalled: {reason}: Pod orders-3: so it is"
+    assert lines[1].startswith(f"  -> {helps}" if helps else "orders is NOT FailoverSafe")
+    assert len([line for line in lines if "so it is" in line]) == 1
+
+
+def test_every_reason_to_be_stalled_has_advice_or_says_itself_what_helps() -> None:
+    everything = list(Reason)
+    block = everything[everything.index(Reason.ROLLOUT_STUCK) : everything.index(Reason.BY_SPEC)]
+    of_stalled = {Reason.INVALID_SPEC.value, *(reason.value for reason in block)}
+    assert set(STALLED_ADVICE) == of_stalled - {"PodStuckTerminating"}

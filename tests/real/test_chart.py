@@ -13,6 +13,7 @@ import yaml
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.cli.main import app
+from brokergroup_operator.kubectl import operator_pods
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -211,6 +212,7 @@ def test_what_is_secured_reaches_the_command_line_and_the_pod() -> None:
     for flag in ("broker_tls", "name_server_tls", "configuration_readable", "brokers_without_pods"):
         assert parsed[flag] is True
     assert parsed["drain_seconds"] == 6
+    assert parsed["max_groups_rolling"] == 1
     secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
     assert secrets == {"tls": "controller-tls", "admin": "administrator"}
 
@@ -288,6 +290,16 @@ def test_the_kinds_outlive_the_release_and_can_be_left_out() -> None:
     assert all(kind["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for kind in kinds)
     without = rendered("system", crds__create="false")
     assert not [item for item in without if item["kind"] == "CustomResourceDefinition"]
+
+
+@pytest.mark.parametrize("values", [{}, {"nameOverride": "theirs"}, {"fullnameOverride": "theirs"}])
+def test_the_plugin_finds_the_operators_pods_whatever_the_release_calls_them(values: dict[str, str]) -> None:
+    objects = helm.objects(helm.template("system", release="any", **values))
+    stateful_set = next(item for item in objects if item["kind"] == "StatefulSet")
+    key, _, value = operator_pods.SELECTOR.partition("=")
+    assert stateful_set["spec"]["template"]["metadata"]["labels"][key] == value
+    # What a StatefulSet selects by can't be changed later: it stays out of there.
+    assert key not in stateful_set["spec"]["selector"]["matchLabels"]
 
 
 def test_the_pod_is_restricted() -> None:

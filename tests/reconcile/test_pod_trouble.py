@@ -43,11 +43,13 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
     ("no image", pod(waiting("ImagePullBackOff", "not found")), "ImageUnavailable"),
     ("a bad name of an image", pod(waiting("InvalidImageName")), "ImageUnavailable"),
     ("crashing", pod(waiting("CrashLoopBackOff", "back-off 40s")), "MemberCrashes"),
-    ("a missing Secret", pod(waiting("CreateContainerConfigError", "secret not found")), "MemberCrashes"),
+    ("a missing Secret", pod(waiting("CreateContainerConfigError", 'secret "keys" not found')), "ReferenceMissing"),
+    ("a missing key", pod(waiting("CreateContainerConfigError", "couldn't find key k in Secret a/b")), "ReferenceMissing"),
+    ("a user that may not be", pod(waiting("CreateContainerConfigError", "image will run as root")), "ContainerNotCreated"),
     ("between two crashes", pod(started(3, ready=False)), "MemberCrashes"),
     ("crashed once", pod(started(1, ready=False)), None),
     ("crashed often and ready", pod(started(9, ready=True)), None),
-    ("a mount that cannot be made", pod(waiting("CreateContainerError", "no such path")), "MemberCrashes"),
+    ("a mount that cannot be made", pod(waiting("CreateContainerError", "no such path")), "ContainerNotCreated"),
     ("no image of what runs first", pod(first(waiting("ErrImagePull", "not found"))), "ImageUnavailable"),
     ("what runs first fails", pod(first(waiting("CrashLoopBackOff"))), "MemberCrashes"),
     ("what runs first is at work", pod(first(started(0, ready=False))), None),
@@ -74,3 +76,9 @@ def test_a_lost_node_is_named_with_both_ways_out() -> None:
     assert trouble is not None
     for text in ("node-1", "kubectl taint node node-1 node.kubernetes.io/out-of-service", "Rebuild for broker id 2"):
         assert text in trouble.message
+
+
+def test_what_is_missing_is_named_as_the_kubelet_names_it() -> None:
+    trouble = pod_trouble(pod(waiting("CreateContainerConfigError", 'secret "orders-keys" not found')), now=b.NOW)
+    assert trouble is not None
+    assert trouble.message == 'Pod orders-2: CreateContainerConfigError: secret "orders-keys" not found'

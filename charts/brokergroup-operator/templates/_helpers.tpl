@@ -21,6 +21,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "operator.labels" -}}
 {{ include "operator.selectorLabels" . }}
 app.kubernetes.io/component: operator
+{{- /* By this one kubectl brokergroup finds the pods, whatever nameOverride calls them. */}}
+brokergroup.dev/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}

@@ -103,6 +103,8 @@ class Reason(StrEnum):
     MEMBER_CRASHES = "MemberCrashes"
     MEMBER_NOT_SCHEDULED = "MemberNotScheduled"
     POD_STUCK_TERMINATING = "PodStuckTerminating"
+    REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it
+    CONTAINER_NOT_CREATED = "ContainerNotCreated"
     SCALE_IN_REFUSED = "ScaleInRefused"
     NO_ELIGIBLE_REPLICA = "NoEligibleReplica"
     # Paused, Hibernated

@@ -32,6 +32,9 @@ LABEL_APP_VERSION: Final = "app.kubernetes.io/version"
 LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 APP_NAME: Final = "rocketmq-broker"
 MANAGED_BY: Final = "brokergroup-operator"
+# On the operator's own pods, by the chart: app.kubernetes.io/name is what a release calls it (nameOverride), this is not.
+LABEL_COMPONENT: Final = f"{GROUP}/component"
+COMPONENT_OPERATOR: Final = "operator"
 
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"

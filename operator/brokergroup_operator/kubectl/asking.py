@@ -11,6 +11,7 @@ import typer
 from brokergroup_operator.api import names
 from brokergroup_operator.kubectl.errors import NotFoundError, OperationFailedError, WaitedTooLongError
 from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.operator_pods import why_nobody_acts
 from brokergroup_operator.kubectl.options import DEFAULT_TIMEOUT_SECONDS, Format
 from brokergroup_operator.kubectl.printing import print_objects
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster
 
 POLL_SECONDS = 0.3
+# An operator takes an operation up within its resync at the latest, commonly at once. After this long a silence is worth a word.
+SILENCE_SECONDS = 10.0
 FINISHED = ("Succeeded", "Failed", "Rejected")
 
 
@@ -66,8 +69,9 @@ def ask(cluster: Cluster, group: str, kind: str, section: dict[str, Any], asking
 
 def wait_for(cluster: Cluster, name: str, timeout_seconds: float) -> dict[str, Any]:
     """The finished operation."""
-    end = time.monotonic() + timeout_seconds
-    last = ""
+    begun = time.monotonic()
+    end, last = begun + timeout_seconds, ""
+    nobody = ""
     while True:
         try:
             found = cluster.get(BROKER_GROUP_OPERATIONS, name)
@@ -82,7 +86,14 @@ def wait_for(cluster: Cluster, name: str, timeout_seconds: float) -> dict[str, A
         if (said := f"{phase}: {message}" if message else phase) != last:
             last = said
             typer.echo(f"  {said}", err=True)
-        if time.monotonic() >= end:
+        now = time.monotonic()
+        if status:
+            nobody = ""
+        elif not nobody and now - begun >= SILENCE_SECONDS:
+            nobody = why_nobody_acts(cluster)
+            typer.echo(f"  {nobody}", err=True)
+        if now >= end:
+            last = f"{last}; {nobody}" if nobody else last
             raise WaitedTooLongError(f"{name}: not over after {timeout_seconds:g} s, it goes on; last: {last}")
         time.sleep(POLL_SECONDS)
 

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
 
 IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-CRASH_REASONS: Final = frozenset(
-    {"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
-)
+CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "StartError"})
+# The container was never made: nothing crashed, and there is no log to look into.
+CREATION_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+# As the kubelet says that a Secret or a ConfigMap is not there, or has no such key.
+MISSING_WORDS: Final = ("not found", "couldn't find key", "references non-existent")
 # A pod that is asked to stop has its grace period; its deletionTimestamp is the end of it. So much later nobody is stopping it.
 STUCK_TERMINATING_SECONDS: Final = 60.0
 # A container that the kubelet starts again and again, between two of its back-offs.
@@ -37,21 +39,33 @@ def pod_trouble(pod: JsonObject, *, now: str) -> Trouble | None:
     if observed.being_deleted(pod):
         return _stuck(pod, name) if is_stuck_terminating(pod, now=now) else None
     for status in container_statuses(pod):
-        waiting: dict[str, Any] = (status.get("state") or {}).get("waiting") or {}
-        why = str(waiting.get("reason", ""))
-        said = f": {waiting['message']}" if waiting.get("message") else ""
-        if why in IMAGE_REASONS:
-            return Trouble(Reason.IMAGE_UNAVAILABLE, f"Pod {name}: {why} {status.get('image', '')}{said}")
-        if why in CRASH_REASONS:
-            return Trouble(Reason.MEMBER_CRASHES, f"Pod {name}: {why}{said}")
-        if not status.get("ready") and int(status.get("restartCount") or 0) >= CRASHES_TO_TELL_OF:
-            return Trouble(
-                Reason.MEMBER_CRASHES, f"Pod {name} has been started {status['restartCount']} times and is not ready"
-            )
+        if trouble := _of_container(status, name):
+            return trouble
     for condition in observed.pod_status(pod).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return Trouble(Reason.MEMBER_NOT_SCHEDULED, f"Pod {name}: {condition.get('message', 'no node takes it')}")
     return None
+
+
+def _of_container(status: dict[str, Any], name: str) -> Trouble | None:
+    waiting: dict[str, Any] = (status.get("state") or {}).get("waiting") or {}
+    why = str(waiting.get("reason", ""))
+    said = f": {waiting['message']}" if waiting.get("message") else ""
+    if why in IMAGE_REASONS:
+        return Trouble(Reason.IMAGE_UNAVAILABLE, f"Pod {name}: {why} {status.get('image', '')}{said}")
+    if why in CREATION_REASONS:
+        return Trouble(_creation_reason(said), f"Pod {name}: {why}{said}")
+    if why in CRASH_REASONS:
+        return Trouble(Reason.MEMBER_CRASHES, f"Pod {name}: {why}{said}")
+    if not status.get("ready") and int(status.get("restartCount") or 0) >= CRASHES_TO_TELL_OF:
+        started = f"Pod {name} has been started {status['restartCount']} times and is not ready"
+        return Trouble(Reason.MEMBER_CRASHES, started)
+    return None
+
+
+def _creation_reason(said: str) -> Reason:
+    missing = any(words in said for words in MISSING_WORDS)
+    return Reason.REFERENCE_MISSING if missing else Reason.CONTAINER_NOT_CREATED
 
 
 def container_statuses(pod: JsonObject) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`kubectl brokergroup explain`: why the group is not FailoverSafe, member by member, and what would help."""
+"""`kubectl brokergroup explain`: why the group does not get on or is not FailoverSafe, member by member, and what would help."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +19,18 @@ MEMBER_ADVICE = {
     "Fenced": "its pod is being killed, so that another may be master: it comes back by itself",
     "Stopped": "the group is hibernated: kubectl brokergroup wake {group}",
 }
+# What does not pass by itself comes first, with what ends it.
+STALLED_ADVICE = {
+    "InvalidSpec": "correct the spec: kubectl edit brokergroup {group}",
+    "ImageUnavailable": "name an image that can be pulled (spec.version, spec.image, spec.imagePullSecrets)",
+    "ReferenceMissing": "create what is missing, or take the reference out of the spec; the pod starts by itself then",
+    "ContainerNotCreated": "the message is the kubelet's; if it is about what the spec asks for, correct the spec",
+    "MemberCrashes": "the log before the crash: kubectl logs --previous POD",
+    "MemberNotScheduled": "room, taints, zones and claims: kubectl describe pod POD",
+    "ScaleInRefused": "what spec.replicas asks for is not done; the condition says until when",
+    "NoEligibleReplica": "bring one of those brokers back; else kubectl brokergroup elect, which may lose messages",
+    "RolloutStuck": "look at the pod it waits for; or take the change of the spec back",
+}
 CONDITION_ADVICE = {
     "Paused": "kubectl brokergroup resume {group}",
     "Hibernated": "kubectl brokergroup wake {group}",
@@ -37,7 +49,7 @@ def explain(
     context: options.Context = None,
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
-    """Say why the group is not FailoverSafe, and what to do. Exit code 1 while it is not."""
+    """Say what a group is stalled on, why it is not FailoverSafe, and what to do. Exit code 1 while it is not FailoverSafe."""
     from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
 
@@ -55,6 +67,7 @@ def is_safe(group: JsonObject) -> bool:
 def explanation(group: JsonObject) -> Iterator[str]:
     """Pure."""
     name, safety = group["metadata"]["name"], condition(group, "FailoverSafe")
+    yield from _stalled(group)
     if is_safe(group):
         yield f"{name} is FailoverSafe: {safety.get('message', '')}"
     elif safety:
@@ -64,6 +77,16 @@ def explanation(group: JsonObject) -> Iterator[str]:
     yield from _freshness(group)
     yield from _members(group)
     yield from _conditions(group)
+
+
+def _stalled(group: JsonObject) -> Iterator[str]:
+    """The one thing that a person has to do comes before what follows from it."""
+    stalled, name = condition(group, "Stalled"), group["metadata"]["name"]
+    if stalled.get("status") != "True":
+        return
+    yield f"{name} is stalled: {stalled['reason']}: {stalled['message']}"
+    if stalled["reason"] in STALLED_ADVICE:
+        yield f"  -> {STALLED_ADVICE[stalled['reason']].format(group=name)}"
 
 
 def _freshness(group: JsonObject) -> Iterator[str]:
@@ -90,7 +113,7 @@ def _conditions(group: JsonObject) -> Iterator[str]:
     for item in (group.get("status") or {}).get("conditions") or []:
         kind = item["type"]
         bad = item["status"] == ("True" if kind in ABNORMAL else "False")
-        if not bad or kind == "FailoverSafe":
+        if not bad or kind in ("FailoverSafe", "Stalled"):
             continue
         yield f"  {kind}={item['status']}, {item['reason']}: {item['message']}"
         if kind in CONDITION_ADVICE:

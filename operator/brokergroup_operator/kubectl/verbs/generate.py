@@ -22,23 +22,20 @@ def generate(
     output: options.Output = options.Format.YAML,
     namespace: options.Namespace = None,
 ) -> None:
-    """Print a BrokerGroup for kubectl apply -f -. Asks no cluster."""
+    """Print a BrokerGroup for kubectl apply -f -. Asks no cluster; what an API server would refuse is refused here."""
+    from brokergroup_operator.kubectl.admission import complaints
     from brokergroup_operator.kubectl.printing import print_objects
 
-    for option, value, allowed in (
-        ("--implementation", implementation, ("rocketmq", "replica")),
-        ("--durability", durability, (None, "Strict", "Available", "Fast")),
-    ):
-        if value not in allowed:
-            raise UsageError(f"{option} {value!r}: expected one of {', '.join(str(item) for item in allowed if item)}")
     spec: dict[str, Any] = {
         "replicas": replicas,
         "implementation": implementation,
         **({"version": version} if version else {}),
         **({"nameServers": name_servers} if name_servers else {}),
         **({"durability": durability} if durability else {}),
-        "storage": {"size": size, **({"storageClassName": storage_class} if storage_class else {})},
+        "storage": {"size": size, **({"storageClassName": storage_class} if storage_class is not None else {})},
     }
     metadata = {"name": group, **({"namespace": namespace} if namespace else {})}
     manifest = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "metadata": metadata, "spec": spec}
+    if found := complaints(manifest):
+        raise UsageError(f"generate {group}: an API server would refuse it: {'; '.join(found)}")
     print_objects(manifest, options.Format.JSON if output is options.Format.JSON else options.Format.YAML)

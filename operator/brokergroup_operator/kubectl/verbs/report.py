@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 JsonObject = dict[str, Any]
 LOG_LINES = 2000
-OPERATOR_PODS = "app.kubernetes.io/name=brokergroup-operator,app.kubernetes.io/component=operator"
 
 
 def report(
@@ -136,10 +135,10 @@ def _version(cluster: "Cluster", problems: list[str]) -> JsonObject:
 
 
 def _operator_pods(cluster: "Cluster", problems: list[str]) -> list[JsonObject]:
-    from brokergroup_operator.kubectl.kinds import PODS
+    from brokergroup_operator.kubectl.operator_pods import operator_pods
 
     try:
-        return cluster.list(PODS, everywhere=True, labelSelector=OPERATOR_PODS)
+        return operator_pods(cluster)
     except (ForbiddenError, RefusedError) as error:
         problems.append(f"the operator's pods: {error}")
         return []

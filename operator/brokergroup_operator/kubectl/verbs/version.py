@@ -10,7 +10,6 @@ from brokergroup_operator.kubectl.errors import ForbiddenError, PluginError, Ref
 if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster
 
-OPERATOR_PODS = "app.kubernetes.io/component=operator,app.kubernetes.io/name=brokergroup-operator"
 VERSION_LABEL = "app.kubernetes.io/version"
 
 
@@ -44,10 +43,10 @@ def plugin_version() -> str:
 
 def operator_version(cluster: "Cluster") -> str:
     """By the label that the chart puts on the operator's pods; several while it is being updated."""
-    from brokergroup_operator.kubectl.kinds import PODS
+    from brokergroup_operator.kubectl.operator_pods import operator_pods
 
     try:
-        pods = cluster.list(PODS, everywhere=True, labelSelector=OPERATOR_PODS)
+        pods = operator_pods(cluster)
     except (ForbiddenError, RefusedError) as error:
         return f"unknown ({error})"
     except PluginError:

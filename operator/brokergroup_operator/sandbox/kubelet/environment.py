@@ -71,20 +71,21 @@ async def _value_from(name: str, source: JsonObject, pod: JsonObject, facts: Pod
     if "fieldRef" in source:
         return field_value(name, source["fieldRef"]["fieldPath"], pod, facts)
     if "configMapKeyRef" in source:
-        reference = source["configMapKeyRef"]
+        kind, reference = "ConfigMap", source["configMapKeyRef"]
         data = await sources.config_map(reference["name"], optional=bool(reference.get("optional")))
     elif "secretKeyRef" in source:
-        reference = source["secretKeyRef"]
+        kind, reference = "Secret", source["secretKeyRef"]
         data = await sources.secret(reference["name"], optional=bool(reference.get("optional")))
     else:
-        kind = next(iter(source), "nothing")
+        given = next(iter(source), "nothing")
         raise UnsupportedFieldError(
-            f"env {name!r}: valueFrom is {kind!r}, expected fieldRef, configMapKeyRef or secretKeyRef"
+            f"env {name!r}: valueFrom is {given!r}, expected fieldRef, configMapKeyRef or secretKeyRef"
         )
     value = (data or {}).get(reference["key"])
     if value is None and not reference.get("optional"):
         raise NotReadyYetError(
-            "CreateContainerConfigError", f"env {name!r}: key {reference['key']!r} is not in {reference['name']!r}"
+            "CreateContainerConfigError",
+            f"env {name!r}: couldn't find key {reference['key']} in {kind} {reference['name']}",
         )
     return None if value is None else value.decode()
 
