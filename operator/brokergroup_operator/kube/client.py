@@ -179,6 +179,7 @@ class KubernetesApi:
         subresource: str = "",
         field_manager: str = "",
         force: bool = False,
+        dry_run: bool = False,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> JsonObject:
         """PATCH an object. With a resourceVersion in the patch's metadata it is a compare-and-set as well."""
@@ -187,7 +188,9 @@ class KubernetesApi:
             resource.object_path(name, namespace, subresource),
             body=patch,
             content_type=content_type,
-            parameters=_parameters(fieldManager=field_manager, force="true" if force else ""),
+            parameters=_parameters(
+                fieldManager=field_manager, force="true" if force else "", dryRun="All" if dry_run else ""
+            ),
             timeout_seconds=timeout_seconds,
         )
 
@@ -199,9 +202,10 @@ class KubernetesApi:
         field_manager: str,
         force: bool = True,
         subresource: str = "",
+        dry_run: bool = False,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> JsonObject:
-        """Server-side apply: the object holds exactly the fields that ``field_manager`` wants to own."""
+        """Server-side apply: the object holds exactly the fields that ``field_manager`` wants to own. A dry run only judges."""
         metadata = obj.get("metadata", {})
         return await self.patch(
             resource,
@@ -212,6 +216,7 @@ class KubernetesApi:
             subresource=subresource,
             field_manager=field_manager,
             force=force,
+            dry_run=dry_run,
             timeout_seconds=timeout_seconds,
         )
 

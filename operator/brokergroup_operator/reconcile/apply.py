@@ -15,6 +15,7 @@ from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -154,6 +155,8 @@ class PlanApplier:
             log.debug("reconcile.pod_gone", group=str(key), pod=action.pod)
 
     async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
+        if action.successor is not None:
+            await rehearse(self._api, action.resource, action.successor, timeout_seconds=self._timeout_seconds)
         try:
             await self._api.delete(
                 action.resource,

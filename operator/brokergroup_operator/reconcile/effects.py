@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Reason
@@ -9,6 +10,7 @@ from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import hot_config, observed
 from brokergroup_operator.reconcile.claims import marked_as_leaving
 from brokergroup_operator.reconcile.hibernation import QUIET, must_be_quiet
+from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import (
     Action,
     DeleteObject,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-def actions_of(step: Step, seen: Observed) -> Iterator[Action]:
+def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Iterator[Action]:
     """What carries the step out. Each names the very object that was seen."""
     member = step.member
     if member is None:
@@ -40,7 +42,10 @@ def actions_of(step: Step, seen: Observed) -> Iterator[Action]:
             yield SwitchMaster(reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id)
         case Verb.REPLACE | Verb.STOP:
             note = Note(reason="PodStopping", message=f"Stopping pod {member.pod}: {step.why}", related=member.pod)
-            yield from _delete(PODS, seen.pods, member, step, note)
+            # What runs is not given up for a pod that the API refuses: a bad podTemplate, an admission policy.
+            successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
+            for action in _delete(PODS, seen.pods, member, step, note):
+                yield replace(action, successor=successor)
         case Verb.DROP_VOLUME:
             note = Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {step.why}", warning=True)
             yield from _delete(PERSISTENT_VOLUME_CLAIMS, seen.claims, member, step, note)
@@ -54,7 +59,7 @@ def actions_of(step: Step, seen: Observed) -> Iterator[Action]:
 
 def _delete(
     resource: Resource, objects: Mapping[str, JsonObject], member: Member, step: Step, note: Note
-) -> Iterator[Action]:
+) -> Iterator[DeleteObject]:
     obj = objects.get(member.pod)
     if obj is not None:
         yield DeleteObject(reason=step.why, resource=resource, name=member.pod, uid=observed.uid(obj), note=note)

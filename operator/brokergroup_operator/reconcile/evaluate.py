@@ -68,7 +68,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         work += _roles(seen, members)
     else:
         work += _repairs(seen, members, course, settings)
-        voluntary = [action for step in course.steps for action in actions_of(step, seen)]
+        voluntary = [action for step in course.steps for action in actions_of(step, seen, settings)]
     status = list(status_action(seen, members, course, settings))
     # Nothing is watched that would tell of a Secret that comes.
     unsettled = bool(work) or bool(voluntary) or seen.credentials_problem is not None or seen.refusal or _waits(course)

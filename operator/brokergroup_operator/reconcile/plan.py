@@ -82,11 +82,12 @@ class SetRole(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteObject(Action):
-    """Delete the object with this uid and no other of its name."""
+    """Delete the object with this uid and no other of its name; one that has a `successor` only if the API would take that."""
 
     resource: Resource
     name: str
     uid: str
+    successor: JsonObject | None = None
 
     @property
     def target(self) -> str:
