@@ -1,5 +1,6 @@
 """The command lines: what they refuse, with which words, and which address a pod calls its own."""
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from brokergroup_operator.cli.endpoints import parse_endpoint
 from brokergroup_operator.cli.main import app
 from brokergroup_operator.cli.operator_command import own_address
 from brokergroup_operator.cli.security_options import SecurityOptions
+from brokergroup_operator.controller import kubernetes_directory
 from rocketmq_remoting.tls import ClientCertificates, TlsMode
 from tests.security.certificates import make_authority
 
@@ -77,6 +79,35 @@ def test_an_operator_without_a_cluster_says_what_it_expected(tmp_path: Path, mon
         (("--controller-address", "one:1", "--kubeconfig", str(tmp_path / "no")), "does not exist"),
     ):
         assert expected in refused_by("operator", *options)
+
+
+def test_an_operator_whose_api_does_not_answer_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_directory, "SYNC_DEADLINE_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        # It takes connections and says nothing; the port of one that was closed refuses them.
+        silent = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            refusing = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for url in (silent, refusing):
+            kubeconfig = tmp_path / "kubeconfig"
+            kubeconfig.write_text(json.dumps(kubeconfig_of(url)), encoding="utf-8")
+            options = ("--controller-address", "one:1", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig))
+            result = CliRunner().invoke(app, ["operator", *options])
+            assert result.exit_code == 1, result.output
+            told = f"error: the Kubernetes API at {url} gave no list of brokergroups within 0.3 s: "
+            assert result.stderr.splitlines()[-1].startswith(told)
+    assert "Cannot connect" in result.stderr or "onnection refused" in result.stderr
+
+
+def kubeconfig_of(url: str) -> dict[str, Any]:
+    return {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "here",
+    }
 
 
 def refused_by(*arguments: str) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kube import KubernetesApi, Reflector, WatchEvent
+import pytest
+
+from brokergroup_operator.kube import ApiUnavailableError, KubernetesApi, Reflector, WatchEvent
 from brokergroup_operator.kube.resources import CONFIG_MAPS
 from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
 
@@ -107,3 +110,19 @@ async def test_it_waits_for_an_api_that_is_not_there_yet() -> None:
         task.cancel()
         await asyncio.wait([task])
         await server.stop()
+
+
+async def test_who_waits_in_vain_is_told_what_the_api_said() -> None:
+    server = SandboxApiServer()
+    await server.start()
+    unknown = replace(CONFIG_MAPS, plural="configmups")
+    async with KubernetesApi.from_url(server.url) as api:
+        reflector = Reflector(api, unknown)
+        task = asyncio.create_task(reflector.run())
+        with pytest.raises(ApiUnavailableError) as raised:
+            await reflector.wait_synced(1.0)
+        task.cancel()
+        await asyncio.wait([task])
+    await server.stop()
+    assert str(raised.value).startswith(f"the Kubernetes API at {server.url} gave no list of configmups within 1 s: ")
+    assert "404" in str(raised.value)

@@ -1,7 +1,7 @@
 """A local copy of one kind, kept by list and watch; level-triggered, so a lost event costs time and never truth.
 
-The copy is a *cache*: it may be old by as long as the API was away. What grants a role is never read from here
-(design.md §4); what only wakes somebody up to look again may be.
+The copy is a *cache*: it may be old by as long as the API was away. What grants a role is never read from here;
+what only wakes somebody up to look again may be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from .client import JsonObject, KubernetesApi, WatchEvent
-from .errors import ApiError, GoneError
+from .errors import ApiError, ApiUnavailableError, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,6 +63,7 @@ class Reflector:
         self._objects: dict[ObjectKey, JsonObject] = {}
         self._resource_version = ""
         self._synced = asyncio.Event()
+        self._last_error = "it has not answered yet"
 
     @property
     def objects(self) -> Mapping[ObjectKey, JsonObject]:
@@ -75,9 +76,15 @@ class Reflector:
         return self._synced.is_set()
 
     async def wait_synced(self, timeout_seconds: float) -> None:
-        """Wait for the first list; raises TimeoutError."""
-        async with asyncio.timeout(timeout_seconds):
-            await self._synced.wait()
+        """Wait for the first list; raises ApiUnavailableError, with what the API said or why nobody could ask it."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._synced.wait()
+        except TimeoutError as error:
+            raise ApiUnavailableError(
+                f"the Kubernetes API at {self._api.url} gave no list of {self._resource.plural} within {timeout_seconds:g} s:"
+                f" {self._last_error}"
+            ) from error
 
     async def run(self) -> None:
         """List, then watch, for ever; cancel the task to stop. An API that is away is asked again, ever less often."""
@@ -90,6 +97,7 @@ class Reflector:
                     await self._relist()
                 await self._follow()
             except ApiError as error:
+                self._last_error = str(error)
                 # Also 403 and 404: rights and kinds may arrive after us. All may be mended without our restart.
                 if not isinstance(error, GoneError):
                     log.warning("reflector waits for the API", kind=self._resource.kind, error=str(error))
