@@ -12,6 +12,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.reconcile.course import set_course
 from brokergroup_operator.reconcile.members import membership
+from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:
@@ -92,6 +93,17 @@ def running(seen: Observed, kind: str, *, started_at: str = b.NOW, **section: An
 
 def node(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {names.LABEL_ZONE: f"zone-of-{name}"}}, "spec": spec}
+
+
+def in_line(seen: Observed) -> Observed:
+    """Other groups roll, and come before this one."""
+    return replace(seen, rolling_before=(GroupKey("shop", "a"), GroupKey("shop", "b")))
+
+
+def rolling(seen: Observed) -> Observed:
+    """Its own status says that it is its turn."""
+    condition = {"type": "UpToDate", "status": "False", "reason": "RollingUpdate", "lastTransitionTime": b.NOW}
+    return replace(seen, group_object={**seen.group_object, "status": {"conditions": [condition]}})
 
 
 def on_nodes(seen: Observed, **nodes: dict[str, Any]) -> Observed:

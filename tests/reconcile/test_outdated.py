@@ -56,6 +56,7 @@ CASES: list[tuple[str, Observed, dict[str, str]]] = [
         annotated(born(RESTART, b.NOW, *ALL), names.ANNOTATION_OPERATION, c.OPERATION_UID, "orders-1"),
         {"orders-2": "RestartOperation", "orders-3": "RestartOperation"},
     ),
+    ("a restart of pods that are outdated too", c.outdated(RESTART), dict.fromkeys(ALL, "RestartOperation")),
     ("an operation of another type", c.running(c.settled(), "Switchover"), {}),
     ("a pod that is going", c.going(c.outdated(c.settled()), *ALL), {}),
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from brokergroup_operator.reconcile.fetch import GroupFetcher
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.reconcile.turns import RollingTurns
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView
@@ -69,6 +70,8 @@ class World:
         self.applier = applier
         self.api = api
         self.view = FakeGroupView(KubernetesRecordStore(api))
+        # Of a newly started operator; a test puts other groups in.
+        self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
         self.writes: list[str] = []
         self.planned_kill: int | None = None
         # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.
@@ -102,6 +105,7 @@ class World:
                 timeout_seconds=5,
             ),
             SETTINGS,
+            self.turns,
         )
         self._pass = asyncio.create_task(reconciler.run_pass(self.key))
         try:

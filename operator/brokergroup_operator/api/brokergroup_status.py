@@ -96,6 +96,8 @@ class Reason(StrEnum):
     ALL_UP_TO_DATE = "AllUpToDate"
     ROLLING_UPDATE = "RollingUpdate"
     WAITING_FOR_PERSON = "WaitingForPerson"
+    WAITING_FOR_MEMBERS = "WaitingForMembers"
+    WAITING_FOR_OTHER_GROUPS = "WaitingForOtherGroups"
     # Stalled
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"

@@ -68,6 +68,9 @@ def operator(  # noqa: PLR0913 - one argument a flag
     admin_certificate_names: AdminCertificateNamesOption = None,
     configuration_readable: ConfigurationReadableOption = False,
     drain_seconds: DrainSecondsOption = 0.0,
+    max_groups_rolling: Annotated[
+        int, typer.Option("--max-groups-rolling", min=0, help="Groups in a rolling update at one time; 0: no limit")
+    ] = 1,
     brokers_without_pods: Annotated[
         bool,
         typer.Option("--brokers-without-pods", help="Hear unsigned brokers at addresses of no pod, for ids of no pod"),
@@ -110,6 +113,7 @@ def operator(  # noqa: PLR0913 - one argument a flag
         rocketmq_version=rocketmq_version,
         security=security,
         drain_seconds=drain_seconds,
+        max_groups_rolling=max_groups_rolling,
     )
 
     async def run(stop: asyncio.Event) -> None:

@@ -47,6 +47,7 @@ class OperatorSettings:
     rocketmq_version: str
     security: SecuritySettings = field(default_factory=SecuritySettings)
     drain_seconds: float = 0.0
+    max_groups_rolling: int = 1
 
 
 async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
@@ -121,5 +122,6 @@ def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
         replica_image=settings.replica_image,
         rocketmq_image_repository=settings.rocketmq_image_repository,
         rocketmq_version=settings.rocketmq_version,
+        max_groups_rolling=settings.max_groups_rolling,
         leader_election=election,
     )

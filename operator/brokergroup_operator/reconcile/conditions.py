@@ -14,6 +14,7 @@ from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import alarms, observed, progress, states
 from brokergroup_operator.reconcile.steps import Verb
+from brokergroup_operator.reconcile.turns import Turn
 from brokergroup_operator.reconcile.verdict import no, yes
 
 if TYPE_CHECKING:
@@ -86,8 +87,11 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
 
 def up_to_date(seen: Observed, course: Course) -> Verdict:
     """Every pod runs what the spec says."""
-    if not course.outdated:
+    if not course.outdated and course.turn is not Turn.HOLDS:
         return yes(Reason.ALL_UP_TO_DATE, "Every pod runs what the spec says")
+    if not course.outdated:
+        coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)
+        return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
     pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
     waiting = next((step for step in course.rollout if step.reason is Reason.WAITING_FOR_PERSON), None)
     if waiting is not None:
@@ -95,7 +99,12 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:
     if seen.group.spec.maintenance.paused:
         return no(Reason.WAITING_FOR_PERSON, f"Paused with outdated pods: {pods}")
     blocked = next((step.why for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
-    return no(Reason.ROLLING_UPDATE, f"Outdated: {pods}" + (f". {blocked}" if blocked else ""))
+    reason = {
+        Turn.HOLDS: Reason.ROLLING_UPDATE,
+        Turn.WAITS: Reason.WAITING_FOR_OTHER_GROUPS,
+        Turn.NONE: Reason.WAITING_FOR_MEMBERS,
+    }[course.turn]
+    return no(reason, f"Outdated: {pods}" + (f". {blocked}" if blocked else ""))
 
 
 def _failing_over(seen: Observed) -> bool:

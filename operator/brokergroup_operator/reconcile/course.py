@@ -10,24 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.brokergroup_status import ConditionStatus
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.failover_safe import failover_safe
 from brokergroup_operator.reconcile.forgetting import forgetting_step
 from brokergroup_operator.reconcile.hibernation import hibernation_steps
 from brokergroup_operator.reconcile.mastership import mastership_step
-from brokergroup_operator.reconcile.outdated import Outdated, outdated_members
+from brokergroup_operator.reconcile.outdated import ASKED_FOR, Outdated, outdated_members
 from brokergroup_operator.reconcile.rollout import rollout_steps
 from brokergroup_operator.reconcile.scale_in import leaving, leaving_step
 from brokergroup_operator.reconcile.standing import Standing, standings
 from brokergroup_operator.reconcile.steps import Step, Verb
+from brokergroup_operator.reconcile.turns import Turn, turn_of
 from brokergroup_operator.reconcile.verdict import Verdict, no
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.records.store import GroupKey
+
+# Of the groups that roll before this one, so many are named.
+NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,7 @@ class Course:
     moving: Step | None = None
     forgetting: Step | None = None
     rollout: tuple[Step, ...] = ()
+    turn: Turn = Turn.NONE
     hibernation: tuple[Step, ...] = ()
     steps: tuple[Step, ...] = ()
 
@@ -73,7 +80,36 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
         forgetting=forgetting_step(seen, members, known),
         rollout=tuple(rollout_steps(staying, outdated, strategy=seen.group.spec.update_strategy, safe=may_step)),
     )
-    return course if _paused(seen) else replace(course, steps=_chosen(course))
+    if _paused(seen) or observed.being_deleted(seen.group_object):
+        return course
+    course = _in_turn(seen, course, staying)
+    return replace(course, steps=_chosen(course))
+
+
+def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
+    """A rolling update begins when it is the group's turn, and keeps the turn until everybody is back.
+
+    While all are in sync a step would take somebody away: that is what waits. A member that gives nothing is replaced at once,
+    and so is one whose restart somebody asked for. What waits for a person keeps no other group waiting.
+    """
+    all_in_sync = all(standing.in_sync for standing in staying.values())
+    stepping = {step.member for step in course.rollout if step.acts}
+    holds = turn_of(seen.group_object) is Turn.HOLDS
+    if stepping and all_in_sync:
+        asked_for = any(item.member in stepping and item.why in ASKED_FOR for item in course.outdated)
+        if seen.rolling_before and not holds and not asked_for:
+            return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
+        return replace(course, turn=Turn.HOLDS)
+    left_to_a_person = any(step.reason is Reason.WAITING_FOR_PERSON for step in course.rollout)
+    if holds and not left_to_a_person and (course.outdated or not all_in_sync):
+        return replace(course, turn=Turn.HOLDS)
+    return course
+
+
+def _after_others(others: Sequence[GroupKey]) -> Step:
+    named = ", ".join(str(key) for key in others[:NAMED])
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_OTHER_GROUPS, why=f"Rolls after {named}{more}")
 
 
 def _paused(seen: Observed) -> bool:

@@ -72,7 +72,11 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
     status = list(status_action(seen, members, course, settings))
     # Nothing is watched that would tell of a Secret that comes.
     unsettled = bool(work) or bool(voluntary) or seen.credentials_problem is not None or seen.refusal or _waits(course)
-    return Plan(actions=(*work, *status, *voluntary), look_again_seconds=UNSETTLED_SECONDS if unsettled else None)
+    return Plan(
+        actions=(*work, *status, *voluntary),
+        look_again_seconds=UNSETTLED_SECONDS if unsettled else None,
+        turn=course.turn,
+    )
 
 
 def _waits(course: Course) -> bool:

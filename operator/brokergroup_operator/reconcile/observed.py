@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
     from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 
@@ -36,6 +37,8 @@ class Observed:
     operation: BrokerGroupOperation | None = None
     # The nodes of the group's pods, by name; empty where the operator may not read nodes.
     nodes: Mapping[str, JsonObject] = field(default_factory=dict)
+    # Who rolls before this group may begin to; nobody: it is its turn.
+    rolling_before: tuple[GroupKey, ...] = ()
     # When this was seen, as RFC 3339.
     now: str = ""
     # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it can tell.

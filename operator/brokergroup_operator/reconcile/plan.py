@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.reconcile.turns import Turn
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -161,7 +163,8 @@ class SetBrokerConfig(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The actions in order, and when to look again if nothing happens meanwhile (None: at the next resync)."""
+    """The actions in order, when to look again if nothing happens meanwhile (None: at the next resync), and whether it rolls."""
 
     actions: tuple[Action, ...] = ()
     look_again_seconds: float | None = None
+    turn: Turn = Turn.NONE

@@ -25,12 +25,13 @@ from brokergroup_operator.reconcile.node_watch import NodeWatch
 from brokergroup_operator.reconcile.queue import ReconcileQueue
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
+from brokergroup_operator.reconcile.turns import RollingTurns, key_of
 from brokergroup_operator.reconcile.watch import Watcher
-from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.access import ClusterAccess
@@ -107,14 +108,16 @@ class ReconcilePlane:
 
     async def _run(self) -> None:
         await self._leading.wait()
-        await self._wait_for_kinds()
+        groups = await self._wait_for_kinds()
         operations = OperationRunner(
             self._api,
             self._view,
             OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds),
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
         )
-        queue = ReconcileQueue(GroupPass(self._reconciler(), operations).run, self._settings)
+        turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
+        turns.restore(groups)
+        queue = ReconcileQueue(GroupPass(self._reconciler(turns), operations).run, self._settings)
         watcher = Watcher(
             self._access,
             namespace=self._settings.namespace,
@@ -129,7 +132,7 @@ class ReconcilePlane:
         node_watch = asyncio.create_task(nodes.run(), name="reconcile node watch")
         log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
         try:
-            await self._resync_for_ever(queue)
+            await self._resync_for_ever(queue, turns)
         finally:
             unsubscribe()
             node_watch.cancel()
@@ -138,20 +141,20 @@ class ReconcilePlane:
             await operations.stop()
             await watcher.stop()
 
-    def _reconciler(self) -> Reconciler:
+    def _reconciler(self, turns: RollingTurns) -> Reconciler:
         timeout_seconds = self._settings.api_timeout_seconds
         events = EventPoster(self._api, instance=self._settings.instance, timeout_seconds=timeout_seconds)
         fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds)
         applier = PlanApplier(
             api=self._api, applier=self._applier, view=self._view, events=events, timeout_seconds=timeout_seconds
         )
-        return Reconciler(fetcher, applier, self._settings)
+        return Reconciler(fetcher, applier, self._settings, turns)
 
-    async def _wait_for_kinds(self) -> None:
-        """Kopf serves only the kinds that exist when it starts."""
+    async def _wait_for_kinds(self) -> list[JsonObject]:
+        """Kopf serves only the kinds that exist when it starts. Hands back the groups there are."""
         while True:
             try:
-                await self._list_groups()
+                groups = await self._list_groups()
                 await self._api.list(
                     BROKER_GROUP_OPERATIONS,
                     namespace=self._settings.namespace,
@@ -160,23 +163,25 @@ class ReconcilePlane:
             except ApiError as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
             else:
-                return
+                return groups
             await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
 
-    async def _resync_for_ever(self, queue: ReconcileQueue) -> None:
+    async def _resync_for_ever(self, queue: ReconcileQueue, turns: RollingTurns) -> None:
         """Events can be lost; a look at every group from time to time makes up for it."""
         while True:
             self._look_at_all.clear()
             try:
-                for key in await self._list_groups():
-                    queue.add(key)
+                groups = await self._list_groups()
+                turns.keep_only(groups)
+                for group in groups:
+                    queue.add(key_of(group))
             except ApiError as error:
                 log.warning("reconcile.resync_failed", error=str(error))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_at_all.wait(), self._settings.resync_seconds)
 
-    async def _list_groups(self) -> list[GroupKey]:
+    async def _list_groups(self) -> list[JsonObject]:
         listed = await self._api.list(
             BROKER_GROUPS, namespace=self._settings.namespace, timeout_seconds=self._settings.api_timeout_seconds
         )
-        return [GroupKey(str(item["metadata"]["namespace"]), str(item["metadata"]["name"])) for item in listed.items]
+        return list(listed.items)

@@ -13,12 +13,16 @@ from brokergroup_operator.observe.group_view import GroupUnknownError, GroupView
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.status import rfc3339
+from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
 if TYPE_CHECKING:
     from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.apply import PlanApplier
     from brokergroup_operator.reconcile.fetch import GroupFetcher
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.plan import Plan
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.reconcile.turns import RollingTurns
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
@@ -54,20 +58,27 @@ class GroupPass:
 class Reconciler:
     """Runs passes. What it remembers is what the API server said to the last one, for the status to show."""
 
-    def __init__(self, fetcher: GroupFetcher, applier: PlanApplier, settings: ReconcileSettings) -> None:
+    def __init__(
+        self, fetcher: GroupFetcher, applier: PlanApplier, settings: ReconcileSettings, turns: RollingTurns
+    ) -> None:
         self._fetcher = fetcher
         self._applier = applier
         self._settings = settings
+        self._turns = turns
         self._refusals: dict[GroupKey, str] = {}
 
     async def run_pass(self, key: GroupKey) -> float | None:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
-        seen = await self._fetcher.fetch(key)
+        try:
+            seen = await self._fetcher.fetch(key)
+        except BaseException:
+            self._turns.step_aside(key)
+            raise
         refusal = self._refusals.pop(key, "")
         if seen is None:
+            self._turns.tell(key, Turn.NONE, since="")
             return None
-        seen = replace(seen, refusal=refusal)
-        plan = evaluate(seen, self._settings, now=rfc3339(time.time()))
+        plan = self._decide(key, replace(seen, refusal=refusal))
         try:
             applied = await self._applier.carry_out(key, plan, seen)
         except ApiError as error:
@@ -80,3 +91,11 @@ class Reconciler:
             return GROUP_UNKNOWN_SECONDS
         # Reserved ids are in the record now: the pods they are for can be created at once.
         return 0.0 if applied.ids_reserved else plan.look_again_seconds
+
+    def _decide(self, key: GroupKey, seen: Observed) -> Plan:
+        """Without an await: whose turn it is, what follows, and what the other groups are told of it are one moment."""
+        now = rfc3339(time.time())
+        since = outdated_since(seen.group_object, now=now)
+        plan = evaluate(replace(seen, rolling_before=self._turns.before(key, since=since)), self._settings, now=now)
+        self._turns.tell(key, plan.turn, since=since)
+        return plan

@@ -48,3 +48,7 @@ class ReconcileSettings:
             host, separator, port = address.rpartition(":")
             if not separator or not host or not port.isdecimal():
                 raise ValueError(f"controller_addresses: {address!r}, expected host:port")
+    # Groups in a rolling update at one time; 0 sets no limit.
+    max_groups_rolling: int = 1
+        if self.max_groups_rolling < 0:
+            raise ValueError(f"max_groups_rolling is {self.max_groups_rolling}, expected 0 (no limit) or more")

@@ -27,6 +27,8 @@ _ENDS = {
     ConditionType.VOLUME_RESIZING: ("VolumeResized", "Every volume has the size of the spec"),
     ConditionType.UNFENCED: ("Unfenced", "The promise holds again"),
 }
+# Outdated, and nothing begun; while a person is waited for half of it may be done.
+_BEFORE_ROLLING = {Reason.WAITING_FOR_MEMBERS, Reason.WAITING_FOR_OTHER_GROUPS}
 
 
 def transition_notes(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Iterator[Note]:
@@ -51,11 +53,11 @@ def _holds(conditions: dict[str, dict[str, Any]], kind: ConditionType) -> bool:
 
 def _rolling(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> Iterator[Note]:
     was, now = old.get(ConditionType.UP_TO_DATE), new.get(ConditionType.UP_TO_DATE)
-    if was is None or now is None or was["status"] == now["status"]:
+    if was is None or now is None:
         return
-    if now["status"] == "True":
+    if now["status"] == "True" and was["status"] != "True":
         yield Note(reason="RollingUpdateCompleted", message=now["message"])
-    elif now["reason"] == Reason.ROLLING_UPDATE:
+    elif now["reason"] == Reason.ROLLING_UPDATE and (was["status"] == "True" or was["reason"] in _BEFORE_ROLLING):
         yield Note(reason="RollingUpdateStarted", message=now["message"])
 
 

@@ -1,0 +1,196 @@
+"""At most so many groups roll at a time: the line they stand in, and a whole fleet that is outdated in one moment."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PODS
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.turns import RollingTurns, Turn, turn_of
+from brokergroup_operator.records.store import GroupKey
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.world import World, applier_for
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+FIRST, SECOND, THIRD = (GroupKey("shop", name) for name in ("a", "b", "c"))
+
+
+def turns(maximum: int = 1) -> tuple[RollingTurns, list[GroupKey]]:
+    woken: list[GroupKey] = []
+    return RollingTurns(maximum, woken.append), woken
+
+
+def group_with(key: GroupKey, reason: str, since: str = b.NOW, status: str = "False") -> dict[str, Any]:
+    condition = {"type": "UpToDate", "status": status, "reason": reason, "lastTransitionTime": since}
+    return {"metadata": {"namespace": key.namespace, "name": key.name}, "status": {"conditions": [condition]}}
+
+
+def test_who_holds_the_turn_keeps_it_and_the_next_is_woken() -> None:
+    table, woken = turns()
+    assert table.before(SECOND, since="1") == ()
+    table.tell(SECOND, Turn.HOLDS, since="1")
+    assert table.before(SECOND, since="1") == ()
+    assert table.before(FIRST, since="0") == (SECOND,)
+    table.tell(FIRST, Turn.WAITS, since="0")
+    assert woken == []
+    table.tell(SECOND, Turn.NONE, since="1")
+    assert woken == [FIRST]
+    assert table.before(FIRST, since="0") == ()
+
+
+def test_the_longest_outdated_comes_first_and_then_the_name() -> None:
+    table, woken = turns()
+    table.tell(THIRD, Turn.HOLDS, since="9")
+    for key, since in ((SECOND, "5"), (FIRST, "7")):
+        table.tell(key, Turn.WAITS, since=since)
+    table.tell(THIRD, Turn.NONE, since="9")
+    assert woken == [SECOND]
+    assert table.before(FIRST, since="7") == (SECOND,)
+    assert table.before(THIRD, since="5") == (SECOND,)
+    assert table.before(GroupKey("shop", "0"), since="5") == ()
+
+
+def test_as_many_as_allowed_and_without_a_limit_all() -> None:
+    two, _ = turns(2)
+    two.tell(FIRST, Turn.HOLDS, since="1")
+    assert two.before(SECOND, since="1") == ()
+    two.tell(SECOND, Turn.HOLDS, since="1")
+    assert two.before(THIRD, since="1") == (FIRST, SECOND)
+    unlimited, _ = turns(0)
+    unlimited.tell(FIRST, Turn.HOLDS, since="1")
+    assert unlimited.before(SECOND, since="2") == ()
+
+
+def test_who_fails_in_line_keeps_nobody_waiting() -> None:
+    table, _ = turns()
+    table.tell(FIRST, Turn.WAITS, since="1")
+    assert table.before(SECOND, since="2") == (FIRST,)
+    table.step_aside(FIRST)
+    assert table.before(SECOND, since="2") == ()
+    table.tell(FIRST, Turn.HOLDS, since="1")
+    table.step_aside(FIRST)
+    assert table.before(SECOND, since="2") == (FIRST,), "half rolled is not rolled"
+
+
+def test_a_new_operator_reads_the_line_from_the_groups() -> None:
+    groups = [
+        group_with(FIRST, "RollingUpdate"),
+        group_with(SECOND, "WaitingForOtherGroups", since="2026-11-21T00:00:02Z"),
+        group_with(THIRD, "WaitingForOtherGroups", since="2026-11-21T00:00:01Z"),
+        group_with(GroupKey("shop", "d"), "AllUpToDate", status="True"),
+        group_with(GroupKey("shop", "e"), "WaitingForPerson"),
+        {"metadata": {"namespace": "shop", "name": "new"}},
+    ]
+    table, woken = turns()
+    table.restore(groups)
+    assert table.before(SECOND, since="2026-11-21T00:00:02Z") == (FIRST, THIRD)
+    assert table.before(FIRST, since=b.NOW) == ()
+    table.keep_only(groups[1:])
+    assert woken == [THIRD], "a group that is gone holds no turn"
+
+
+def restarted(seen: Observed) -> Observed:
+    return c.running(seen, "Restart", brokerIds=[])
+
+
+def silent(seen: Observed) -> Observed:
+    return c.live(c.not_ready(seen, "orders-2"), 1, 3)
+
+
+def catching_up(seen: Observed) -> Observed:
+    return c.seen_with(seen, b.record(in_sync=(1, 3)))
+
+
+SUPERVISED = {"updateStrategy": {"masterUpdate": "Supervised"}}
+CASES: list[tuple[str, Observed, Turn, list[str]]] = [
+    ("nothing to do", c.settled(), Turn.NONE, []),
+    ("its turn", c.outdated(c.settled()), Turn.HOLDS, ["replace orders-2"]),
+    ("not its turn", c.in_line(c.outdated(c.settled())), Turn.WAITS, []),
+    ("begun", c.rolling(c.in_line(c.outdated(c.settled(), "orders-1"))), Turn.HOLDS, ["switch orders-1"]),
+    ("one is not back", c.rolling(catching_up(c.outdated(c.settled(), "orders-1"))), Turn.HOLDS, []),
+    ("the last is not back", c.rolling(catching_up(c.settled())), Turn.HOLDS, []),
+    ("all are back", c.rolling(c.settled()), Turn.NONE, []),
+    ("not safe to begin", catching_up(c.outdated(c.settled(), "orders-1")), Turn.NONE, []),
+    ("a member that gives nothing", c.in_line(silent(c.outdated(c.settled()))), Turn.NONE, ["replace orders-2"]),
+    ("asked for", c.in_line(restarted(c.settled())), Turn.HOLDS, ["replace orders-2"]),
+    ("asked for, and outdated too", c.in_line(restarted(c.outdated(c.settled()))), Turn.HOLDS, ["replace orders-2"]),
+    ("left to a person", c.rolling(c.outdated(c.settled(**SUPERVISED), "orders-1")), Turn.NONE, []),
+    ("paused", c.rolling(c.outdated(c.settled(maintenance={"paused": True}))), Turn.NONE, []),
+    ("hibernated", c.rolling(c.outdated(c.settled(maintenance={"hibernated": True}))), Turn.NONE, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "turn", "steps"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_when_a_group_needs_its_turn_and_how_long_it_keeps_it(seen: Observed, turn: Turn, steps: list[str]) -> None:
+    assert c.course(seen).turn is turn
+    assert c.steps(seen) == steps
+
+
+@pytest.fixture
+async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> list[World]:
+    """Four groups of three, all in sync."""
+    await api.create(NAMESPACES, {"metadata": {"name": "shop"}})
+    access = ClusterAccess(url=sandbox.url)
+    worlds = [World(api, applier_for(access), GroupKey("shop", f"group-{number}")) for number in range(4)]
+    for world in worlds:
+        await world.create_group()
+        while not await up_to_date(world):
+            await world.run_pass()
+            await world.run_kubelet()
+            await world.run_brokers()
+    return worlds
+
+
+async def up_to_date(world: World) -> bool:
+    """Three members in sync and every pod as the spec says, by its own word."""
+    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    status = group.get("status") or {}
+    new = status.get("observedGeneration") == group["metadata"]["generation"]
+    true = {one["type"] for one in status.get("conditions", []) if one["status"] == "True"}
+    return new and {"UpToDate", "Ready"} <= true
+
+
+async def rolls(world: World) -> bool:
+    """By its pods alone: some are there no more, or not all of one image."""
+    pods = (await world.api.list(PODS, namespace=world.key.namespace)).items
+    own = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{world.key.name}-")]
+    images = {pod["spec"]["containers"][0]["image"] for pod in own if "deletionTimestamp" not in pod["metadata"]}
+    return len(own) < 3 or len(images) > 1
+
+
+async def groups_of(world: World) -> list[dict[str, Any]]:
+    return (await world.api.list(BROKER_GROUPS, namespace=world.key.namespace)).items
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_an_outdated_fleet_rolls_one_group_after_another_though_the_operator_dies(
+    fleet: list[World], seed: int
+) -> None:
+    """Passes in any order; every few of them a new operator, that knows only what the API holds."""
+    chance, limit = random.Random(seed), 1
+    for world in fleet:
+        patch = {"spec": {"image": "example.com/replica:2"}}
+        await world.api.patch(BROKER_GROUPS, world.key.name, patch, namespace="shop")
+    for number in range(400):
+        if number % 7 == 0:
+            table, _ = turns(limit)
+            table.restore(await groups_of(fleet[0]))
+        world = chance.choice(fleet)
+        world.turns = table
+        await world.run_pass()
+        rolling = [str(each.key) for each in fleet if await rolls(each)]
+        assert len(rolling) <= limit, f"{rolling} roll at once"
+        await world.run_kubelet()
+        for each in fleet:
+            await each.run_brokers()
+        if all([await up_to_date(each) for each in fleet]):
+            return
+    raise AssertionError(f"not all were rolled: {[turn_of(one) for one in await groups_of(fleet[0])]}")
