@@ -1,0 +1,101 @@
+"""Spark's classes, read and checked once: an AppCDS archive makes the JVM's start several times cheaper.
+
+The archive fits one JDK build and one set of jars, so its name is made of both. A JVM that is given an archive which does not
+fit goes on without it. Made by `python -m sla_reports.class_archive` (at set-up and in the image), found by `start_session`.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+ARCHIVE_VARIABLE: Final = "BROKERGROUP_SPARK_ARCHIVE"
+CACHE_VARIABLE: Final = "BROKERGROUP_CACHE"
+_TRAINING_SECONDS: Final = 600
+
+
+class NoJavaError(Exception):
+    """There is no Java to run Spark on; the message says how to get it."""
+
+
+def java_program() -> Path:
+    """The Java that Spark will run on. Raises NoJavaError."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not found or not Path(found).exists():
+        raise NoJavaError(
+            "java: not found (JAVA_HOME, PATH); SLA reports run on Spark, which needs Java 17 or newer:"
+            " on Debian `apt-get install openjdk-17-jre-headless`"
+        )
+    return Path(found)
+
+
+def archive_path() -> Path:
+    """Where the archive for this JDK and this Spark is, or would be. Raises NoJavaError."""
+    named = os.environ.get(ARCHIVE_VARIABLE)
+    if named:
+        return Path(named)
+    command = [str(java_program()), "-version"]
+    version = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own words
+    jars = Path(pyspark.__file__).parent / "jars"
+    key = hashlib.sha256(f"{version.stderr}\n{jars}".encode()).hexdigest()[:12]
+    cache = os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "brokergroup-operator"
+    return Path(cache) / f"spark-{pyspark.__version__}-{key}.jsa"
+
+
+def jvm_options(archive: Path) -> str:
+    """What a JVM is started with to use the archive; nothing where there is none."""
+    if not archive.is_file():
+        return ""
+    # An archive that does not fit is no reason to say anything: the JVM goes on without it.
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+
+
+def make_archive(*, again: bool = False) -> Path:
+    """Run a small job that loads what reports load, and keep its classes. Does nothing where there is an archive already."""
+    archive = archive_path()
+    if archive.is_file() and not again:
+        return archive
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".spark-archive-") as folder:
+        made = Path(folder) / "spark.jsa"
+        environment = {**os.environ, ARCHIVE_VARIABLE: str(made)}
+        command = [sys.executable, "-m", "sla_reports.class_archive", "--train", folder]
+        subprocess.run(  # noqa: S603 - our own words
+            command, env=environment, check=True, timeout=_TRAINING_SECONDS, stdout=subprocess.DEVNULL
+        )
+        made.rename(archive)
+    return archive
+
+
+def _train(folder: Path) -> None:
+    """The job: Arrow in Python, aggregation, windows, Parquet both ways, as a report does them."""
+    from sla_reports.session import start_session  # noqa: PLC0415 - session.py imports this module
+
+    option = f"-XX:ArchiveClassesAtExit={folder / 'spark.jsa'}"
+    spark = start_session("archive", short_jobs=True, java_options=option)
+    text = "".join(f'up{{a="{number % 5}"}} 1 {1_790_000_000 + number * 15}\n' for number in range(2000))
+    (folder / "training.om").write_text(f"{text}# EOF\n")
+    from sla_reports.readers import lake, openmetrics  # noqa: PLC0415
+
+    lake.write(spark, openmetrics.read(spark, [folder / "training.om"]).frame, folder / "lake")
+    lake.read(spark, folder / "lake").frame.createOrReplaceTempView("samples")
+    spark.sql(
+        "select series, percentile(gap, 0.5), count_if(gap > 20000), max(value) from"
+        " (select *, ts_ms - lag(ts_ms) over (partition by series order by ts_ms) as gap from samples)"
+        " group by series order by series"
+    ).collect()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--train"]:
+        _train(Path(sys.argv[2]))
+    else:
+        sys.stdout.write(f"{make_archive(again='--again' in sys.argv)}\n")

@@ -1,0 +1,116 @@
+"""From splits of text files to frames: what all line-based forms share.
+
+A form says how a block of whole lines becomes samples and flaws (`LineForm`). This module runs it over the splits in Spark's Python
+workers, turns a flaw into an anomaly with file and line, and is strict or tolerant as it was asked to be.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from sla_reports.readers.contract import ANOMALY_SCHEMA, SAMPLE_SCHEMA, Anomaly, AnomalyKind, Samples
+from sla_reports.readers.splits import Block, Split, TruncatedFileError, blocks_of, files_of, line_number_at, plan
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something in a block that is no sample; `line` counts from 0 in the block."""
+
+    line: int
+    kind: AnomalyKind
+    detail: str
+
+
+class LineForm(Protocol):
+    """A form of export that has one thing a line. Lives in a worker for one split, so it may keep what it has seen."""
+
+    def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
+        """The samples of a block, as batches of the sample columns, and what is none."""
+
+
+class LineFormType(Protocol):
+    """Makes a form; must be picklable by name."""
+
+    def __call__(self) -> LineForm: ...
+
+
+def read_lines(
+    spark: SparkSession,
+    paths: Sequence[Path | str],
+    form: LineFormType,
+    *,
+    suffixes: tuple[str, ...],
+    skip_broken: bool,
+    split_bytes: int,
+) -> Samples:
+    """The samples of the files in this form. Raises ExportFormatError for a path that is not there."""
+    splits = plan(files_of(paths, suffixes), split_bytes=split_bytes)
+    tasks = spark.range(0, len(splits), 1, len(splits))
+    frame = tasks.mapInArrow(partial(_samples_of, splits, form, skip_broken), SAMPLE_SCHEMA)
+    return Samples(frame, _anomalies(tasks, splits, form) if skip_broken else no_anomalies(spark))
+
+
+def no_anomalies(spark: SparkSession) -> DataFrame:
+    """An empty frame of anomalies, for a strict reader."""
+    return spark.createDataFrame([], ANOMALY_SCHEMA)
+
+
+def _anomalies(tasks: DataFrame, splits: list[Split], form: LineFormType) -> DataFrame:
+    return tasks.mapInArrow(partial(_anomalies_of, splits, form), ANOMALY_SCHEMA)
+
+
+def _samples_of(
+    splits: list[Split], form: LineFormType, skip_broken: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for index in batch.column("id").to_pylist():
+            for found in parsed(splits[index], form()):
+                if isinstance(found, pa.RecordBatch):
+                    yield found
+                elif not skip_broken:
+                    raise found.as_error()
+
+
+def _anomalies_of(
+    splits: list[Split], form: LineFormType, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for index in batch.column("id").to_pylist():
+            found = [item for item in parsed(splits[index], form()) if isinstance(item, Anomaly)]
+            yield anomaly_batch(found)
+
+
+def anomaly_batch(anomalies: Sequence[Anomaly]) -> pa.RecordBatch:
+    """Anomalies as rows of their frame."""
+    return pa.record_batch(
+        {
+            "file": pa.array([a.file for a in anomalies], pa.string()),
+            "line": pa.array([a.line for a in anomalies], pa.int64()),
+            "kind": pa.array([a.kind.value for a in anomalies], pa.string()),
+            "detail": pa.array([a.detail for a in anomalies], pa.string()),
+        }
+    )
+
+
+def parsed(split: Split, form: LineForm) -> Iterator[pa.RecordBatch | Anomaly]:
+    """The samples and anomalies of one split, in the order of the file within a block."""
+    first_line: int | None = None
+    lines_before = 0
+    try:
+        for block in blocks_of(split):
+            batches, flaws = form.parse(block)
+            if flaws and first_line is None:
+                first_line = line_number_at(split)
+            for flaw in sorted(flaws, key=lambda flaw: flaw.line):
+                yield Anomaly(split.path, (first_line or 1) + lines_before + flaw.line, flaw.kind, flaw.detail)
+            yield from batches
+            lines_before += block.data.count(b"\n")
+    except TruncatedFileError as error:
+        yield Anomaly(
+            split.path, lines_before + 1, AnomalyKind.TRUNCATED, f"the compressed file ends too early: {error}"
+        )

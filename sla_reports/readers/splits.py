@@ -1,0 +1,137 @@
+"""Cuts text files into byte ranges that are read in parallel, whole lines each.
+
+A split owns the lines whose first byte lies in it, so every line is read once, wherever the cuts are. Files must be where every
+executor sees them under the same path (a mounted volume, or one machine). A `.gz` file can't be cut and is one split.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from sla_reports.readers.contract import ExportFormatError
+
+SPLIT_BYTES: Final = 64 * 1024 * 1024
+BLOCK_BYTES: Final = 8 * 1024 * 1024
+
+
+class TruncatedFileError(Exception):
+    """A compressed file ends too early; what could be unpacked was handed out before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The bytes [begin, end) of a file."""
+
+    path: str
+    begin: int
+    end: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some whole lines of a split. Only the file's last block may end without a line feed."""
+
+    data: bytes
+    is_last_of_file: bool
+
+
+def files_of(paths: Sequence[Path | str], suffixes: tuple[str, ...] = ()) -> list[Path]:
+    """The files that are meant: a folder stands for its files (with one of the suffixes, if there are any), in order of name."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+            found += [p for p in inside if not suffixes or p.name.removesuffix(".gz").endswith(suffixes)]
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise ExportFormatError(f"export {path}: no such file or folder")
+    if not found:
+        raise ExportFormatError(f"export {', '.join(map(str, paths))}: holds no files; expected at least one")
+    return found
+
+
+def plan(paths: Sequence[Path], *, split_bytes: int = SPLIT_BYTES) -> list[Split]:
+    """The splits of the files, at least one a file."""
+    if split_bytes < 1:
+        raise ValueError(f"split_bytes: {split_bytes}; expected 1 or more")
+    splits: list[Split] = []
+    for path in paths:
+        size = path.stat().st_size
+        if path.suffix == ".gz" or size == 0:
+            splits.append(Split(str(path), 0, size, size))
+            continue
+        begins = range(0, size, split_bytes)
+        splits += [Split(str(path), begin, min(size, begin + split_bytes), size) for begin in begins]
+    return splits
+
+
+def blocks_of(split: Split, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The lines of a split, some megabytes at a time. Raises TruncatedFileError at the end of a torn `.gz` file."""
+    if split.path.endswith(".gz"):
+        yield from _unpacked(split, block_bytes)
+        return
+    with Path(split.path).open("rb") as stream:
+        position = _first_own_line(stream, split)
+        rest = b""
+        while position < split.end:
+            data = stream.read(min(block_bytes, split.end - position))
+            if not data:
+                break
+            if stream.tell() >= split.end and not data.endswith(b"\n"):
+                data += stream.readline()
+            position = stream.tell()
+            whole, rest = _whole_lines(rest + data)
+            if whole:
+                yield Block(whole, is_last_of_file=position == split.file_bytes and not rest)
+        if rest or split.file_bytes == 0:
+            yield Block(rest, is_last_of_file=True)
+
+
+def line_number_at(split: Split) -> int:
+    """The number of the split's first own line. Reads all that is before it: for the one who has an anomaly to tell."""
+    if split.begin == 0 or split.path.endswith(".gz"):
+        return 1
+    with Path(split.path).open("rb") as stream:
+        left, number = _first_own_line(stream, split), 1
+        stream.seek(0)
+        while left > 0 and (data := stream.read(min(BLOCK_BYTES, left))):
+            number += data.count(b"\n")
+            left -= len(data)
+    return number
+
+
+def _first_own_line(stream: IO[bytes], split: Split) -> int:
+    if split.begin == 0:
+        return 0
+    stream.seek(split.begin - 1)
+    stream.readline()
+    return stream.tell()
+
+
+def _whole_lines(data: bytes) -> tuple[bytes, bytes]:
+    cut = data.rfind(b"\n") + 1
+    return data[:cut], data[cut:]
+
+
+def _unpacked(split: Split, block_bytes: int) -> Iterator[Block]:
+    held = rest = b""
+    with gzip.open(split.path, "rb") as stream:
+        while True:
+            try:
+                data = stream.read(block_bytes)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                yield Block(held, is_last_of_file=False)
+                raise TruncatedFileError(str(error)) from error
+            if not data:
+                break
+            if held:
+                yield Block(held, is_last_of_file=False)
+            held, rest = _whole_lines(rest + data)
+    yield Block(held, is_last_of_file=not rest)
+    if rest:
+        yield Block(rest, is_last_of_file=True)

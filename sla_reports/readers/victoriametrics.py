@@ -1,0 +1,115 @@
+"""Reads VictoriaMetrics's `/api/v1/export`: JSON lines, each with a series' labels, its values and its timestamps.
+
+`{"metric": {"__name__": "up", ...}, "values": [1, 0, null], "timestamps": [1605108000000, ...]}`, timestamps in ms. A `null` is a
+stale marker. One series may stand in many lines; with `max_rows_per_line` the server keeps lines short, so that files can be cut.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS, STALE_NAN_BITS, AnomalyKind, Samples
+from sla_reports.readers.lines import Flaw, read_lines
+from sla_reports.readers.splits import SPLIT_BYTES, Block
+from sla_reports.readers.text_samples import sample_batch, shown
+from sla_reports.series import SeriesFormatError, series_text
+
+_STALE: Final = np.array([STALE_NAN_BITS], dtype=np.uint64).view(np.float64)[0]
+_SUFFIXES: Final = (".jsonl", ".json", ".ndjson")
+
+
+class _Line(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[float | str | None]
+    timestamps: list[int]
+
+
+def read(
+    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES
+) -> Samples:
+    """The samples of the files; a folder stands for its `.jsonl`, `.ndjson` and `.json` files, also with `.gz`."""
+    return read_lines(
+        spark, paths, VictoriaMetrics, suffixes=_SUFFIXES, skip_broken=skip_broken, split_bytes=split_bytes
+    )
+
+
+class VictoriaMetrics:
+    """A LineForm."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(_Line)
+
+    def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
+        """See LineForm. A last line without line feed is whole if its JSON is."""
+        names: list[str] = []
+        columns: list[tuple[np.ndarray, np.ndarray]] = []
+        flaws: list[Flaw] = []
+        for number, line in enumerate(block.data.split(b"\n")):
+            if not line.strip():
+                continue
+            try:
+                name, ts_ms, values = self._one(line)
+            except _FlawError as error:
+                torn = (
+                    block.is_last_of_file and not block.data.endswith(b"\n") and error.kind is AnomalyKind.NOT_A_SAMPLE
+                )
+                flaws.append(Flaw(number, AnomalyKind.TRUNCATED if torn else error.kind, str(error)))
+                continue
+            plausible = (ts_ms >= EARLIEST_TS_MS) & (ts_ms < LATEST_TS_MS)
+            if not plausible.all():
+                flaws.append(Flaw(number, AnomalyKind.WRONG_TIME_UNIT, _implausible(name, ts_ms[~plausible])))
+                ts_ms, values = ts_ms[plausible], values[plausible]
+            names.append(name)
+            columns.append((ts_ms, values))
+        return [_batch(names, columns)] if names else [], flaws
+
+    def _one(self, line: bytes) -> tuple[str, np.ndarray, np.ndarray]:
+        try:
+            entry = self._decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            text = shown(line[:200].decode(errors="replace"))
+            raise _FlawError(
+                AnomalyKind.NOT_A_SAMPLE, f"{text}: {error}; expected metric, values, timestamps"
+            ) from error
+        if len(entry.values) != len(entry.timestamps):
+            lengths = f"{len(entry.values)} values and {len(entry.timestamps)} timestamps"
+            raise _FlawError(AnomalyKind.LENGTH_MISMATCH, f"{lengths} of {entry.metric}; expected as many of both")
+        labels = dict(entry.metric)
+        try:
+            name = series_text(labels.pop("__name__", ""), labels)
+        except SeriesFormatError as error:
+            raise _FlawError(AnomalyKind.NOT_A_SAMPLE, str(error)) from error
+        return name, np.array(entry.timestamps, dtype=np.int64), _values(entry.values, name)
+
+
+class _FlawError(Exception):
+    def __init__(self, kind: AnomalyKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+def _implausible(name: str, ts_ms: np.ndarray) -> str:
+    return f"{len(ts_ms)} timestamps of {shown(name)} such as {ts_ms[0]}; expected milliseconds between 2000 and 2100"
+
+
+def _values(values: list[float | str | None], name: str) -> np.ndarray:
+    """As doubles; `null` is the stale marker, and infinities come as texts."""
+    try:
+        made = np.array(values, dtype=np.float64)
+    except ValueError as error:
+        raise _FlawError(AnomalyKind.NOT_A_NUMBER, f"values of {shown(name)}: {error}; expected numbers") from error
+    if np.isnan(made).any():
+        made[[value is None for value in values]] = _STALE
+    return made
+
+
+def _batch(names: list[str], columns: list[tuple[np.ndarray, np.ndarray]]) -> pa.RecordBatch:
+    lengths = [len(ts_ms) for ts_ms, _ in columns]
+    series = pa.array(names, pa.string()).take(pa.array(np.repeat(np.arange(len(names)), lengths)))
+    ts_ms = np.concatenate([ts_ms for ts_ms, _ in columns])
+    return sample_batch(series, pa.array(ts_ms), pa.array(np.concatenate([values for _, values in columns])))
