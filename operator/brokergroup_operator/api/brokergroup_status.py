@@ -95,9 +95,9 @@ class Reason(StrEnum):
     # UpToDate
     ALL_UP_TO_DATE = "AllUpToDate"
     ROLLING_UPDATE = "RollingUpdate"
-    WAITING_FOR_PERSON = "WaitingForPerson"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     WAITING_FOR_OTHER_GROUPS = "WaitingForOtherGroups"
+    WAITING_FOR_PERSON = "WaitingForPerson"
     # Stalled
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"

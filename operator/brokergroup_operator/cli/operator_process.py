@@ -119,9 +119,9 @@ def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
     return ReconcileSettings(
         controller_addresses=settings.controller_addresses,
         namespace=settings.namespace,
+        max_groups_rolling=settings.max_groups_rolling,
         replica_image=settings.replica_image,
         rocketmq_image_repository=settings.rocketmq_image_repository,
         rocketmq_version=settings.rocketmq_version,
-        max_groups_rolling=settings.max_groups_rolling,
         leader_election=election,
     )

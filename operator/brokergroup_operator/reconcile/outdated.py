@@ -64,16 +64,16 @@ def outdated_members(seen: Observed, members: Sequence[Member], settings: Reconc
 def restart_reason(
     seen: Observed, member: Member, pod: JsonObject, settings: ReconcileSettings
 ) -> RestartReason | None:
-    have = observed.annotations_of(pod)
-    wanted = observed.annotations_of(wanted_pod(seen, member, settings))
-    if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
     """What somebody asked for comes first: it is done at once, and whatever updateStrategy.type says."""
-        return RestartReason.POD_CHANGED
+    have = observed.annotations_of(pod)
     mark = observed.annotations_of(seen.group_object).get(names.ANNOTATION_RESTARTED_AT)
     if mark is not None and have.get(names.ANNOTATION_RESTARTED_AT) != mark:
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
+    wanted = observed.annotations_of(wanted_pod(seen, member, settings))
+    if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
+        return RestartReason.POD_CHANGED
     if have.get(names.ANNOTATION_CONFIG_HASH) != wanted[names.ANNOTATION_CONFIG_HASH]:
         return RestartReason.CONFIGURATION_CHANGED
     if hot_config.given_to(pod).keys() - hot_config.wanted(seen, settings).keys():

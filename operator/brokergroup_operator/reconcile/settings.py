@@ -37,6 +37,8 @@ class ReconcileSettings:
     # An event cuts a longer pause down to this: something may have broken that can be repaired meanwhile.
     backoff_after_event_seconds: float = 1.0
     concurrent_passes: int = 8
+    # Groups in a rolling update at one time; 0 sets no limit.
+    max_groups_rolling: int = 1
     leader_election: LeaderElectionSettings | None = None
     instance: str = field(default="brokergroup-operator")
 
@@ -48,7 +50,5 @@ class ReconcileSettings:
             host, separator, port = address.rpartition(":")
             if not separator or not host or not port.isdecimal():
                 raise ValueError(f"controller_addresses: {address!r}, expected host:port")
-    # Groups in a rolling update at one time; 0 sets no limit.
-    max_groups_rolling: int = 1
         if self.max_groups_rolling < 0:
             raise ValueError(f"max_groups_rolling is {self.max_groups_rolling}, expected 0 (no limit) or more")
