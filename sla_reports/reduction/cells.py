@@ -1,0 +1,183 @@
+"""The two-level reduction: samples to runs in the JVM, with no Python in any row's way.
+
+First level: each (series, cell) becomes one row: count, smallest and greatest value, first and last time, and which slots hold a
+sample. A cell whose samples all say the same, without a gap, *is* a run. Second level: only the other cells are read again,
+row by row, with a window over the few rows they have. Then runs that touch are stitched. Nothing is approximate; the first level
+only proves for most rows that nobody has to look at them.
+
+Where one series has several samples at one time, the smallest known value counts (for a gauge of health: down wins), and a known
+value counts more than a stale marker.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as sql
+from pyspark.sql.window import WindowSpec
+
+from sla_reports.reduction.intervals import with_cells
+from sla_reports.reduction.runs import RUN_SCHEMA, Run
+
+_DAY_MS = 86_400_000
+# More mixed cells than this are not sent to every task: a join by shuffle is cheaper then.
+_BROADCAST_CELLS = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`runs` as RUN_SCHEMA, and the two levels they came from, for counting."""
+
+    runs: DataFrame
+    cells: DataFrame
+    instants: DataFrame
+
+    def unpersist(self) -> None:
+        """Give the memory of the first level back."""
+        self.cells.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What was odd about the samples. A duplicate in a cell that is otherwise as full as expected is not noticed (harmless)."""
+
+    samples: int
+    series: int
+    stale_markers: int
+    duplicates: int
+    conflicting_duplicates: int
+    cells: int
+    cells_read_again: int
+
+
+def reduce_samples(samples: DataFrame, interval: Column | DataFrame, *, by_day: bool = False) -> Reduction:
+    """Runs of `series, ts_ms, value`. `interval` is `intervals.given(...)` or a frame `series, interval_ms`.
+
+    With `by_day` no run crosses midnight UTC (what the store keeps); else runs are stitched over all.
+    """
+    placed = _placed(samples, interval)
+    cells = _cells(placed).cache()
+    mixed = cells.where(~_uniform()).select("series", "cell")
+    if mixed.limit(_BROADCAST_CELLS + 1).count() <= _BROADCAST_CELLS:
+        mixed = sql.broadcast(mixed)
+    instants = _instants(placed.join(mixed, ["series", "cell"], "left_semi"))
+    whole = cells.where(_uniform()).select(
+        "series", "gap_ms", sql.col("least").alias("value"), "start_ms", "end_ms", "n"
+    )
+    pieces = whole.unionByName(_pieces(instants))
+    return Reduction(runs=stitch(pieces, by_day=by_day), cells=cells, instants=instants)
+
+
+def stitch(pieces: DataFrame, *, by_day: bool = False) -> DataFrame:
+    """Join runs of adjacent chunks: the merge of `runs.merge`, for all series at once. `pieces` also has `gap_ms`."""
+    keys = ["series", *(["day_number"] if by_day else [])]
+    if by_day:
+        pieces = pieces.withColumn("day_number", sql.floor(sql.col("start_ms") / _DAY_MS))
+    in_order = Window.partitionBy(*keys).orderBy("start_ms")
+    begins = _begins(in_order, start="start_ms", end="end_ms")
+    numbered = pieces.withColumn("begins", begins).withColumn("run", sql.sum("begins").over(in_order))
+    return (
+        numbered.groupBy(*keys, "run")
+        .agg(
+            sql.first("value").alias("value"),
+            sql.min("start_ms").alias("start_ms"),
+            sql.max("end_ms").alias("end_ms"),
+            sql.sum("n").alias("n"),
+        )
+        .select("series", "value", "start_ms", "end_ms", "n")
+    )
+
+
+def quality(reduction: Reduction) -> Quality:
+    """Count what was odd; two small jobs."""
+    seen = reduction.cells.agg(
+        sql.sum("n"), sql.count_distinct("series"), sql.sum(sql.col("n") - sql.col("known")), sql.count("*"),
+        sql.count_if(~_uniform()),
+    ).collect()[0]  # fmt: skip
+    odd = reduction.instants.agg(sql.sum(sql.col("n") - 1), sql.count_if(sql.col("least") != sql.col("greatest")))
+    duplicates, conflicting = odd.collect()[0]
+    samples, series, stale, cells, again = (value or 0 for value in seen)
+    return Quality(
+        samples=samples, series=series, stale_markers=stale, duplicates=duplicates or 0,
+        conflicting_duplicates=conflicting, cells=cells, cells_read_again=again,
+    )  # fmt: skip
+
+
+def collect_runs(runs: DataFrame) -> list[Run]:
+    """The runs as plain objects, ordered by series and time: from here on no Spark is needed."""
+    rows = runs.orderBy("series", "start_ms").select("series", "value", "start_ms", "end_ms", "n").collect()
+    return [Run(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+
+
+def runs_frame(spark: SparkSession, runs: list[Run]) -> DataFrame:
+    """The other way."""
+    rows = [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs]
+    return spark.createDataFrame(rows, RUN_SCHEMA)
+
+
+def _placed(samples: DataFrame, interval: Column | DataFrame) -> DataFrame:
+    """Each sample with its cell, its slot in it, and its series' limits. NaN of any kind (a stale marker is one) is no value."""
+    # Adding zero makes one zero of 0.0 and -0.0.
+    value = sql.when(~sql.isnan("value"), sql.col("value") + sql.lit(0.0))
+    rows = samples.select("series", "ts_ms", value.alias("value"))
+    if isinstance(interval, DataFrame):
+        rows = rows.join(sql.broadcast(with_cells(interval)), "series")
+    else:
+        rows = with_cells(rows.withColumn("interval_ms", interval))
+    cell = sql.floor(sql.col("ts_ms") / sql.col("cell_ms"))
+    inside = sql.col("ts_ms") - sql.col("cell") * sql.col("cell_ms")
+    slot = sql.floor(inside * sql.col("slots") / sql.col("cell_ms"))
+    return rows.withColumn("cell", cell).withColumn("slot", slot)
+
+
+def _cells(placed: DataFrame) -> DataFrame:
+    bit = sql.call_function("shiftleft", sql.lit(1).cast("long"), sql.col("slot").cast("int"))
+    return placed.groupBy("series", "cell").agg(
+        sql.count("*").alias("n"),
+        sql.count("value").alias("known"),
+        sql.min("value").alias("least"),
+        sql.max("value").alias("greatest"),
+        sql.min("ts_ms").alias("start_ms"),
+        sql.max("ts_ms").alias("end_ms"),
+        sql.bit_or(bit).alias("filled"),
+        sql.first("gap_ms").alias("gap_ms"),
+        sql.first("slots").alias("slots"),
+        sql.first(sql.floor(sql.col("cell_ms") / sql.col("interval_ms"))).alias("expected"),
+    )
+
+
+def _uniform() -> Column:
+    """Whether a cell is a run: one value (or none at all), a sample in every slot, and no more samples than scrapes."""
+    one_value = (sql.col("known") == sql.col("n")) & (sql.col("least") == sql.col("greatest"))
+    every_slot = sql.col("filled") == sql.call_function(
+        "shiftleft", sql.lit(1).cast("long"), sql.col("slots").cast("int")
+    ) - sql.lit(1)
+    return (one_value | (sql.col("known") == 0)) & every_slot & (sql.col("n") <= sql.col("expected"))
+
+
+def _instants(rows: DataFrame) -> DataFrame:
+    """One row for each time of a series: duplicates and HA copies become one sample."""
+    return rows.groupBy("series", "cell", "ts_ms", "gap_ms").agg(
+        sql.min("value").alias("least"), sql.max("value").alias("greatest"), sql.count("*").alias("n")
+    )
+
+
+def _pieces(instants: DataFrame) -> DataFrame:
+    """The runs within each cell that was read again."""
+    in_order = Window.partitionBy("series", "cell").orderBy("ts_ms")
+    rows = instants.withColumn("value", sql.col("least"))
+    begins = _begins(in_order, start="ts_ms", end="ts_ms")
+    numbered = rows.withColumn("begins", begins).withColumn("run", sql.sum("begins").over(in_order))
+    return numbered.groupBy("series", "cell", "run", "gap_ms").agg(
+        sql.first("value").alias("value"),
+        sql.min("ts_ms").alias("start_ms"),
+        sql.max("ts_ms").alias("end_ms"),
+        sql.sum("n").alias("n"),
+    ).select("series", "gap_ms", "value", "start_ms", "end_ms", "n")  # fmt: skip
+
+
+def _begins(in_order: WindowSpec, *, start: str, end: str) -> Column:
+    """1 where a run begins: another value than before, or too long after it."""
+    before = sql.lag(end).over(in_order)
+    same = sql.col("value").eqNullSafe(sql.lag("value").over(in_order))
+    joins = before.isNotNull() & same & (sql.col(start) - before <= sql.col("gap_ms"))
+    return sql.when(joins, 0).otherwise(1)

@@ -1,0 +1,134 @@
+"""What held when: checked instant by instant against the rule in one sentence, and how several lines become one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.series import series_text
+from sla_reports.states.counters import Increase, histogram_quantile, increase
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.spans import (
+    Span,
+    State,
+    Window,
+    all_up,
+    any_up,
+    at_least,
+    combine,
+    overlay,
+    spans_of,
+    total_ms,
+)
+from tests.sla.histories import INTERVAL_MS, START_MS, histories
+from tests.sla.reference import Sample, instants, runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GAP_MS = gap_limit_ms(INTERVAL_MS)
+ORDERS = GroupKey("default", "DefaultCluster", "orders")
+
+
+def _state_at(at_ms: int, samples: Sequence[tuple[int, float | None]], end_ms: int) -> State:
+    """The rule: the last sample holds until the next one, or the window's end, unless that is too far away."""
+    before = [sample for sample in samples if sample[0] <= at_ms]
+    after = [sample[0] for sample in samples if sample[0] > at_ms]
+    if not before or min(after, default=end_ms) - before[-1][0] > GAP_MS or before[-1][1] is None:
+        return State.UNKNOWN
+    return State.UP if before[-1][1] >= 1 else State.DOWN
+
+
+@settings(max_examples=100)
+@given(samples=histories("up"), data=st.data())
+def test_each_instant_has_the_state_of_the_rule(samples: list[Sample], data: st.DataObject) -> None:
+    seen = [(at_ms, value) for _, at_ms, value, _ in instants(samples)]
+    first, last = seen[0][0], seen[-1][0]
+    start = data.draw(st.integers(first - 5000, last))
+    # A window that ends before the last sample is told of it too: what follows decides how long a sample holds.
+    window = Window(start, data.draw(st.integers(max(start + 1, last - 5000), last + 5000)))
+    spans = spans_of(runs_of(samples, GAP_MS), window, at_least(1), GAP_MS)
+    assert (spans[0].start_ms, spans[-1].end_ms) == (window.start_ms, window.end_ms)
+    for earlier, later in zip(spans, spans[1:], strict=False):  # noqa: RUF007
+        assert earlier.end_ms == later.start_ms
+        assert earlier.state != later.state
+    edges = {edge + shift for span in spans for edge in (span.start_ms, span.end_ms) for shift in (-1, 0)}
+    drawn = data.draw(st.lists(st.integers(window.start_ms, window.end_ms - 1), max_size=10))
+    for at_ms in [*drawn, *(edge for edge in edges if window.start_ms <= edge < window.end_ms)]:
+        state = next(span.state for span in spans if span.start_ms <= at_ms < span.end_ms)
+        assert state == _state_at(at_ms, seen, window.end_ms), at_ms - START_MS
+
+
+def test_several_groups_become_cluster_write_and_ordered_write() -> None:
+    up, down, unknown = State.UP, State.DOWN, State.UNKNOWN
+    one = [Span(0, 10, up), Span(10, 20, down), Span(20, 40, up)]
+    two = [Span(0, 15, up), Span(15, 18, down), Span(18, 30, unknown), Span(30, 40, up)]
+    assert combine([one, two], any_up) == [Span(0, 15, up), Span(15, 18, down), Span(18, 20, unknown), Span(20, 40, up)]
+    assert combine([one, two], all_up) == [Span(0, 10, up), Span(10, 20, down), Span(20, 30, unknown), Span(30, 40, up)]
+    with pytest.raises(ValueError, match="different windows"):
+        combine([one, [Span(0, 39, up)]], any_up)
+
+
+def test_what_is_put_over_replaces_what_was_there() -> None:
+    line = overlay(
+        [Span(0, 100, State.UP)], [Span(10, 20, State.DOWN), Span(15, 30, State.UNKNOWN), Span(90, 200, State.DOWN)]
+    )
+    assert [(span.start_ms, span.end_ms, span.state.value) for span in line] == [
+        (0, 10, "up"), (10, 15, "down"), (15, 30, "unknown"), (30, 90, "up"), (90, 100, "down"),
+    ]  # fmt: skip
+    assert total_ms(line, State.DOWN) == 15
+
+
+def _run(series: str, *points: tuple[int, float]) -> tuple[Run, ...]:
+    return tuple(Run(series, None if math.isnan(value) else value, at_ms, at_ms, 1) for at_ms, value in points)
+
+
+def test_a_counter_rises_over_resets_and_gaps() -> None:
+    runs = _run("c", (0, 5.0), (10, 7.0), (20, math.nan), (30, 2.0), (90, 3.5))
+    assert increase(runs, Window(0, 100), began_ms=None) == Increase(2 + 2 + 1.5, 1)
+    assert increase(runs, Window(0, 100), began_ms=0) == Increase(5.5, 1)
+    # There since before its first sample: it was zero when the group was first seen.
+    assert increase(runs, Window(0, 100), began_ms=-1) == Increase(10.5, 1)
+    assert increase(runs, Window(20, 31), began_ms=None) == Increase(2.0, 1)
+
+
+def _series(metric: str, **more: str) -> str:
+    return series_text(metric, {"namespace": "default", "cluster": "DefaultCluster", "broker_group": "orders", **more})
+
+
+def test_processes_are_added_and_copies_are_not() -> None:
+    gauge, counter = "brokergroup_group_writable", "brokergroup_unavailable_seconds_total"
+    runs = []
+    for replica, began in (("a", 0), ("b", 500)):
+        runs += [Run(_series(gauge, instance="1", replica=replica), 1.0, began, 900, 10)]
+        # Server b joins late and misses nothing of importance; its first look at an old total is no rise.
+        rises = _run(_series(counter, instance="1", replica=replica, cause="silence"), (began, 100.0), (600, 103.0))
+        runs += rises
+    runs += _run(_series(counter, instance="2", replica="a", cause="silence"), (700, 4.0))
+    fleet = Fleet(by_series(runs), gap_ms=1000)
+    assert fleet.groups(gauge) == [ORDERS]
+    assert fleet.increase(counter, ORDERS, Window(0, 1000), by=["cause"]) == {("silence",): Increase(7.0, 0)}
+
+
+def test_of_copies_of_a_gauge_the_first_that_knows_is_taken() -> None:
+    gauge = "brokergroup_group_writable"
+    first = [Run(_series(gauge, replica="a"), 1.0, 0, 90, 10), Run(_series(gauge, replica="a"), 1.0, 200, 290, 10)]
+    second = [Run(_series(gauge, replica="b"), 1.0, 5, 95, 10), Run(_series(gauge, replica="b"), 0.0, 105, 285, 18)]
+    fleet = Fleet(by_series([*first, *second]), gap_ms=25)
+    spans = fleet.spans(gauge, ORDERS, Window(0, 300), at_least(1))
+    assert [(span.start_ms, span.end_ms, span.state.value) for span in spans] == [
+        (0, 105, "up"), (105, 200, "down"), (200, 300, "up"),
+    ]  # fmt: skip
+
+
+def test_a_histogram_tells_bounds_of_a_quantile() -> None:
+    buckets = {0.1: 2.0, 0.5: 9.0, 1.0: 10.0, math.inf: 10.0}
+    assert histogram_quantile(buckets, 0.5) == (0.1, 0.5)
+    assert histogram_quantile(buckets, 0.2) == (0.0, 0.1)
+    assert histogram_quantile(buckets, 0.99) == (0.5, 1.0)
+    assert histogram_quantile({math.inf: 0.0}, 0.5) is None
