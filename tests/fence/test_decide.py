@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
 
-RULES = FenceRules(isolation_seconds=2.5, fence_timeout_seconds=2.0)
+RULES = FenceRules(isolation_seconds=2.5, fence_timeout_seconds=2.0, heartbeat_timeout_seconds=3.0)
 TICK = 0.05
 
 
@@ -22,7 +22,7 @@ def told(master: int = 1, *, own: int | None = 1, epoch: int = 5, in_sync: tuple
 
 def master_heard_at(now: float, *, in_sync: tuple[int, ...] = (1, 2, 3)) -> FenceCore:
     core = FenceCore(RULES, started_at=now - 100)
-    core.controller_answered(now, told(in_sync=in_sync))
+    core.controller_answered(now, told(in_sync=in_sync), asked_at=now)
     return core
 
 
@@ -45,7 +45,7 @@ def first_kill(core: FenceCore, begin: float, end: float, *, peers: dict[int, fl
 def test_a_master_that_hears_a_controller_lives() -> None:
     core = master_heard_at(0.0)
     for period in range(100):
-        core.controller_answered(period * 0.5, told())
+        core.controller_answered(period * 0.5, told(), asked_at=period * 0.5)
         assert first_kill(core, period * 0.5, period * 0.5 + 0.5) is None
 
 
@@ -56,20 +56,20 @@ def test_an_isolated_master_dies_at_its_timeout_and_only_once() -> None:
     assert killed == pytest.approx(2.5, abs=2 * TICK)
     core.killed()
     assert first_kill(core, killed, 100.0) is None
-    core.controller_answered(100.0, told())
+    core.controller_answered(100.0, told(), asked_at=100.0)
     assert first_kill(core, 100.0, 110.0) is not None
 
 
 def test_a_slave_is_never_killed_for_isolation() -> None:
     core = FenceCore(RULES, started_at=0.0)
-    core.controller_answered(0.0, told(master=2))
+    core.controller_answered(0.0, told(master=2), asked_at=0.0)
     assert first_kill(core, 0.0, 60.0) is None
 
 
 def test_a_slave_by_the_last_word_that_says_it_is_master_dies() -> None:
     """It was elected after the last question: only the broker itself knows."""
     core = FenceCore(RULES, started_at=0.0)
-    core.controller_answered(0.0, told(master=2))
+    core.controller_answered(0.0, told(master=2), asked_at=0.0)
     assert core.asks_local(2.0)
     core.local_answered(2.0, LocalRole.MASTER, process_age_seconds=100.0)
     assert isinstance(core.look(2.6), Kill)
@@ -99,7 +99,7 @@ def test_a_restart_of_all_operators_kills_nobody() -> None:
     core = master_heard_at(0.0)
     assert first_kill(core, 0.0, 20.0, peers={2: 0.0, 3: 0.0}) is None
     assert first_kill(core, 20.0, 21.0, peers={2: HEARS, 3: 0.0}) is None
-    core.controller_answered(21.0, told())
+    core.controller_answered(21.0, told(), asked_at=21.0)
     assert first_kill(core, 21.0, 23.0) is None
 
 
@@ -141,27 +141,69 @@ def test_an_excuse_ends_with_the_peer() -> None:
 
 def test_a_master_that_was_frozen_for_long_dies_before_anybody_is_asked() -> None:
     core = master_heard_at(0.0)
-    core.woke(4.0, starved_seconds=0.01)
+    core.woke(4.0, 4.0, starved_seconds=0.01)
     assert core.look(4.0) is not None
 
 
 def test_a_short_freeze_costs_nothing() -> None:
     core = master_heard_at(0.0)
-    core.woke(1.5, starved_seconds=0.0)
+    core.woke(1.5, 1.5, starved_seconds=0.0)
     assert core.look(1.5) is None
 
 
 def test_a_busy_machine_is_no_freeze() -> None:
     """We wanted to run and were not let: nobody had the chance to answer us."""
     core = master_heard_at(0.0)
-    core.woke(4.0, starved_seconds=3.9)
+    core.woke(1.5, 1.5, starved_seconds=1.4)
+    assert core.look(2.6) is None
+    assert first_kill(core, 2.6, 20.0) == pytest.approx(2.5 + 1.4, abs=2 * TICK)
+
+
+def test_what_is_forgiven_ends_before_another_can_be_elected() -> None:
+    core = master_heard_at(0.0)
+    for now in range(1, 4):
+        core.woke(now, 0.9, starved_seconds=0.9)
+        assert core.look(now) is None
+    assert first_kill(core, 3.0, 20.0) == pytest.approx(RULES.bound_seconds, abs=2 * TICK)
+    starved_throughout = master_heard_at(0.0)
+    starved_throughout.woke(6.0, 6.0, starved_seconds=6.0)
+    assert isinstance(starved_throughout.look(6.0), Kill)
+
+
+def test_half_starved_is_half_forgiven() -> None:
+    """It was forgiven whole: a pod that was stopped for seconds on a busy machine lived on."""
+    core = master_heard_at(0.0)
+    core.woke(4.0, 4.0, starved_seconds=2.0)
     assert core.look(4.0) is None
-    assert first_kill(core, 4.0, 20.0) == pytest.approx(6.5, abs=2 * TICK)
+    assert first_kill(core, 4.0, 20.0) == pytest.approx(4.5, abs=2 * TICK)
+    other = master_heard_at(0.0)
+    other.woke(4.0, 4.0, starved_seconds=1.4)
+    assert isinstance(other.look(4.0), Kill)
+
+
+def test_a_stall_before_the_last_word_of_a_controller_is_nothing_to_forgive() -> None:
+    core = master_heard_at(0.0)
+    core.woke(1.5, 1.4, starved_seconds=1.4)
+    core.controller_answered(2.0, told(), asked_at=2.0)
+    assert first_kill(core, 2.0, 20.0) == pytest.approx(2.0 + 2.5, abs=2 * TICK)
+
+
+def test_an_answer_that_waited_in_a_socket_is_as_old_as_its_question() -> None:
+    core = master_heard_at(0.0)
+    core.woke(6.0, 5.6, starved_seconds=5.6)
+    core.controller_answered(6.0, told(), asked_at=0.4)
+    assert isinstance(core.look(6.0), Kill)
+    fresh = master_heard_at(0.0)
+    fresh.woke(4.0, 3.6, starved_seconds=3.6)
+    fresh.controller_answered(4.0, told(), asked_at=0.4)
+    assert fresh.look(4.0) is None
+    assert first_kill(fresh, 4.0, 20.0) == pytest.approx(0.4 + RULES.bound_seconds, abs=2 * TICK)
+    assert fresh.hears_none_for_seconds(4.0) == pytest.approx(3.6)
 
 
 def test_a_frozen_broker_that_was_deposed_dies() -> None:
     core = master_heard_at(0.0)
-    core.controller_answered(0.5, told(master=2, epoch=6))
+    core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
     assert core.asks_local(0.5)
     assert core.role_word == "master"
     core.local_answered(1.0, LocalRole.SILENT, process_age_seconds=100.0)
@@ -173,16 +215,16 @@ def test_a_frozen_broker_that_was_deposed_dies() -> None:
 def test_a_deposed_broker_that_is_starting_is_left_alone() -> None:
     """It died, which is why another was elected, and its next process does not answer yet."""
     core = master_heard_at(0.0)
-    core.controller_answered(0.5, told(master=2, epoch=6))
+    core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
     for now in range(1, 20):
-        core.controller_answered(now, told(master=2, epoch=6))
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
         core.local_answered(now, LocalRole.SILENT, process_age_seconds=now)
         assert core.look(now + 0.1) is None
 
 
 def test_a_deposed_broker_that_steps_down_is_left_alone() -> None:
     core = master_heard_at(0.0)
-    core.controller_answered(0.5, told(master=2, epoch=6))
+    core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
     core.local_answered(0.6, LocalRole.MASTER, process_age_seconds=100.0)
     assert core.look(0.7) is None
     core.local_answered(1.0, LocalRole.SLAVE, process_age_seconds=100.0)
@@ -194,7 +236,7 @@ def test_a_deposed_broker_that_never_steps_down_dies() -> None:
     core = master_heard_at(0.0)
     now = 0.5
     while now < 20.0:
-        core.controller_answered(now, told(master=2, epoch=6))
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
         core.local_answered(now, LocalRole.MASTER, process_age_seconds=100.0)
         if core.look(now) is not None:
             break
@@ -220,8 +262,78 @@ def test_a_fence_that_understands_no_controller_kills_nobody() -> None:
 
 def test_a_controller_that_does_not_know_the_group_is_a_controller() -> None:
     core = master_heard_at(0.0)
-    core.controller_answered(2.0, None)
+    core.controller_answered(2.0, None, asked_at=2.0)
     assert core.look(4.0) is None
+
+
+Stall = tuple[float, float, float]  # from when, for how long, how much of it starved (a share)
+
+stalls = st.lists(
+    st.tuples(st.floats(0.0, 2.0), st.floats(0.3, 8.0), st.floats(0.0, 1.0)), max_size=12
+)  # fmt: skip
+
+
+def run_starved(
+    core: FenceCore, plan: list[Stall], *, until: float, cut: float, answer_seconds: float = 0.01
+) -> float | None:
+    """The loop of watchman.py in virtual time: stalls with running in between; a controller answers what was asked before the cut.
+
+    Returns when the broker was killed.
+    """
+    now, asked_at = 0.0, 0.0
+    pending = list(plan)
+    next_stall = pending[0][0] if pending else until
+    while now < until:
+        now += TICK
+        if now >= next_stall and pending:
+            _, stall, starved = pending.pop(0)
+            now += stall
+            core.woke(now, stall, starved_seconds=stall * starved)
+            next_stall = now + pending[0][0] if pending else until
+            if starved < 0.5 and core.look(now) is not None:
+                return now
+        if asked_at < cut and asked_at + answer_seconds <= now:
+            core.controller_answered(now, told(), asked_at=asked_at)
+        if core.look(now) is not None:
+            return now
+        if now - asked_at >= core.rules.question_period_seconds:
+            asked_at = now
+    return None
+
+
+limits = st.builds(FenceRules, st.floats(0.5, 10.0), st.floats(0.1, 10.0), st.floats(0.5, 10.0)).filter(
+    lambda rules: rules.isolation_seconds < rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds
+)
+
+
+@given(rules=limits, plan=stalls, cut=st.floats(0.0, 10.0))
+def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules, plan: list[Stall], cut: float) -> None:
+    """And the bound lies before the moment in which another one can be elected."""
+    assert rules.bound_seconds < rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds
+    core = FenceCore(rules, started_at=0.0)
+    core.controller_answered(0.0, told(), asked_at=0.0)
+    longest_stall = max((stall for _, stall, _ in plan), default=0.0)
+    killed = run_starved(core, plan, until=cut + rules.bound_seconds + 100.0, cut=cut)
+    assert killed is not None
+    # It was last heard at the cut or before; a look comes a tick, or a stall, after the bound.
+    assert killed <= cut + rules.bound_seconds + longest_stall + 2 * TICK
+    heard_for_seconds = core.hears_none_for_seconds(killed)
+    assert heard_for_seconds is not None
+    assert heard_for_seconds >= rules.isolation_seconds
+
+
+@given(rules=limits, gaps=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12))
+def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: FenceRules, gaps: list[float]) -> None:
+    """Controllers answer whenever we are let run for two periods: then nobody dies of a busy machine."""
+    period = rules.question_period_seconds
+    stall = rules.bound_seconds - period - 4 * TICK
+    if stall < 0.3:
+        return
+    core = FenceCore(rules, started_at=0.0)
+    core.controller_answered(0.0, told(), asked_at=0.0)
+    plan = [(2 * period + 4 * TICK + gap, stall, 1.0) for gap in gaps]
+    until = sum(gap + stall for gap, stall, _ in plan) + 1.0
+    assert run_starved(core, plan, until=until, cut=until) is None
 
 
 @given(
@@ -240,8 +352,8 @@ def test_whoever_can_be_elected_finds_us_dead(
     """
     if isolation >= heartbeat + fence_timeout:  # the CRD refuses it
         return
-    core = FenceCore(FenceRules(isolation, fence_timeout), started_at=0.0)
-    core.controller_answered(cut_us, told(in_sync=(1, 2)))
+    core = FenceCore(FenceRules(isolation, fence_timeout, heartbeat), started_at=0.0)
+    core.controller_answered(cut_us, told(in_sync=(1, 2)), asked_at=cut_us)
     elected_at = cut_us + heartbeat + fence_timeout
     other_is_live = cut_other + heartbeat > elected_at
     died_at = first_kill(core, cut_us, elected_at, peers={2: cut_other})
@@ -254,8 +366,8 @@ def test_after_an_outage_of_all_who_is_heard_first_finds_us_dead(
     isolation: float, fence_timeout: float, heals: float
 ) -> None:
     """Controllers that hear one replica again fence us at once, and elect it ``fence_timeout`` later."""
-    core = FenceCore(FenceRules(isolation, fence_timeout), started_at=-1.0)
-    core.controller_answered(0.0, told(in_sync=(1, 2)))
+    core = FenceCore(FenceRules(isolation, fence_timeout, heartbeat_timeout_seconds=10.0), started_at=-1.0)
+    core.controller_answered(0.0, told(in_sync=(1, 2)), asked_at=0.0)
     heal_at = isolation + heals
     died_at = first_kill(core, 0.0, heal_at, peers={2: 0.0})
     if died_at is None:

@@ -71,12 +71,12 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((HOST, 0))
         other.settimeout(5)
-        peers.ask(Member(2, f"{HOST}:{other.getsockname()[1] - 2}", in_sync=True, alive=True))
+        peers.ask(Member(2, f"{HOST}:{other.getsockname()[1] - 2}", in_sync=True, alive=True), now=7.0)
         nonce = other.recv(2048)[4:12]
         at = peers.socket.getsockname()
         other.sendto(b"BGA1" + bytes(8) + struct.pack(">I", 60_000), at)
         assert peers.read(own_id=1, hears_none_for_seconds=1.0) == []
-        for expected in ([(2, 60.0)], []):
+        for expected in ([(2, 7.0, 60.0)], []):
             other.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), at)
             assert peers.read(own_id=1, hears_none_for_seconds=1.0) == expected
 

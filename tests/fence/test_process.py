@@ -22,6 +22,8 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
+from rocketmq_remoting.tls import TlsMode, TlsServerSettings
+from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.tls import TlsFiles
 
 BROKER_NAME = "orders"
 ISOLATION_MILLISECONDS = 1500
@@ -37,18 +40,21 @@ DEADLINE_SECONDS = 20.0
 
 
 class Controller:
-    """Answers 1006 with what the test says, or to nothing at all."""
+    """Answers 1006 with what the test says, or to nothing at all; with certificates it speaks TLS only."""
 
-    def __init__(self, hosts: list[str], port: int) -> None:
+    def __init__(self, hosts: list[str], port: int, certificate: TlsFiles | None = None) -> None:
         self.master = 1
         self.epoch = 1
+        self.answered = 0
         self._hosts = hosts
         self._port = port
-        self.server = RemotingServer(self)
+        tls = None if certificate is None else TlsServerSettings(mode=TlsMode.ENFORCING, files=certificate)
+        self.server = RemotingServer(self, tls=tls)
 
     def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         if request.code != RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
             return not_supported(request)
+        self.answered += 1
         members = tuple(
             ReplicaIdentity(BROKER_NAME, number, f"{host}:{self._port}", alive=True)
             for number, host in enumerate(self._hosts, start=1)
@@ -103,18 +109,28 @@ class Group:
         self.port = 10911
         self.controller = Controller(self.hosts, self.port)
         self.controller_port = 0
+        # With which certificate the controller speaks, and what the fences are told of that.
+        self.certificate: TlsFiles | None = None
+        self.tls_environment: dict[str, str] = {}
         self.pods: list[Pod] = []
         self._folder = folder
         self._stack = contextlib.AsyncExitStack()
 
-    async def start(self, *, pods: int = 3) -> None:
+    def speak_tls(self, served: TlsFiles, *, believed: Path) -> None:
+        self.certificate = served
+        self.tls_environment = {"FENCE_CONTROLLER_TLS": "true", "FENCE_CONTROLLER_CA": str(believed)}
+
+    async def start_pods(self, *, pods: int = 3) -> None:
         await self.start_controller()
         for host in self.hosts[:pods]:
             self.pods.append(await self._start_pod(host))
+
+    async def start(self, *, pods: int = 3) -> None:
+        await self.start_pods(pods=pods)
         await until(lambda: all(pod.role() in {"master", "slave"} for pod in self.pods), "roles heard of")
 
     async def start_controller(self) -> None:
-        self.controller = Controller(self.hosts, self.port)
+        self.controller = Controller(self.hosts, self.port, self.certificate)
         await self.controller.server.start("127.0.0.1", self.controller_port)
         self.controller_port = self.controller.server.port
 
@@ -136,6 +152,8 @@ class Group:
             "FENCE_CONTROLLERS": f"127.0.0.1:{self.controller_port}",
             "FENCE_ISOLATION_MILLISECONDS": str(ISOLATION_MILLISECONDS),
             "FENCE_TIMEOUT_MILLISECONDS": "2000",
+            "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
+            **self.tls_environment,
         }
         fence = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "brokergroup_operator.fence"),
@@ -158,6 +176,11 @@ async def _end(pod: Pod, reading: asyncio.Task[None]) -> None:
             process.kill()
         await process.wait()
     await reading
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return make_authority(tmp_path / "authority")
 
 
 @pytest.fixture
@@ -234,11 +257,43 @@ async def test_a_fence_started_again_in_an_isolated_pod_knows_that_controllers_w
     assert not RoleFile(group.pods[0].run_dir / "elsewhere").was_known
 
 
-async def test_it_is_small(group: Group) -> None:
+async def test_an_isolated_master_is_killed_where_controllers_speak_tls_only(
+    group: Group, authority: Authority
+) -> None:
+    group.speak_tls(authority.issue("controller"), believed=authority.certificate)
+    await group.start()
+    assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]
+    await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)
+    assert all(pod.broker.returncode is None for pod in group.pods)
+    for pod in group.pods[1:]:
+        pod.fence.kill()
+    await group.stop_controller()
+    assert await group.pods[0].broker.wait() == -signal.SIGKILL
+
+
+async def test_a_controller_with_a_strangers_certificate_is_not_heard(
+    group: Group, authority: Authority, tmp_path: Path
+) -> None:
+    """Whoever poses as a controller could keep an isolated master alive."""
+    stranger = await asyncio.to_thread(make_authority, tmp_path / "stranger", "stranger")
+    group.speak_tls(stranger.issue("controller"), believed=authority.certificate)
+    await group.start_pods(pods=1)
+    [fence] = group.pods
+    await until(lambda: bool(fence.told("controller not understood")), "the fence tries and does not believe")
+    assert [line["why"] for line in fence.told("controller not understood")] == ["CERTIFICATE_VERIFY_FAILED"]
+    assert group.pods[0].role() == ""
+    assert group.controller.answered == 0
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_it_is_small(group: Group, authority: Authority, tls: bool) -> None:
+    """What a fence may take is stated in ADR 8 and is the container's request; it must fit with TLS too."""
+    if tls:
+        group.speak_tls(authority.issue("controller"), believed=authority.certificate)
     await group.start(pods=1)
     with open(f"/proc/{group.pods[0].fence.pid}/status", encoding="ascii") as file:  # noqa: ASYNC230, PTH123
         rss = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-    assert rss <= MOST_RSS_KIB
+    assert rss <= MOST_RSS_KIB, f"{rss} KiB"
 
 
 @pytest.mark.parametrize(
@@ -247,6 +302,8 @@ async def test_it_is_small(group: Group) -> None:
         ("FENCE_CONTROLLERS", "nowhere", "FENCE_CONTROLLERS is 'nowhere', expected host:port"),
         ("FENCE_ISOLATION_MILLISECONDS", "2s", "FENCE_ISOLATION_MILLISECONDS is '2s', expected a number"),
         ("POD_UID", "", "POD_UID is not set"),
+        ("FENCE_CONTROLLER_TLS", "yes", "FENCE_CONTROLLER_TLS is 'yes', expected true or false"),
+        ("FENCE_BROKER_TLS", "1", "FENCE_BROKER_TLS is '1', expected true or false"),
     ],
 )
 async def test_a_wrong_environment_is_told(variable: str, value: str, message: str) -> None:
@@ -257,6 +314,7 @@ async def test_a_wrong_environment_is_told(variable: str, value: str, message: s
         "FENCE_CONTROLLERS": "127.0.0.1:1",
         "FENCE_ISOLATION_MILLISECONDS": "1500",
         "FENCE_TIMEOUT_MILLISECONDS": "2000",
+        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
         variable: value,
     }
     process = await asyncio.create_subprocess_exec(

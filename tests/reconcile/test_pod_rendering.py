@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -126,6 +127,43 @@ def test_the_fence_knows_its_broker_and_nothing_else() -> None:
     # Kubernetes fills $(POD_IP) in only from a variable that stands before it.
     assert list(fence).index("POD_IP") < list(fence).index("FENCE_BROKER_ADDRESS")
     assert not [one for one in both[names.CONTAINER_FENCE]["env"] if "secretKeyRef" in one.get("valueFrom", {})]
+
+
+def fence_environment(of: Pod) -> dict[str, str]:
+    return {entry["name"]: entry.get("value") for entry in containers(of)[names.CONTAINER_FENCE]["env"]}
+
+
+def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
+    """Else it hears no controller, and is of no use where TLS is enforced."""
+    of = b.group(implementation="rocketmq")
+    settings = dataclasses.replace(
+        b.SETTINGS, controller_tls=True, controller_authority="PEM of the authority\n", broker_tls=True
+    )
+    made = build_pod(of, b.member(2), settings)
+    told = fence_environment(made)
+
+    assert (told["FENCE_CONTROLLER_TLS"], told["FENCE_BROKER_TLS"]) == ("true", "true")
+    assert told["FENCE_CONTROLLER_CA"] == f"{names.CONFIG_DIR}/{names.AUTHORITY_FILE}"
+    assert children.build_config_map(of, settings)["data"][names.AUTHORITY_FILE] == "PEM of the authority\n"
+    mounted = {one["mountPath"]: one for one in containers(made)[names.CONTAINER_FENCE]["volumeMounts"]}
+    assert mounted[names.CONFIG_DIR] == {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}
+    assert "PEM" not in str(made)
+
+
+def test_without_tls_the_fence_knows_nothing_of_it() -> None:
+    of = b.group(implementation="rocketmq")
+    assert not [
+        name for name in fence_environment(pod(implementation="rocketmq")) if "TLS" in name or name.endswith("_CA")
+    ]
+    assert list(children.build_config_map(of, b.SETTINGS)["data"]) == [names.CONFIG_FILE]
+
+
+@pytest.mark.parametrize(
+    ("failover", "expected"), [({}, "3000"), ({"minimumHeartbeatTimeoutMilliseconds": 1500}, "1500")]
+)
+def test_the_fence_knows_when_another_is_elected_at_the_earliest(failover: dict[str, Any], expected: str) -> None:
+    told = fence_environment(pod(implementation="rocketmq", failover=failover))
+    assert told["FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"] == expected
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,9 @@ def _plane_settings(settings: OperatorSettings) -> PlaneSettings:
 
 
 def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
+    """OSError when the file of the certificate authority cannot be read any more."""
+    security = settings.security
+    authority = security.tls.files.ca if security.tls is not None else None
     election = None
     if settings.leader_election_namespace is not None:
         election = LeaderElectionSettings(namespace=settings.leader_election_namespace, identity=settings.identity)
@@ -124,4 +127,7 @@ def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
         rocketmq_image_repository=settings.rocketmq_image_repository,
         rocketmq_version=settings.rocketmq_version,
         leader_election=election,
+        controller_tls=security.tls is not None,
+        controller_authority=None if authority is None else authority.read_text(encoding="utf-8"),
+        broker_tls=security.broker_tls is not None,
     )

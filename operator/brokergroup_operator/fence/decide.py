@@ -11,8 +11,12 @@ that, and dies then, can do no harm. Four cases:
   than ``fenceTimeout`` is left.
 * *Frozen*: we ourselves did not run, and not for want of a processor. The broker beside us did not run either, and is about
   to go on with what waits in its sockets. Nobody is asked first.
+* *Starved*: we did not run because others had the processor, and so could ask nobody. That time is forgiven, but only up to
+  ``bound_seconds``: it ends before another master can be elected, whatever the reason why no controller was heard.
 * *Deposed*: a controller says that another replica is master now, and the broker does not answer, or is still master long
   after.
+
+A controller counts as heard at the moment in which it was *asked*: an answer that waited in a socket is old news.
 
 Only a broker that may be master is killed: a slave acknowledges nothing. Once killed, the new process is nobody until a
 controller grants it a role, so nothing is killed again before a controller was heard.
@@ -20,6 +24,7 @@ controller grants it a role, so nothing is killed again before a controller was 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -29,6 +34,8 @@ _SHARE_OF_FENCE_TIMEOUT: Final = 0.75
 # Of the isolation timeout: from when on the others are asked, and how long they must have heard nothing themselves.
 _SHARE_BEFORE_ASKING: Final = 0.5
 _QUESTIONS_IN_ISOLATION: Final = 5
+# More stalls than these since a controller was heard are long past the bound: each is at least ``NOTICED_SECONDS`` (pauses.py).
+_STALLS_KEPT: Final = 512
 
 
 class LocalRole(Enum):
@@ -72,12 +79,20 @@ class FenceRules:
 
     isolation_seconds: float
     fence_timeout_seconds: float
+    # After this silence of a broker, and ``fence_timeout_seconds`` more, another one is elected at the earliest.
+    heartbeat_timeout_seconds: float
     # A broker that a controller calls deposed, and that does not answer for this long, is frozen ...
     deposed_silent_seconds: float = 1.0
     # ... but not if it is so young that it is only starting.
     starting_seconds: float = 30.0
     # One that goes on calling itself master for this long was not reached by its role change (worst case measured: 5 s).
     deposed_master_seconds: float = 8.0
+
+    @property
+    def bound_seconds(self) -> float:
+        """The longest a master lives that hears no controller and has no excuse, however little we ourselves were let run."""
+        before_election = self.heartbeat_timeout_seconds + self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT
+        return max(self.isolation_seconds, before_election)
 
     @property
     def question_period_seconds(self) -> float:
@@ -111,6 +126,12 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stall:
+    ended_at: float
+    starved_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class _PeerWord:
     at: float
     hears_none_for_seconds: float
@@ -123,13 +144,13 @@ class FenceCore:
     rules: FenceRules
     started_at: float
     # An earlier fence of this pod heard a controller: silence means something from the start. One that never heard any may only
-    # not understand them (TLS, a wrong address), and kills nobody.
+    # not understand them (a certificate that it does not believe, a wrong address), and kills nobody.
     heard_before: bool = False
     told: Told | None = None
     _heard_at: float | None = None
     _excused_at: float | None = None
-    # Time in which we were kept from running by other work, not by a freeze: it is not held against anybody.
-    _forgiven_seconds: float = 0.0
+    # When we were kept from running by other work, not by a freeze.
+    _stalls: deque[_Stall] = field(default_factory=lambda: deque(maxlen=_STALLS_KEPT))
     _peers: dict[int, _PeerWord] = field(default_factory=dict)
     _local: LocalRole | None = None
     _local_at: float = 0.0
@@ -142,9 +163,9 @@ class FenceCore:
 
     # What happened.
 
-    def controller_answered(self, now: float, told: Told | None) -> None:
-        """A controller answered; ``told`` is None if it does not know the group."""
-        self._heard_at, self._excused_at, self._forgiven_seconds = now, None, 0.0
+    def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> None:
+        """A controller answered what it was asked then; ``told`` is None if it does not know the group."""
+        self._heard_at, self._excused_at = asked_at, None
         self._armed = True
         if told is None:
             return
@@ -154,9 +175,9 @@ class FenceCore:
         elif before is not None and before.we_are_master and told.master_epoch > before.master_epoch:
             self._deposed_at, self._local_silent_since = now, None
 
-    def peer_answered(self, now: float, broker_id: int, hears_none_for_seconds: float) -> None:
-        """The fence of another replica said since when it has heard no controller."""
-        self._peers[broker_id] = _PeerWord(now, hears_none_for_seconds)
+    def peer_answered(self, asked_at: float, broker_id: int, hears_none_for_seconds: float) -> None:
+        """The fence of another replica said since when it has heard no controller; it may have heard one since it was asked."""
+        self._peers[broker_id] = _PeerWord(asked_at, hears_none_for_seconds)
 
     def local_answered(self, now: float, role: LocalRole, *, process_age_seconds: float | None) -> None:
         """The broker beside us was asked what it is; without a process there is nobody to be asked."""
@@ -168,10 +189,9 @@ class FenceCore:
         if self._deposed_at is not None and role is LocalRole.SLAVE:
             self._deposed_at = None
 
-    def woke(self, paused_seconds: float, *, starved_seconds: float) -> None:
+    def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:
         """We did not run for so long, and for ``starved_seconds`` of it we wanted to (the scheduler's own word)."""
-        if starved_seconds >= paused_seconds / 2:
-            self._forgiven_seconds += paused_seconds
+        self._stalls.append(_Stall(now, min(paused_seconds, starved_seconds)))
 
     def killed(self) -> None:
         """The broker is dead; the next process is nobody until a controller says otherwise."""
@@ -214,7 +234,8 @@ class FenceCore:
 
     def _isolated(self, now: float) -> Kill | None:
         silence = self._silence_seconds(now)
-        if silence < self.rules.isolation_seconds or not self._may_be_master(now):
+        allowed = min(self.rules.isolation_seconds + self._starved_seconds(), self.rules.bound_seconds)
+        if silence < allowed or not self._may_be_master():
             return None
         if self._excused_at is not None:
             unexcused = now - self._excused_at
@@ -234,13 +255,21 @@ class FenceCore:
             return Kill(f"{whom}, and ours has not stepped down for {now - self._deposed_at:.1f} s")
         return None
 
-    def _silence_seconds(self, now: float) -> float:
-        heard_at = self.started_at if self._heard_at is None else self._heard_at
-        return now - heard_at - self._forgiven_seconds
+    @property
+    def _silent_since(self) -> float:
+        return self.started_at if self._heard_at is None else self._heard_at
 
-    def _may_be_master(self, now: float) -> bool:
+    def _silence_seconds(self, now: float) -> float:
+        return now - self._silent_since
+
+    def _starved_seconds(self) -> float:
+        """For how long of the silence we were kept from asking anybody."""
+        since = self._silent_since
+        return sum(max(0.0, min(stall.starved_seconds, stall.ended_at - since)) for stall in self._stalls)
+
+    def _may_be_master(self) -> bool:
         """The broker's own word if it is younger than the silence, else the controller's last one."""
-        if self._local_at > now - self._silence_seconds(now):
+        if self._local_at > self._silent_since:
             if self._local is LocalRole.MASTER:
                 return True
             if self._local is LocalRole.SLAVE:

@@ -1,7 +1,8 @@
 """One connection to somebody who answers remoting requests: asked now and then, never waited for.
 
-Plain sockets and a selector instead of asyncio: with its TLS half, that alone is most of the 30 MiB a fence may take. A
-question that is not answered by its deadline closes the connection, so that a half-open one is found out and not believed.
+Plain sockets and a selector instead of asyncio: that alone is most of the 30 MiB a fence may take. TLS, where it is spoken,
+lies between socket and frames (``wire.py``). A question that is not answered by its deadline closes the connection, so that a
+half-open one is found out and not believed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.fence.addresses import AddressBook
     from brokergroup_operator.fence.settings import Address
+    from brokergroup_operator.fence.wire import Wire
     from rocketmq_remoting.command import RemotingCommand
 
 _LIMITS: Final = FrameLimits(max_frame_bytes=256 * 1024)
@@ -33,13 +36,20 @@ class Line:
         address: Address,
         book: AddressBook,
         selector: selectors.BaseSelector,
+        wire: Callable[[], Wire],
         answered: Callable[[RemotingCommand | None], None],
     ) -> None:
         self.address = address
+        self.asked_at = 0.0
+        """When the last question was asked."""
+        self.not_understood: str | None = None
+        """Why what the other side sent last could not be read (no frames, a certificate that is not believed)."""
         self._book = book
         self._selector = selector
         self._answered = answered
         self._socket: socket.socket | None = None
+        self._make_wire = wire
+        self._wire = wire()
         self._decoder = FrameDecoder(_LIMITS)
         self._unsent = b""
         self._opaque = 0
@@ -53,14 +63,13 @@ class Line:
     def ask(self, question: RemotingCommand, *, now: float, timeout_seconds: float) -> None:
         """Send a question; not while one is waited for."""
         self._opaque = (self._opaque + 1) % 2**31
-        self._deadline = now + timeout_seconds
-        self._unsent = encode(question.with_opaque(self._opaque))
+        self.asked_at, self._deadline = now, now + timeout_seconds
         try:
             if self._socket is None:
                 self._connect()
-            else:
-                self._send()
-        except OSError:
+            self._wire.send(encode(question.with_opaque(self._opaque)))
+            self._send()
+        except (OSError, RemotingError):
             self._give_up()
 
     def expire(self, now: float) -> None:
@@ -90,6 +99,8 @@ class Line:
         failed = self._socket.connect_ex((target, self.address.port))
         if failed not in (0, errno.EINPROGRESS):
             raise OSError(failed, "connect")
+        self._wire = self._make_wire()
+        self._wire.begin()
 
     def on_ready(self, events: int) -> None:
         """The selector says that the socket can be read or written."""
@@ -98,7 +109,12 @@ class Line:
                 self._send()
             if events & selectors.EVENT_READ:
                 self._read()
-        except (OSError, RemotingError):
+        except RemotingError as error:
+            self.not_understood = str(error)
+            with suppress(OSError):  # the TLS alert, by which the other side's log says it too
+                self._send()
+            self._give_up()
+        except OSError:
             self._give_up()
 
     def _send(self) -> None:
@@ -106,9 +122,10 @@ class Line:
         failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failed:
             raise OSError(failed, "connect or send")
+        self._unsent += self._wire.outgoing()
         try:
             sent = self._socket.send(self._unsent) if self._unsent else 0
-        except BlockingIOError:
+        except BlockingIOError:  # not connected yet, too
             sent = 0
         self._unsent = self._unsent[sent:]
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
@@ -122,10 +139,11 @@ class Line:
             return
         if not data:
             raise OSError(errno.ECONNRESET, "closed by the other side")
-        for command in self._decoder.feed(data):
+        for command in self._decoder.feed(self._wire.receive(data)):
             if command.is_response and command.opaque == self._opaque and self._deadline is not None:
-                self._deadline = None
+                self._deadline = self.not_understood = None
                 self._answered(command)
+        self._send()
 
     def _give_up(self) -> None:
         was_busy = self.is_busy

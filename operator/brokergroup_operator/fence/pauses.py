@@ -34,6 +34,11 @@ class Pause:
     seconds: float
     starved_seconds: float
 
+    @property
+    def was_starved(self) -> bool:
+        """Mostly kept from running, not stopped: others ran meanwhile, so the broker may have run too."""
+        return self.starved_seconds >= self.seconds / 2
+
 
 class PauseWatch:
     """Ask it right after every wait."""

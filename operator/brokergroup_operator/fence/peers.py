@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokergroup_operator.fence.addresses import is_number
 from brokergroup_operator.fence.settings import Address, FenceSettingsError
@@ -33,6 +33,14 @@ _MOST_AT_A_TIME: Final = 64
 _LONGEST_MILLISECONDS: Final = 2**32 - 1
 
 
+class Word(NamedTuple):
+    """What another fence said when it was asked: since when it has heard no controller."""
+
+    broker_id: int
+    asked_at: float
+    hears_none_for_seconds: float
+
+
 class Peers:
     """One UDP socket, for questions and answers."""
 
@@ -42,9 +50,9 @@ class Peers:
         self.socket.settimeout(0)
         self.socket.bind((local.host, local.port))
         self._broker_name = broker_name.encode()
-        self._asked: dict[bytes, int] = {}
+        self._asked: dict[bytes, tuple[int, float]] = {}
 
-    def ask(self, member: Member) -> None:
+    def ask(self, member: Member, *, now: float) -> None:
         """Ask the fence beside that replica; its address has to be a number."""
         try:
             target = Address.parse("brokerAddress", member.address).fence
@@ -55,14 +63,14 @@ class Peers:
         nonce = os.urandom(_NONCE_BYTES)
         while len(self._asked) >= _OUTSTANDING:
             del self._asked[next(iter(self._asked))]
-        self._asked[nonce] = member.broker_id
+        self._asked[nonce] = (member.broker_id, now)
         with suppress(OSError):  # a cut network may say so at once; silence is the answer
             question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
             self.socket.sendto(question, (target.host, target.port))
 
-    def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[tuple[int, float]]:
-        """Answer what was asked of us; returns what others said: broker id, and since when it has heard no controller."""
-        words: list[tuple[int, float]] = []
+    def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
+        """Answer what was asked of us; returns what others said."""
+        words: list[Word] = []
         for _ in range(_MOST_AT_A_TIME):
             try:
                 data, sender = self.socket.recvfrom(2048)
@@ -74,8 +82,8 @@ class Peers:
                 self._answer(data, sender, own_id, hears_none_for_seconds)
             elif data.startswith(_SAYS) and len(data) == _ANSWER.size:
                 _, nonce, milliseconds = _ANSWER.unpack(data)
-                if (broker_id := self._asked.pop(nonce, None)) is not None:
-                    words.append((broker_id, milliseconds / 1000))
+                if (asked := self._asked.pop(nonce, None)) is not None:
+                    words.append(Word(*asked, hears_none_for_seconds=milliseconds / 1000))
         return words
 
     def _answer(self, data: bytes, sender: tuple[str, int], own_id: int | None, hears_none: float | None) -> None:

@@ -45,6 +45,13 @@ class Address:
         return Address(self.host, self.port + FENCE_PORT_OFFSET)
 
 
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How one side is spoken to over TLS; without an authority any certificate is believed, as RocketMQ does by default."""
+
+    authority: Path | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceSettings:
     """One pod's fence."""
@@ -57,7 +64,11 @@ class FenceSettings:
     controllers: tuple[Address, ...]
     isolation_seconds: float
     fence_timeout_seconds: float
+    heartbeat_timeout_seconds: float
     run_dir: Path | None
+    # None: plain frames.
+    controller_tls: TlsSettings | None = None
+    broker_tls: TlsSettings | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> FenceSettings:
@@ -74,7 +85,11 @@ class FenceSettings:
             controllers=tuple(Address.parse("FENCE_CONTROLLERS", text) for text in texts),
             isolation_seconds=_milliseconds(environment, "FENCE_ISOLATION_MILLISECONDS") / 1000,
             fence_timeout_seconds=_milliseconds(environment, "FENCE_TIMEOUT_MILLISECONDS") / 1000,
+            heartbeat_timeout_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS") / 1000,
             run_dir=Path(run_dir) if run_dir else None,
+            controller_tls=_tls(environment, "FENCE_CONTROLLER_TLS", authority=environment.get("FENCE_CONTROLLER_CA")),
+            # The broker in our own pod: nobody else has its address.
+            broker_tls=_tls(environment, "FENCE_BROKER_TLS", authority=None),
         )
 
 
@@ -83,6 +98,13 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     if not value:
         raise FenceSettingsError(f"{name} is not set")
     return value
+
+
+def _tls(environment: Mapping[str, str], name: str, *, authority: str | None) -> TlsSettings | None:
+    text = environment.get(name, "false")
+    if text not in ("true", "false"):
+        raise FenceSettingsError(f"{name} is {text!r}, expected true or false")
+    return TlsSettings(Path(authority) if authority else None) if text == "true" else None
 
 
 def _milliseconds(environment: Mapping[str, str], name: str) -> int:

@@ -1,7 +1,8 @@
 """The fence's loop: asks, listens, looks, kills. Everything that decides is in ``decide.py``.
 
-It sleeps only in the selector, at most for ``TICK_SECONDS``; after a freeze the first thing it does is to look, before it
-reads anything. One controller is asked at a time, on a connection that stays; when it fails to answer, all of them are asked
+It sleeps only in the selector, at most for ``TICK_SECONDS``. After a freeze the first thing it does is to look, before it
+reads anything: the broker has woken too. After it was starved the broker may well have run, so what waits in the sockets is
+read first. One controller is asked at a time, on a connection that stays; when it fails to answer, all of them are asked
 at once.
 """
 
@@ -28,10 +29,15 @@ from brokergroup_operator.fence.questions import (
     told_by,
 )
 from brokergroup_operator.fence.role_file import RoleFile
+from brokergroup_operator.fence.wire import PlainWire, tls_wires
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.fence.decide import Kill
-    from brokergroup_operator.fence.settings import FenceSettings
+    from brokergroup_operator.fence.pauses import Pause
+    from brokergroup_operator.fence.settings import FenceSettings, TlsSettings
+    from brokergroup_operator.fence.wire import Wire
     from rocketmq_remoting.command import RemotingCommand
 
 TICK_SECONDS: Final = 0.05
@@ -47,7 +53,9 @@ class Watchman:
 
     def __init__(self, settings: FenceSettings) -> None:
         self._settings = settings
-        self._rules = FenceRules(settings.isolation_seconds, settings.fence_timeout_seconds)
+        self._rules = FenceRules(
+            settings.isolation_seconds, settings.fence_timeout_seconds, settings.heartbeat_timeout_seconds
+        )
         self._role_file = RoleFile(settings.run_dir)
         self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)
         self._processes = BrokerProcesses(settings.pod_uid)
@@ -56,13 +64,15 @@ class Watchman:
         self._selector.register(self._peers.socket, selectors.EVENT_READ)
         book = AddressBook(settings.controllers)
         book.start()
+        to_controllers, to_broker = _wires(settings.controller_tls), _wires(settings.broker_tls)
         self._controllers = [
-            Line(address, book, self._selector, partial(self._on_controller, index))
+            Line(address, book, self._selector, to_controllers, partial(self._on_controller, index))
             for index, address in enumerate(settings.controllers)
         ]
-        self._broker = Line(settings.local_address, book, self._selector, self._on_broker)
+        self._broker = Line(settings.local_address, book, self._selector, to_broker, self._on_broker)
         self._question = controller_question(settings.broker_name)
         self._current: int | None = None
+        self._not_understood: dict[int, str | None] = {}
         self._controllers_due = self._local_due = self._peers_due = 0.0
         self._pauses = PauseWatch(boot_seconds(), starved_seconds())
         self._leaving = False
@@ -75,21 +85,38 @@ class Watchman:
         """Watch."""
         _tell("watching", controllers=[str(address) for address in self._settings.controllers])
         while True:
-            ready = self._selector.select(TICK_SECONDS)
-            now = boot_seconds()
-            if (pause := self._pauses.look(now, starved_seconds(), waited_at_most_seconds=TICK_SECONDS)) is not None:
-                self.core.woke(pause.seconds, starved_seconds=pause.starved_seconds)
-                _tell("did not run", seconds=round(pause.seconds, 2), starved_seconds=round(pause.starved_seconds, 2))
-                self._look(now)
-            for key, events in ready:
-                self._on_ready(key, events, now)
-            self._look(now)
-            self._ask(now)
-            self._processes.refresh(now)
-            if (trouble := self._role_file.write(self.core.role_word)) is not None:
-                _tell("role not written", why=trouble)
+            now = self.turn(TICK_SECONDS)
             if self._leaving and not self._processes.any_left(now):
                 return
+
+    def close(self) -> None:
+        """Let go of all sockets."""
+        for line in (*self._controllers, self._broker):
+            line.close()
+        self._peers.close()
+        self._selector.close()
+
+    def turn(self, wait_seconds: float) -> float:
+        """Wait, read, look, ask; returns the time of it."""
+        ready = self._selector.select(wait_seconds)
+        now = boot_seconds()
+        if (pause := self._pauses.look(now, starved_seconds(), waited_at_most_seconds=wait_seconds)) is not None:
+            self._woke(pause, now)
+            ready = self._selector.select(0)  # what came while we stood still, as much of it as there is
+        for key, events in ready:
+            self._on_ready(key, events, now)
+        self._look(now)
+        self._ask(now)
+        self._processes.refresh(now)
+        if (trouble := self._role_file.write(self.core.role_word)) is not None:
+            _tell("role not written", why=trouble)
+        return now
+
+    def _woke(self, pause: Pause, now: float) -> None:
+        self.core.woke(now, pause.seconds, starved_seconds=pause.starved_seconds)
+        _tell("did not run", seconds=round(pause.seconds, 2), starved_seconds=round(pause.starved_seconds, 2))
+        if not pause.was_starved:
+            self._look(now)
 
     def _on_ready(self, key: selectors.SelectorKey, events: int, now: float) -> None:
         if isinstance(key.data, Line):
@@ -97,8 +124,8 @@ class Watchman:
             return
         own_id = self.core.told.own_id if self.core.told is not None else None
         hears_none = self.core.hears_none_for_seconds(now)
-        for broker_id, seconds in self._peers.read(own_id=own_id, hears_none_for_seconds=hears_none):
-            self.core.peer_answered(now, broker_id, seconds)
+        for word in self._peers.read(own_id=own_id, hears_none_for_seconds=hears_none):
+            self.core.peer_answered(word.asked_at, word.broker_id, word.hears_none_for_seconds)
 
     def _ask(self, now: float) -> None:
         for line in (*self._controllers, self._broker):
@@ -116,16 +143,24 @@ class Watchman:
         if now >= self._peers_due and (members := self.core.asks_others(now)):
             self._peers_due = now + _PEERS_PERIOD_SECONDS
             for member in members:
-                self._peers.ask(member)
+                self._peers.ask(member, now=now)
 
     def _on_controller(self, index: int, answer: RemotingCommand | None) -> None:
+        self._tell_what_is_not_understood(index)
         if answer is None or not is_word_of_a_controller(answer):
             if self._current == index:
                 self._current, self._controllers_due = None, 0.0  # all of them, at once
             return
         self._current = index
         told = told_by(answer, self._settings.broker_name, self._settings.broker_address)
-        self.core.controller_answered(boot_seconds(), told)
+        self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[index].asked_at)
+
+    def _tell_what_is_not_understood(self, index: int) -> None:
+        """Once for each reason, not five times a second."""
+        line = self._controllers[index]
+        if line.not_understood != self._not_understood.get(index):
+            self._not_understood[index] = line.not_understood
+            _tell("controller not understood", controller=str(line.address), why=line.not_understood)
 
     def _on_broker(self, answer: RemotingCommand | None) -> None:
         now = boot_seconds()
@@ -144,6 +179,10 @@ class Watchman:
         pids = self._processes.kill(now)
         self.core.killed()
         _tell("killed", why=verdict.why, pids=pids, milliseconds=round((time.monotonic() - began) * 1000, 1))
+
+
+def _wires(settings: TlsSettings | None) -> Callable[[], Wire]:
+    return PlainWire if settings is None else tls_wires(settings, boot_seconds)
 
 
 def _tell(event: str, **facts: object) -> None:

@@ -52,3 +52,7 @@ class ReconcileSettings:
                 raise ValueError(f"controller_addresses: {address!r}, expected host:port")
         if self.max_groups_rolling < 0:
             raise ValueError(f"max_groups_rolling is {self.max_groups_rolling}, expected 0 (no limit) or more")
+    # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: anybody is believed.
+    controller_tls: bool = False
+    controller_authority: str | None = None
+    broker_tls: bool = False
