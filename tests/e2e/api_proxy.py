@@ -1,14 +1,18 @@
-"""An HTTP proxy between one operator and the API, where a test kills that operator at an exact write.
+"""An HTTP proxy between one operator and the API, where a test kills that operator at an exact write, or cuts it off.
 
 This is how a crash "between commit and notify" is made from outside: the write that commits is recognised by its method, path
 and body; the operator dies before it reaches the API (`BEFORE`), after the API has done it but before the answer is on its
 way back (`DONE_UNANSWERED`), or when the answer has been handed over (`ANSWERED`). No line of the product knows of it.
+
+An operator that is `cut` has connections that stay open and on which nothing comes or goes: the worst kind of partition, for
+nothing tells it. `passed` is the log of what reached the API, and when.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +22,7 @@ import aiohttp
 from aiohttp import web
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 READING = {"GET", "HEAD", "OPTIONS"}
@@ -40,6 +45,7 @@ class Write:
     method: str
     path: str
     body: Any
+    field_manager: str = ""
 
     @property
     def kind(self) -> str:
@@ -58,6 +64,16 @@ class Write:
         return str(self.body.get("metadata", {}).get("name", "")) if isinstance(self.body, dict) else ""
 
 
+@dataclass(frozen=True)
+class Passed:
+    """A write that the API answered; monotonic seconds of this process."""
+
+    write: Write
+    sent_seconds: float
+    answered_seconds: float
+    status: int
+
+
 @dataclass
 class Trap:
     """Set for one write; `sprung` when it came and the strike was made."""
@@ -72,12 +88,25 @@ class Trap:
 class ApiProxy:
     """Passes everything on; at most one trap is set at a time."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._upstream = upstream.rstrip("/")
+        self._tls = tls
+        self._connected = asyncio.Event()
+        self._connected.set()
         self._session: aiohttp.ClientSession | None = None
         self._trap: Trap | None = None
         self.writes: list[Write] = []
+        self.reads: list[str] = []
+        self.passed: list[Passed] = []
         self.url = ""
+
+    def cut(self) -> None:
+        """From now on nothing passes in either direction."""
+        self._connected.clear()
+
+    def heal(self) -> None:
+        """What is still waited for by the operator passes on."""
+        self._connected.set()
 
     def set_trap(self, match: Callable[[Write], bool], moment: Moment, strike: Callable[[], Awaitable[None]]) -> Trap:
         """Strike at the next write that matches."""
@@ -102,10 +131,13 @@ class ApiProxy:
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        trap = self._caught(request, body)
+        await self._connected.wait()
+        write = self._noted(request, body)
+        trap = self._caught(write)
         if trap is not None and trap.moment is Moment.BEFORE:
             return await _spring(trap)
         assert self._session is not None
+        sent_seconds = time.monotonic()
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         async with self._session.request(
             request.method,
@@ -113,26 +145,35 @@ class ApiProxy:
             data=body or None,
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None),
+            ssl=self._tls or True,
         ) as answer:
+            if write is not None:
+                self.passed.append(Passed(write, sent_seconds, time.monotonic(), answer.status))
+            await self._connected.wait()
             if trap is not None and trap.moment is Moment.DONE_UNANSWERED:
                 await answer.read()
                 return await _spring(trap)
             response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer))
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
+                await self._connected.wait()
                 await response.write(chunk)
             await response.write_eof()
         if trap is not None:
             await _spring(trap)
         return response
 
-    def _caught(self, request: web.Request, body: bytes) -> Trap | None:
+    def _noted(self, request: web.Request, body: bytes) -> Write | None:
         if request.method in READING:
+            self.reads.append(request.path)
             return None
-        write = Write(request.method, request.path, _parsed(body))
+        write = Write(request.method, request.path, _parsed(body), request.query.get("fieldManager", ""))
         self.writes.append(write)
+        return write
+
+    def _caught(self, write: Write | None) -> Trap | None:
         trap = self._trap
-        if trap is None or not trap.match(write):
+        if write is None or trap is None or not trap.match(write):
             return None
         self._trap = None
         return trap

@@ -296,15 +296,15 @@ async def whole_group(house: House, name: str, *, replicas: int) -> AsyncIterato
         yield WholeGroup(house, seen, history, replicas)
 
 
-def kubeconfig_for(url: str, path: Path) -> Path:
-    """A kubeconfig that leads to a server without authentication."""
+def kubeconfig_for(url: str, path: Path, *, token: str = "") -> Path:
+    """A kubeconfig that leads to a server without authentication, or to one that knows the token."""
     path.write_text(
         yaml.safe_dump(
             {
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": "c", "cluster": {"server": url}}],
-                "users": [{"name": "u", "user": {}}],
+                "users": [{"name": "u", "user": {"token": token} if token else {}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "x",
             }

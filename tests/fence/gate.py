@@ -43,10 +43,19 @@ class Gate:
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await self.open.wait()
-            there_reader, there_writer = await asyncio.open_connection(*self._target)
-        except OSError:
+            await self._carry(reader, writer)
+        finally:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self.open.wait()
+            # From the caller's own address: the controller knows a pod by it.
+            caller = writer.get_extra_info("peername")[0]
+            there_reader, there_writer = await asyncio.open_connection(*self._target, local_addr=(caller, 0))
+        except OSError:
             return
         ways = [
             asyncio.create_task(self._pass_on(reader, there_writer)),
@@ -58,8 +67,9 @@ class Gate:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for one in (writer, there_writer):
-                one.close()
+            there_writer.close()
+            with contextlib.suppress(OSError):
+                await there_writer.wait_closed()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

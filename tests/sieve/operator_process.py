@@ -43,11 +43,17 @@ class _Access:
 class _Applier:
     """Server-side apply through our own client."""
 
-    def __init__(self, access: _Access, *, field_manager: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, access: _Access, *, field_manager: str, timeout_seconds: float, may_write: Callable[[], bool]
+    ) -> None:
+        del may_write  # there is no Lease: the operator always leads
         self._api, self._field_manager, self._timeout_seconds = access.api, field_manager, timeout_seconds
 
     async def apply(self, resource: Any, obj: dict[str, Any]) -> None:
         await self._api.apply(resource, obj, field_manager=self._field_manager, timeout_seconds=self._timeout_seconds)
+
+    async def settle(self) -> None:
+        """Nothing is in a thread."""
 
     def close(self) -> None:
         pass

@@ -20,6 +20,7 @@ from .errors import (
     GoneError,
     InvalidError,
     NotFoundError,
+    NotLeadingError,
     OutcomeUnknownError,
 )
 from .reflector import Reflector
@@ -35,6 +36,7 @@ __all__ = [
     "JsonObject",
     "KubernetesApi",
     "NotFoundError",
+    "NotLeadingError",
     "ObjectList",
     "OutcomeUnknownError",
     "PatchType",

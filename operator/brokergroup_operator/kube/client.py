@@ -1,9 +1,8 @@
-"""One method per verb of the Kubernetes API, over one aiohttp session.
+"""One method per verb of the Kubernetes API, over one aiohttp session. Every request has a deadline.
 
-Every request has a deadline. No write is ever sent twice by this layer: aiohttp would repeat a PUT or DELETE on a
-kept-alive connection that dies, and a PUT that was done and is repeated answers 409, which reads like somebody else's
-commit (reliability-security.md I14, I15). So that is switched off, and a write without an answer raises
-``OutcomeUnknownError``.
+No write is ever sent twice by this layer: aiohttp would repeat a PUT or DELETE on a kept-alive connection that dies, and a
+PUT that was done and is repeated answers 409, which reads like somebody else's commit. So that is switched off, and a write
+without an answer raises ``OutcomeUnknownError``.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import aiohttp
 import msgspec
 
-from .errors import ApiError, ApiUnavailableError, OutcomeUnknownError, error_from_status
+from .errors import ApiError, ApiUnavailableError, NotLeadingError, OutcomeUnknownError, error_from_status
 from .resources import PODS, Resource
 from .settings import ConnectionSettings, settings_from_kubeconfig, settings_from_url, settings_in_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -59,8 +58,9 @@ class WatchEvent:
 class KubernetesApi:
     """The client. Use it as an async context manager, or call ``close()``."""
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(self, settings: ConnectionSettings, *, may_write: Callable[[], bool] = lambda: True) -> None:
         self._settings = settings
+        self._may_write = may_write
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
@@ -77,6 +77,10 @@ class KubernetesApi:
     def in_cluster(cls) -> Self:
         """A client that uses the service account of the pod it runs in."""
         return cls(settings_in_cluster())
+
+    def guarded(self, may_write: Callable[[], bool]) -> KubernetesApi:
+        """Another client of the same server, that asks before each write; one that may not raises ``NotLeadingError``."""
+        return KubernetesApi(self._settings, may_write=may_write)
 
     @property
     def url(self) -> str:
@@ -319,6 +323,8 @@ class KubernetesApi:
             headers["Content-Type"] = content_type
         what = f"{method} {path}"
         write = method != "GET"
+        if write and not self._may_write():
+            raise NotLeadingError(f"{what}: not sent, this process does not lead")
         try:
             async with self._open_session().request(
                 method,

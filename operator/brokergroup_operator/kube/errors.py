@@ -10,6 +10,7 @@ GoneError              the resourceVersion to watch from is too old: list again
 InvalidError           the object is wrong; ``field_messages`` say where: tell the user, do not retry
 ApiUnavailableError    nothing happened, or nothing was asked to: safe to retry
 OutcomeUnknownError    a write that may or may not have happened: re-read until known, never assume
+NotLeadingError        the write was not sent: another process may have the work by now; end what you are doing
 ApiError               everything else (forbidden, bad request): a mistake in us or in our permissions
 =====================  ===================================================================================
 """
@@ -54,6 +55,10 @@ class InvalidError(ApiError):
 
 class ApiUnavailableError(ApiError):
     """The request did nothing: a read that failed, a connection never made, or the server asked us to come later."""
+
+
+class NotLeadingError(ApiUnavailableError):
+    """A write that was not sent, because whoever asked for it may no longer write."""
 
 
 class OutcomeUnknownError(ApiError):

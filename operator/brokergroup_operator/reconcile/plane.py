@@ -62,29 +62,35 @@ class ReconcilePlane:
         self._view = view
         self._settings = settings
         self._after_watch_spawned = after_watch_spawned
-        self._applier = ServerSideApplier(
-            access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=settings.api_timeout_seconds
-        )
         self._leading = asyncio.Event()
         self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
         self._elector: LeaderElector | None = None
+        if settings.leader_election is not None:
+            self._elector = LeaderElector(
+                api, settings.leader_election, on_started=self._leading.set, on_stopped=self._lose_leadership
+            )
+            # A process that was frozen learns that it no longer leads at its next write, before its timers run.
+            self._api = api.guarded(self._may_write)
+        self._applier = ServerSideApplier(
+            access,
+            field_manager=names.FIELD_MANAGER_RECONCILE,
+            timeout_seconds=settings.api_timeout_seconds,
+            may_write=self._may_write,
+        )
 
     @property
     def is_leading(self) -> bool:
         """Whether this plane does the reconciling now."""
         return self._leading.is_set()
 
+    def _may_write(self) -> bool:
+        return self._elector is None or self._elector.leads
+
     async def start(self) -> None:
-        if self._settings.leader_election is None:
+        if self._elector is None:
             self._leading.set()
         else:
-            self._elector = LeaderElector(
-                self._access,
-                self._settings.leader_election,
-                on_started=self._leading.set,
-                on_stopped=self._lose_leadership,
-            )
             self._elector.start()
         self._main = asyncio.create_task(self._run(), name="reconcile plane")
 
@@ -94,19 +100,20 @@ class ReconcilePlane:
             await asyncio.gather(self._main, return_exceptions=True)
         if self._elector is not None:
             await self._elector.stop()
+            await self._api.close()
         self._applier.close()
 
     def _lose_leadership(self) -> None:
         log.warning("reconcile.leadership_lost")
         self._leading.clear()
-        self._restart()
-
-    def _restart(self) -> None:
         if self._main is not None and not self._main.cancelling():
             self._main.cancel()
-            self._main = asyncio.create_task(self._run(), name="reconcile plane")
+            self._main = asyncio.create_task(self._run(after=self._main), name="reconcile plane")
 
-    async def _run(self) -> None:
+    async def _run(self, *, after: asyncio.Task[None] | None = None) -> None:
+        if after is not None:
+            # Led, lost and led again in a moment: the first run must have ended before the second begins.
+            await asyncio.wait({after})
         await self._leading.wait()
         groups = await self._wait_for_kinds()
         operations = OperationRunner(
@@ -139,6 +146,7 @@ class ReconcilePlane:
             await asyncio.gather(node_watch, return_exceptions=True)
             await queue.stop()
             await operations.stop()
+            await self._applier.settle()
             await watcher.stop()
 
     def _reconciler(self, turns: RollingTurns) -> Reconciler:

@@ -3,12 +3,14 @@
 It owns exactly the fields it sends, prunes those it no longer sends, and leaves other managers' fields alone; neither kopf
 nor pykube can do that (python-stack.md §3). The client is synchronous, so each call runs in a small pool under a deadline;
 its answers come back as our own errors, whose types say what to do.
+
+A thread can't be cancelled: who hands its work over to another process waits with `settle` until nothing is in flight.
 """
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,9 +20,12 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import DynamicApiError
 from kubernetes.dynamic.resource import Resource as DynamicResource
 
-from brokergroup_operator.kube.errors import OutcomeUnknownError, error_from_status
+from brokergroup_operator.kube.errors import NotLeadingError, OutcomeUnknownError, error_from_status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.access import ClusterAccess
@@ -39,25 +44,41 @@ class _NoDiscovery:
 class ServerSideApplier:
     """Applies objects; `close` it when done."""
 
-    def __init__(self, access: ClusterAccess, *, field_manager: str, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        access: ClusterAccess,
+        *,
+        field_manager: str,
+        timeout_seconds: float,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._access = access
         self._field_manager = field_manager
         self._timeout_seconds = timeout_seconds
+        self._may_write = may_write
+        self._in_flight: set[Future[None]] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="server-side-apply")
         self._client: DynamicClient | None = None
 
     async def apply(self, resource: Resource, obj: JsonObject) -> None:
         """Apply the object and take over fields that somebody else holds. Raises `ApiError`."""
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._threads, self._apply, resource, obj)
+        call = self._threads.submit(self._apply, resource, obj)
+        self._in_flight.add(call)
+        call.add_done_callback(self._in_flight.discard)
         try:
             # The thread's own deadline is shorter; this one holds even if the thread does not come back.
-            await asyncio.wait_for(call, self._timeout_seconds + 1)
+            await asyncio.wait_for(asyncio.wrap_future(call), self._timeout_seconds + 1)
         except TimeoutError as error:
             raise OutcomeUnknownError(f"apply {_described(resource, obj)}: no answer in time") from error
 
+    async def settle(self) -> None:
+        """Wait until every request has its answer, or none will come."""
+        await asyncio.to_thread(wait, set(self._in_flight), self._timeout_seconds + 1)
+
     def _apply(self, resource: Resource, obj: JsonObject) -> None:
         what = f"apply {_described(resource, obj)}"
+        if not self._may_write():
+            raise NotLeadingError(f"{what}: not sent, this process does not lead")
         try:
             if self._client is None:
                 self._client = DynamicClient(  # type: ignore[no-untyped-call]

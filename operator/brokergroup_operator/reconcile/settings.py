@@ -15,9 +15,31 @@ class LeaderElectionSettings:
     namespace: str
     identity: str
     name: str = "brokergroup-operator"
-    lease_duration_seconds: int = 15
-    renew_deadline_seconds: int = 10
-    retry_period_seconds: int = 2
+    # A candidate takes the Lease when it has not changed for so long.
+    lease_duration_seconds: int = 3
+    # The holder stops so long after it began its last renewal that was answered.
+    renew_deadline_seconds: float = 2.0
+    retry_period_seconds: float = 0.5
+    request_timeout_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would let two planes lead at once, or one lose the Lease over a single late answer."""
+        if self.renew_deadline_seconds >= self.lease_duration_seconds:
+            raise ValueError(
+                f"renew_deadline_seconds is {self.renew_deadline_seconds}, expected less than lease_duration_seconds"
+                f" ({self.lease_duration_seconds}): the holder must stop before another may begin"
+            )
+        if self.retry_period_seconds + self.request_timeout_seconds >= self.renew_deadline_seconds:
+            raise ValueError(
+                f"retry_period_seconds + request_timeout_seconds is"
+                f" {self.retry_period_seconds + self.request_timeout_seconds}, expected less than renew_deadline_seconds"
+                f" ({self.renew_deadline_seconds}): there must be time for a second attempt"
+            )
+
+    @property
+    def takeover_seconds(self) -> float:
+        """The longest that nobody holds the Lease after its holder died: seen at the next look, then its whole duration."""
+        return self.retry_period_seconds + self.request_timeout_seconds + self.lease_duration_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +74,3 @@ class ReconcileSettings:
                 raise ValueError(f"controller_addresses: {address!r}, expected host:port")
         if self.max_groups_rolling < 0:
             raise ValueError(f"max_groups_rolling is {self.max_groups_rolling}, expected 0 (no limit) or more")
-    # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: anybody is believed.
-    controller_tls: bool = False
-    controller_authority: str | None = None
-    broker_tls: bool = False

@@ -1,0 +1,173 @@
+"""The elector against the embedded API: who leads, for how long it may believe so, and what it does when it hears nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube import KubernetesApi, NotLeadingError
+from brokergroup_operator.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES
+from brokergroup_operator.reconcile.leader import LeaderElector
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings
+from brokergroup_operator.sandbox.api_server.errors import StatusError
+from tests.reconcile.world import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+
+PROMISED_SECONDS = 5.0
+NAMESPACE = "operators"
+
+
+def settings(identity: str, **values: Any) -> LeaderElectionSettings:
+    """A Lease of a second, so that its end can be waited for."""
+    short = {
+        "lease_duration_seconds": 1,
+        "renew_deadline_seconds": 0.6,
+        "retry_period_seconds": 0.1,
+        "request_timeout_seconds": 0.3,
+    }
+    return LeaderElectionSettings(namespace=NAMESPACE, identity=identity, **(short | values))
+
+
+@dataclass
+class Candidate:
+    """An elector and what it told."""
+
+    elector: LeaderElector
+    told: list[str] = field(default_factory=list)
+
+    async def leads(self) -> bool:
+        return self.elector.leads
+
+    async def follows(self) -> bool:
+        return not self.elector.leads
+
+
+@pytest.fixture
+async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
+    async with KubernetesApi.from_url(sandbox.url) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        yield client
+
+
+@pytest.fixture
+async def stand(api: KubernetesApi) -> AsyncIterator[Callable[..., Candidate]]:
+    candidates: list[Candidate] = []
+
+    def start(identity: str, **values: Any) -> Candidate:
+        told: list[str] = []
+        elector = LeaderElector(
+            api,
+            settings(identity, **values),
+            on_started=lambda: told.append("started"),
+            on_stopped=lambda: told.append("stopped"),
+        )
+        candidates.append(Candidate(elector, told))
+        elector.start()
+        return candidates[-1]
+
+    yield start
+    for candidate in candidates:
+        await candidate.elector.stop()
+
+
+def test_the_settings_promise_a_takeover_in_time() -> None:
+    promised = LeaderElectionSettings(namespace="any", identity="any")
+    assert promised.takeover_seconds <= PROMISED_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"renew_deadline_seconds": 3.0}, "renew_deadline_seconds is 3.0, expected less than lease_duration_seconds"),
+        ({"request_timeout_seconds": 1.5}, "expected less than renew_deadline_seconds"),
+    ],
+)
+def test_settings_that_allow_two_leaders_or_one_that_gives_up_at_once_are_refused(
+    values: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        LeaderElectionSettings(namespace="any", identity="any", **values)
+
+
+async def test_one_leads_and_the_next_follows_when_the_lease_is_given_back(
+    api: KubernetesApi, stand: Callable[..., Candidate]
+) -> None:
+    first = stand("first", lease_duration_seconds=60, renew_deadline_seconds=50.0)
+    await until("the first leads", first.leads)
+    second = stand("second", lease_duration_seconds=60, renew_deadline_seconds=50.0)
+    await asyncio.sleep(0.3)
+    assert second.told == []
+    await first.elector.stop()
+    await until("the second leads", second.leads)
+    lease = await api.get(LEASES, "brokergroup-operator", namespace=NAMESPACE)
+    assert lease["spec"]["holderIdentity"].startswith("second_")
+
+
+async def test_two_of_one_name_are_not_both_leader(stand: Callable[..., Candidate]) -> None:
+    """Both by hand on one host, say: the official elector would have taken each for the holder."""
+    twins = [stand("twin"), stand("twin")]
+
+    async def one_leads() -> bool:
+        return any(twin.elector.leads for twin in twins)
+
+    await until("one leads", one_leads)
+    await asyncio.sleep(0.5)
+    assert [twin.elector.leads for twin in twins].count(True) == 1
+
+
+async def test_who_is_not_answered_stops_before_anybody_else_may_begin(
+    stand: Callable[..., Candidate], sandbox: SandboxApiServer
+) -> None:
+    first = stand("first")
+    await until("the first leads", first.leads)
+
+    def refuse(request: Any) -> None:
+        if request.method == "PUT" and request.path.endswith("/leases/brokergroup-operator"):
+            raise StatusError(503, "ServiceUnavailable", "nobody renews today")
+
+    sandbox.before_request = refuse
+    await until("the first knows", first.follows)
+    await until("it was told", lambda: _said(first, ["started", "stopped"]))
+    sandbox.before_request = None
+    second = stand("second")
+    await until("somebody leads", lambda: _any_leads(first, second))
+
+
+async def _said(candidate: Candidate, words: list[str]) -> bool:
+    return candidate.told == words
+
+
+async def _any_leads(*candidates: Candidate) -> bool:
+    return any(candidate.elector.leads for candidate in candidates)
+
+
+async def test_a_frozen_leader_may_not_write_when_it_wakes(api: KubernetesApi, stand: Callable[..., Candidate]) -> None:
+    """The loop stands still, as a stopped process does: the write comes before any timer has run."""
+    first = stand("first")
+    await until("the first leads", first.leads)
+    guarded = api.guarded(lambda: first.elector.leads)
+    time.sleep(0.7)  # noqa: ASYNC251 - the freeze
+    with pytest.raises(NotLeadingError, match="does not lead"):
+        await guarded.create(CONFIG_MAPS, {"metadata": {"name": "late", "namespace": NAMESPACE}})
+    await guarded.close()
+
+
+async def test_an_older_operators_longer_lease_is_waited_for(
+    api: KubernetesApi, stand: Callable[..., Candidate]
+) -> None:
+    metadata = {"name": "brokergroup-operator", "namespace": NAMESPACE}
+    spec = {"holderIdentity": "older", "leaseDurationSeconds": 3}
+    await api.create(LEASES, {"metadata": metadata, "spec": spec})
+    loop = asyncio.get_running_loop()
+    begun_seconds = loop.time()
+    newer = stand("newer")
+    await until("the newer leads", newer.leads)
+    assert loop.time() - begun_seconds >= 2.9
