@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
 PRE_STOP_STEPS_PER_SECOND: Final = 10
-
-
 # A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
 # soon it is woken.
 # Beside 16 busy threads of a broker that asks for 2 CPUs, on 2 CPUs, it was late by 333 ms with 10m, and by 43 ms with 50m.
 CPU_REQUEST: Final = "50m"
+
+
 def restricted() -> JsonObject:
     """A container as Pod Security "restricted" wants it, with a root file system that nobody writes to."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
@@ -55,19 +55,16 @@ def container(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
             {"name": "FENCE_TIMEOUT_MILLISECONDS", "value": str(spec.failover.fence_timeout_milliseconds)},
+            {"name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS", "value": str(_shortest_heartbeat_timeout(spec))},
+            *_tls(settings),
         ],
         "ports": [{"name": names.PORT_FENCE, "containerPort": port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}],
         "volumeMounts": [{"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR}, *_authority_mount(settings)],
-            {"name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS", "value": str(_shortest_heartbeat_timeout(spec))},
-            *_tls(settings),
         "securityContext": restricted(),
         "resources": {"requests": {"cpu": CPU_REQUEST, "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
     }
 
 
-def broker_environment() -> list[JsonObject]:
-    """By which the fence knows the broker's processes among all that it sees."""
-    return [
 def _shortest_heartbeat_timeout(spec: BrokerGroupSpec) -> int:
     """After this silence a broker may be given up; with the fence timeout it bounds what a starved fence forgives."""
     failover = spec.failover
@@ -94,6 +91,9 @@ def _authority_mount(settings: ReconcileSettings) -> list[JsonObject]:
     return [{"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}]
 
 
+def broker_environment() -> list[JsonObject]:
+    """By which the fence knows the broker's processes among all that it sees."""
+    return [
         {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_BROKER},
     ]
