@@ -79,10 +79,10 @@ def operator(  # noqa: PLR0913 - one argument a flag
     """Run the controller plane and the reconcile plane until SIGTERM."""
     from brokergroup_operator.cli.operator_process import OperatorSettings, run_operator
     from brokergroup_operator.cli.signals import run_until_signalled
+    from brokergroup_operator.kube.errors import ApiError
     from brokergroup_operator.kube.settings import KubeconfigError
 
     for address in controller_addresses:
-    from brokergroup_operator.kube.errors import ApiError
         parse_endpoint(address, "--controller-address")
     security = SecurityOptions(
         tls_mode=tls_mode,
@@ -123,14 +123,14 @@ def operator(  # noqa: PLR0913 - one argument a flag
         run_until_signalled(run)
     except KubeconfigError as error:
         raise typer.BadParameter(str(error), param_hint="--kubeconfig") from error
-
-
-def own_address(identity: str, controller_addresses: list[str]) -> str:
-    """Which of the controller addresses leads to this very pod: by the ordinal that ends a StatefulSet pod's name.
     except ApiError as error:
         # Only the start asks the API once; later everybody goes on asking. Whoever started us starts us again.
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
+
+
+def own_address(identity: str, controller_addresses: list[str]) -> str:
+    """Which of the controller addresses leads to this very pod: by the ordinal that ends a StatefulSet pod's name.
 
     With one address it is that one. A pod that advertised another's address would send brokers away from itself.
     """
