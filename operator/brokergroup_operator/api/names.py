@@ -74,13 +74,13 @@ VOLUME_RUN: Final = "run"
 OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
 OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_CONFIG, VOLUME_RUN)
 CONFIG_FILE: Final = "broker.conf"
+# Beside it, where the controllers speak TLS: whose certificates the fence believes. Public, and followed while the pod runs.
+AUTHORITY_FILE: Final = "controller-ca.crt"
 
 STORE_DIR: Final = "/var/lib/rocketmq/store"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 
-# Beside it, where the controllers speak TLS: whose certificates the fence believes. Public, and followed while the pod runs.
-AUTHORITY_FILE: Final = "controller-ca.crt"
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2
 # Above a broker's port: where the fences of a group ask each other, by UDP.

@@ -62,6 +62,10 @@ class ReconcileSettings:
     # Groups in a rolling update at one time; 0 sets no limit.
     max_groups_rolling: int = 1
     leader_election: LeaderElectionSettings | None = None
+    # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: anybody is believed.
+    controller_tls: bool = False
+    controller_authority: str | None = None
+    broker_tls: bool = False
     instance: str = field(default="brokergroup-operator")
 
     def __post_init__(self) -> None:
