@@ -1,0 +1,175 @@
+"""The gauge and the log become one list: the log's times win, nothing the gauge saw is lost, what is open stays open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sla_reports.outages.blast_radius import events
+from sla_reports.outages.causes import attribute
+from sla_reports.outages.incidents import UNATTRIBUTED, Incident, Source, reconcile
+from sla_reports.outages.logged import Circumstance, LoggedIncident, logged_incidents, whole_outages
+from sla_reports.states.entities import GroupKey
+from sla_reports.states.spans import Span, State, overlay, total_ms
+
+ORDERS = GroupKey("default", "DefaultCluster", "orders")
+INTERVAL_MS = 15_000
+END_MS = 3_600_000
+
+
+def _gauge(*downs: tuple[int, int], unknown: tuple[tuple[int, int], ...] = ()) -> list[Span]:
+    line = [Span(0, END_MS, State.UP)]
+    line = overlay(line, [Span(start, end, State.DOWN) for start, end in downs])
+    return overlay(line, [Span(start, end, State.UNKNOWN) for start, end in unknown])
+
+
+def _logged(start_ms: int, length_ms: float | None, **changes: Any) -> LoggedIncident:
+    steps = {"detected": 0.0} | ({"roleChanged": length_ms - 1000.0} if length_ms is not None else {})
+    one = LoggedIncident(
+        f"orders/{start_ms}", ORDERS, start_ms + 1000, detection_ms=1000.0, steps_ms=steps,
+        outcome="completed" if length_ms is not None else "running",
+    )  # fmt: skip
+    return replace(one, **changes)
+
+
+def _told(incidents: list[Incident]) -> list[tuple[int, int | None, str]]:
+    return [(one.start_ms, one.end_ms, one.source.value) for one in incidents]
+
+
+def _reconcile(gauge: list[Span], log: list[LoggedIncident]) -> tuple[list[Incident], list[Span]]:
+    return reconcile(ORDERS, gauge, log, interval_ms=INTERVAL_MS)
+
+
+def test_the_log_wins_on_times() -> None:
+    incidents, held = _reconcile(_gauge((105_000, 120_000)), [_logged(100_000, 7000.0)])
+    assert _told(incidents) == [(100_000, 107_000, "incident_log")]
+    assert incidents[0].seen_by_gauge
+    assert not incidents[0].skewed
+    assert incidents[0].error_ms == 1
+    assert [span for span in held if span.state is State.DOWN] == [Span(100_000, 107_000, State.DOWN)]
+
+
+def test_what_no_scrape_saw_and_what_the_log_does_not_know_both_count() -> None:
+    incidents, held = _reconcile(_gauge((600_000, 660_000)), [_logged(100_000, 7000.0)])
+    assert _told(incidents) == [(100_000, 107_000, "incident_log"), (600_000, 660_000, "gauge")]
+    assert [one.cause for one in incidents] == ["unknown", UNATTRIBUTED]
+    assert incidents[1].error_ms == INTERVAL_MS
+    assert total_ms(held, State.DOWN) == 67_000
+
+
+def test_a_long_outage_that_a_short_entry_explains_in_part_is_not_lost() -> None:
+    incidents, _ = _reconcile(_gauge((105_000, 705_000)), [_logged(100_000, 7000.0)])
+    assert _told(incidents) == [(100_000, 107_000, "incident_log"), (107_000, 705_000, "gauge")]
+
+
+def test_what_is_within_two_scrapes_of_an_entry_is_no_incident_of_its_own() -> None:
+    incidents, _ = _reconcile(_gauge((90_000, 705_000)), [_logged(100_000, 7000.0)])
+    assert _told(incidents) == [(100_000, 107_000, "incident_log"), (107_000, 705_000, "gauge")]
+
+
+def test_an_open_entry_does_not_last_until_an_outage_much_later() -> None:
+    incidents, _ = _reconcile(_gauge((900_000, 915_000)), [_logged(100_000, None)])
+    assert _told(incidents) == [(100_000, 101_000, "incident_log"), (900_000, 915_000, "gauge")]
+
+
+def test_an_open_entry_ends_where_the_gauge_says_so() -> None:
+    incidents, _ = _reconcile(_gauge((105_000, 180_000), (900_000, 915_000)), [_logged(100_000, None)])
+    assert _told(incidents) == [(100_000, 180_000, "incident_log"), (900_000, 915_000, "gauge")]
+    assert incidents[0].error_ms == INTERVAL_MS
+
+
+def test_an_outage_at_the_end_of_the_window_is_open_and_counts_as_far_as_it_was_seen() -> None:
+    for log in ([], [_logged(3_500_000, None)]):
+        [incident], held = _reconcile(_gauge((3_510_000, END_MS)), log)
+        assert incident.end_ms is None
+        assert total_ms(held, State.DOWN) == END_MS - incident.start_ms == incident.length_ms(END_MS)
+
+
+def test_clocks_that_differ_are_told() -> None:
+    [incident], _ = _reconcile(_gauge((90_000, 105_000)), [_logged(100_000, 7000.0)])
+    assert incident.skewed
+
+
+def test_attempts_at_one_loss_are_one_outage() -> None:
+    first = _logged(100_000, None, outcome="noEligibleReplica", epoch_before=6, cause="disk")
+    second = _logged(200_000, 5000.0, trigger="masterless", epoch_before=6, detection_ms=None, id="again")
+    cancelled = _logged(300_000, None, outcome="cancelled")
+    [whole] = whole_outages([second, cancelled, first])
+    assert (whole.start_ms, whole.end_ms, whole.cause, whole.id) == (100_000, 205_000, "disk", first.id)
+
+
+def test_rows_become_incidents_once() -> None:
+    row = {
+        "id": "default/orders/7", "kind": "failover", "namespace": "default", "cluster": "DefaultCluster",
+        "broker_group": "orders", "trigger": "silence", "cause": "a newer one", "outcome": "completed",
+        "started_at_ms": 5000, "detection_ms": 3000.4, "steps_ms": {"detected": 0.0, "inSync": 250.0}, "epoch_before": 6,
+    }  # fmt: skip
+    [incident] = logged_incidents([row, dict(row)])
+    assert (incident.start_ms, incident.end_ms, incident.cause) == (2000, 5250, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("changes", "circumstances", "cause"),
+    [
+        ({"trigger": "connectionRefused"}, [], "crash"),
+        ({"trigger": "silence"}, [], "unknown"),
+        ({"kind": "switchover"}, [], "plannedSwitchover"),
+        ({"kind": "switchover"}, [Circumstance("rollingUpgrade", 0, 200_000, ORDERS)], "rollingUpgrade"),
+        ({"trigger": "silence"}, [Circumstance("partition", 90_000, 95_000)], "partition"),
+        ({"trigger": "silence"}, [Circumstance("partition", 10_000, 39_999)], "unknown"),
+        ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000), Circumstance("oom", 99_000, 99_000)], "oom"),
+        ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000, node="other")], "unknown"),
+        ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000, node="n1")], "drain"),
+        ({"cause": "disk"}, [Circumstance("oom", 99_000, 99_000)], "disk"),
+    ],
+)
+def test_causes(changes: dict[str, Any], circumstances: list[Circumstance], cause: str) -> None:
+    logged = _logged(100_000, 7000.0, facts={"node": "n1"}, **changes)
+    incidents, _ = _reconcile(_gauge(), [logged])
+    assert [one.cause for one in attribute(incidents, circumstances, until_ms=END_MS)] == [cause]
+
+
+def test_groups_that_went_down_together_are_one_event() -> None:
+    def incident(group: str, start_ms: int, **facts: str) -> Incident:
+        return Incident(GroupKey("default", "c", group), start_ms, start_ms + 5000, Source.LOG, 1, facts=facts)
+
+    found = events(
+        [
+            incident("a", 0, zone="z1", node="n1"), incident("b", 20_000, zone="z1", node="n2"),
+            incident("c", 45_000, zone="z1"), incident("a", 90_000, zone="z2"),
+            replace(incident("d", 91_000), planned=True),
+        ]
+    )  # fmt: skip
+    assert [len(event.groups) for event in found] == [3, 1]
+    assert found[0].common == (("zone", "z1"),)
+
+
+_TIMES = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 40)), max_size=6)
+
+
+@given(downs=_TIMES, unknowns=_TIMES, entries=_TIMES)
+def test_nothing_known_to_be_down_is_ever_lost(downs: Any, unknowns: Any, entries: Any) -> None:
+    """Every instant is accounted for; each logged outage is down to the millisecond; a gauge's down far from any entry stays."""
+    scale = 15_000
+    gauge = _gauge(
+        *((start * scale, (start + length) * scale) for start, length in downs),
+        unknown=tuple((start * scale, (start + length) * scale) for start, length in unknowns),
+    )
+    log = [_logged(start * scale + 777, length * 1000.0 + 1000, id=f"{n}") for n, (start, length) in enumerate(entries)]
+    incidents, held = _reconcile(gauge, log)
+    assert (held[0].start_ms, held[-1].end_ms) == (0, END_MS)
+    assert sum(span.length_ms for span in held) == END_MS
+    want_down = [(one.start_ms, one.end_ms) for one in log if one.start_ms < END_MS]
+    for at_ms in range(0, END_MS, 7_500):
+        state = next(span.state for span in held if span.start_ms <= at_ms < span.end_ms)
+        seen = next(span.state for span in gauge if span.start_ms <= at_ms < span.end_ms)
+        if any(start <= at_ms < (end or END_MS) for start, end in want_down):
+            assert state is State.DOWN
+        elif all(not start - 30_000 <= at_ms <= (end or END_MS) + 30_000 for start, end in want_down):
+            assert state is seen
+        inside = any(one.start_ms <= at_ms < one.start_ms + one.length_ms(END_MS) for one in incidents)
+        assert inside == (state is State.DOWN)
