@@ -47,8 +47,9 @@ async def eventually(condition: Callable[[], Any], *, what: str = "", within_sec
 class FakeGroup:
     """What the fake brokers of one group share."""
 
-    def __init__(self, *planes: str) -> None:
+    def __init__(self, *planes: str, cluster: str = CLUSTER, name: str = NAME) -> None:
         self.planes = list(planes)
+        self.cluster, self.name = cluster, name
         self.journal: list[str] = []
         self.brokers: dict[int, FakeBroker] = {}
 
@@ -107,6 +108,7 @@ class FakeBroker:
         self.offsets: dict[str, dict[int, int]] = {}
         self.answers_metadata = True
         self.heartbeat_seconds = heartbeat_seconds
+        self.heartbeat_timeout_ms = 600
         self.host = host or next(_hosts)
         self.epoch = 0
         self.is_master = False
@@ -192,7 +194,8 @@ class FakeBroker:
 
     async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
         self.tried.append(code)
-        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
+        known = {"clusterName": self.group.cluster, "brokerName": self.group.name}
+        ext_fields = known | {name: str(value) for name, value in fields.items()}
         return await self._client.invoke(
             self.group.planes[0], request(code, ext_fields=ext_fields, body=body), timeout_seconds=3.0
         )
@@ -200,14 +203,14 @@ class FakeBroker:
     async def heartbeat(self) -> None:
         self.beats += 1
         header = headers.BrokerHeartbeatRequestHeader(
-            cluster_name=CLUSTER,
-            broker_name=NAME,
+            cluster_name=self.group.cluster,
+            broker_name=self.group.name,
             broker_addr=self.address,
             broker_id=self.broker_id,
             epoch=self.epoch_file,
             max_offset=self.max_offset,
             confirm_offset=self.max_offset,
-            heartbeat_timeout_ms=600,
+            heartbeat_timeout_ms=self.heartbeat_timeout_ms,
         )
         command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
         for plane in self.group.planes:
@@ -305,7 +308,7 @@ class FakeBroker:
             ) if self.answers_metadata:
                 return command.answer(0, body=json.dumps(self._metadata(command.code)).encode())
             case RequestCode.GET_BROKER_CONFIG:
-                known = {"brokerName": NAME, "minInSyncReplicas": str(self.minimum), **self.config}
+                known = {"brokerName": self.group.name, "minInSyncReplicas": str(self.minimum), **self.config}
                 return command.answer(0, body=encode_properties(known))
             case RequestCode.UPDATE_BROKER_CONFIG:
                 for name, value in decode_properties(command.body).items():

@@ -164,10 +164,10 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
         await asyncio.to_thread(server.stop)
 
 
-def install_kinds_and_rights(kubectl: Kubectl) -> None:
-    """What `helm install` would bring, save the pods: nobody here makes pods of a StatefulSet."""
+def install_kinds_and_rights(kubectl: Kubectl, **values: str) -> None:
+    """What `helm install` would bring, save the pods: nobody here makes pods of a StatefulSet. `values`: see `helm.template`."""
     kubectl.must("create", "namespace", OPERATOR_NAMESPACE)
-    objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator"))
+    objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     rights = [item for item in objects if item["kind"] in RIGHTS]
     kubectl.must("apply", "--server-side", "-f", "-", stdin=as_yaml([*kinds, *rights]))

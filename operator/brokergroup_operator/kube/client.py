@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import aiohttp
 import msgspec
 
+from .decoding import decode, lines
 from .errors import ApiError, ApiUnavailableError, NotLeadingError, OutcomeUnknownError, error_from_status
 from .resources import PODS, Resource
 from .settings import ConnectionSettings, settings_from_kubeconfig, settings_from_url, settings_in_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -149,7 +150,7 @@ class KubernetesApi:
         return await self._request(
             "POST",
             resource.collection_path(place),
-            body=obj,
+            body={"apiVersion": resource.api_version, "kind": resource.kind, **obj},
             parameters=_parameters(fieldManager=field_manager),
             timeout_seconds=timeout_seconds,
         )
@@ -298,8 +299,8 @@ class KubernetesApi:
                 self.url + path, params=parameters, headers=self._headers(), timeout=timeout
             ) as response:
                 if response.status >= 400:
-                    raise error_from_status(what, response.status, _decode(await response.read()), write=False)
-                async for line in _lines(response.content):
+                    raise error_from_status(what, response.status, decode(await response.read()), write=False)
+                async for line in lines(response.content):
                     yield _watch_event(what, line)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiUnavailableError(f"{what}: {_describe(error)}") from error
@@ -338,8 +339,8 @@ class KubernetesApi:
         except (aiohttp.ClientError, TimeoutError) as error:
             _raise_transport_error(what, error, write=write)
         if response.status >= 400:
-            raise error_from_status(what, response.status, _decode(content), write=write)
-        return _decode(content)
+            raise error_from_status(what, response.status, decode(content), write=write)
+        return decode(content)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json"}
@@ -377,29 +378,11 @@ def _path_of(resource: Resource, obj: Mapping[str, Any], subresource: str) -> st
     return resource.object_path(metadata.get("name", ""), metadata.get("namespace"), subresource)
 
 
-def _decode(content: bytes) -> JsonObject:
-    """Any answer of the API is a JSON object; a proxy's plain text becomes the message of a ``Status``."""
-    try:
-        return msgspec.json.decode(content, type=JsonObject)
-    except msgspec.DecodeError:
-        return {"kind": "Status", "message": content[:500].decode(errors="replace")}
-
-
 def _watch_event(what: str, line: bytes) -> WatchEvent:
-    event = _decode(line)
+    event = decode(line)
     kind, obj = str(event.get("type", "")), event.get("object") or {}
     if kind == "ERROR":
         raise error_from_status(what, int(obj.get("code") or 500), obj, write=False)
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
         raise ApiError(f"{what}: event type is {kind!r}, expected ADDED, MODIFIED, DELETED, BOOKMARK or ERROR")
     return WatchEvent(kind, obj)
-
-
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    # Not the stream's own line reader: it refuses lines longer than its buffer, and one object may be a megabyte.
-    rest = b""
-    async for chunk in stream.iter_any():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield line

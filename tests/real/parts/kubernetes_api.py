@@ -57,6 +57,15 @@ class KubeApiserver:
         return self.folder / f"kubeconfig-{identity.replace(':', '_')}"
 
     @property
+    def audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    def audited(self, identity: str) -> list[dict[str, Any]]:
+        """The requests of an identity, as the server logged them."""
+        entries = [json.loads(line) for line in self.audit_log.read_text(encoding="utf-8").splitlines()]
+        return [entry for entry in entries if entry["user"]["username"] == identity]
+
+    @property
     def client(self) -> Kubectl:
         """kubectl as the administrator."""
         return Kubectl(self.kubeconfig)
@@ -108,8 +117,8 @@ def start_etcd(folder: Path) -> tuple[RealProcess, str]:
     return etcd, url
 
 
-def start_kube_apiserver(folder: Path) -> KubeApiserver:
-    """etcd and kube-apiserver, ready, with RBAC in force for all but the administrator."""
+def start_kube_apiserver(folder: Path, *, audit: bool = False) -> KubeApiserver:
+    """etcd and kube-apiserver, ready, with RBAC in force for all but the administrator. `audit`: it logs every request."""
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "service-account.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
@@ -133,6 +142,7 @@ def start_kube_apiserver(folder: Path) -> KubeApiserver:
         *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
         *("--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"),
         *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true", "--profiling=false"),
+        *(audit_arguments(server) if audit else ()),
     ]
     apiserver = start("kube-apiserver", command, log=folder / "kube-apiserver.log")
     server.processes.append(apiserver)
@@ -144,6 +154,14 @@ def start_kube_apiserver(folder: Path) -> KubeApiserver:
     for identity in tokens:
         write_kubeconfig(server, identity)
     return server
+
+
+def audit_arguments(server: KubeApiserver) -> list[str]:
+    """Who asked for what, and the answer's code; no bodies."""
+    policy = server.folder / "audit-policy.yaml"
+    rules = [{"level": "Metadata", "omitStages": ["RequestReceived"]}]
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), encoding="utf-8")
+    return [f"--audit-policy-file={policy}", f"--audit-log-path={server.audit_log}", "--audit-log-mode=blocking"]
 
 
 def write_kubeconfig(server: KubeApiserver, identity: str) -> None:

@@ -1,0 +1,129 @@
+"""Three operator pods of a release for one namespace at a real kube-apiserver, with the Role of the chart and nothing more.
+
+The server's audit log says what they asked for; the proxies in front of each say who wrote when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from brokergroup_operator.demo.processes import DemoProcesses
+from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES
+from brokergroup_operator.sandbox.kubelet import ImageCatalogue, ProcessKubelet
+from brokergroup_operator.sandbox.run import pod_network
+from tests.availability.operator_pods import OperatorPods, operator_pods
+from tests.availability.requests_seen import is_outside
+from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
+from tests.real.clusters import install_kinds_and_rights
+from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, KubeApiserver, start_kube_apiserver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(300),
+    pytest.mark.real("kube-apiserver", "helm"),
+]
+
+FOREIGN_NAMESPACE = "elsewhere"
+
+
+@dataclass
+class Release:
+    """Three operator pods, what they serve, and the server that logs what they ask."""
+
+    server: KubeApiserver
+    pods: OperatorPods
+    group: WholeGroup
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubeApiserver]:
+    folder = tmp_path_factory.mktemp("kube-apiserver")
+    running = await asyncio.to_thread(start_kube_apiserver, folder, audit=True)
+    try:
+        await asyncio.to_thread(
+            install_kinds_and_rights, running.client, watch__namespace=NAMESPACE, rbac__readNodes="false"
+        )
+        yield running
+    finally:
+        await asyncio.to_thread(running.stop)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def release(server: KubeApiserver, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Release]:
+    """All started, one group of three settled in their namespace, and one that is none of their business elsewhere."""
+    folder = tmp_path_factory.mktemp("release")
+    async with KubernetesApi.from_kubeconfig(server.kubeconfig) as api:
+        data_dir = folder / "sandbox"
+        kubelet = ProcessKubelet(
+            api,
+            node_name="node-a",
+            data_dir=data_dir,
+            network=pod_network("loopback", data_dir),
+            images=ImageCatalogue.default(),
+        )
+        await kubelet.start()
+        house = House(folder, DemoProcesses(folder / "logs"), api, server.kubeconfig)
+        try:
+            await api.create(NAMESPACES, {"metadata": {"name": FOREIGN_NAMESPACE}})
+            foreign = {"metadata": {"name": "orders", "namespace": FOREIGN_NAMESPACE}}
+            await api.create(BROKER_GROUPS, foreign | {"spec": {"implementation": "replica"}})
+            async with (
+                operator_pods(
+                    house,
+                    api_url=server.url,
+                    tls=ssl.create_default_context(cafile=str(server.ca_file)),
+                    token=server.tokens[OPERATOR],
+                    lease_namespace=OPERATOR_NAMESPACE,
+                ) as pods,
+                whole_group(house, "orders", replicas=3) as group,
+            ):
+                await house.create_group("orders")
+                await group.until_settled()
+                yield Release(server, pods, group)
+        finally:
+            await house.processes.stop()
+            await kubelet.stop()
+
+
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+async def test_another_pod_takes_over(release: Release, how: str) -> None:
+    pods, group = release.pods, release.group
+    leader = await pods.until_all_live(group)
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    async with group.under_load():
+        if how == "killed":
+            since_seconds = await leader.kill()
+        else:
+            since_seconds = leader.proxy.passed[-1].sent_seconds
+            leader.proxy.cut()
+        successor = await pods.takeover(f"kube-apiserver: leader {how}", leader, since_seconds, group)
+        leader.proxy.heal()
+        await group.until_acknowledged()
+    await group.verify()
+    assert successor is not leader
+    assert (group.seen.master_epoch, group.seen.master_id) == (epoch, master)
+    assert pods.writes_without_the_lease() == []
+
+
+async def test_nothing_outside_its_namespace_was_asked_for(release: Release) -> None:
+    asked = release.server.audited(OPERATOR)
+    assert asked, "the audit log is empty"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases"
+    paths = {str(entry["requestURI"]).partition("?")[0] for entry in asked}
+    assert {path for path in paths if is_outside(path, NAMESPACE)} <= {leases, f"{leases}/brokergroup-operator"}
+    # And the Role covers all that it does ask for; nodes are asked for once, for want of a way to know.
+    refused = {str(entry["requestURI"]) for entry in asked if entry["responseStatus"]["code"] == 403}
+    assert all(path.startswith("/api/v1/nodes") for path in refused), refused
+    foreign = await release.group.house.api.get(BROKER_GROUPS, "orders", namespace=FOREIGN_NAMESPACE)
+    assert "status" not in foreign
+    assert "finalizers" not in foreign["metadata"]
