@@ -51,6 +51,7 @@ class LiveSettings:
     ha_max_time_slave_not_catchup_seconds: float
     broker_election_priority: int
     operators_sign: bool
+    name_server_addresses: tuple[str, ...]
 
 
 def monotonic_seconds() -> float:
@@ -87,6 +88,7 @@ class Broker:
     on_distrust: Callable[[], None] = lambda: None
     on_flush_wanted: Callable[[], None] = lambda: None
     on_flushed: Callable[[], None] = lambda: None
+    on_name_servers: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         """Take the live keys from the configuration."""
@@ -101,6 +103,7 @@ class Broker:
             self.configuration.ha_max_time_slave_not_catchup_seconds,
             self.configuration.broker_election_priority,
             self.configuration.operators_sign,
+            self.configuration.name_server_addresses,
         )
         self.retention = self.configuration.retention
         self.disk_full = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.tls import ClientCertificates
 from rocketmq_replica.broker import Role
 from rocketmq_replica.configuration import ReplicaConfiguration
-from rocketmq_replica.property_values import is_secret, properties_of
+from rocketmq_replica.property_values import addresses, is_secret, properties_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,6 +57,11 @@ def _reserved_hours(broker: Broker, value: str) -> None:
     broker.retention = dataclasses.replace(broker.retention, reserved_hours=int(value))
 
 
+def _name_servers(broker: Broker, value: str) -> None:
+    broker.live.name_server_addresses = addresses(value)
+    broker.on_name_servers()
+
+
 _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "allAckInSyncStateSet": _all_ack,
     "inSyncReplicas": _in_sync,
@@ -67,6 +72,7 @@ _SETTERS: dict[str, Callable[[Broker, str], None]] = {
     "brokerElectionPriority": _priority,
     "fileReservedTime": _reserved_hours,
     "authenticationEnabled": _authentication,
+    "namesrvAddr": _name_servers,
 }
 _FIELDS = properties_of(ReplicaConfiguration)
 
@@ -80,6 +86,8 @@ def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
             _FIELDS[key].metadata["parse"](value)
         except ValueError as error:
             raise LiveSettingError(f"{key}={value}: {error}") from error
+        if key == "namesrvAddr" and not (addresses(value) and broker.configuration.name_server_addresses):
+            raise LiveSettingError(f"{key}={value}: the first NameServer, and the last one's end, need a restart")
         if key == "authenticationEnabled" and value.lower() == "true" and broker.configuration.credentials is None:
             raise LiveSettingError(f"{key}={value}: expected innerClientAuthenticationCredentials in broker.conf")
     for key, value in properties.items():
@@ -109,6 +117,7 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "brokerElectionPriority": str(broker.live.broker_election_priority),
         "fileReservedTime": str(broker.retention.reserved_hours),
         "authenticationEnabled": str(broker.live.operators_sign).lower(),
+        **({"namesrvAddr": ";".join(servers)} if (servers := broker.live.name_server_addresses) else {}),
     }
 
 

@@ -1,8 +1,8 @@
-"""Telling the NameServers where this replica is (``ha-and-deployment.md`` D.3, D.4).
+"""Telling the NameServers where this replica is.
 
 Every NameServer gets every registration. The data version's state version is the master epoch, by which a NameServer decides
 between two that both claim to be master. The answer to a slave carries the master's HA address, which is one of the ways to
-find it. Without ``namesrvAddr`` nothing happens here.
+find it. Without ``namesrvAddr`` nothing happens here; with it, the list may change while the replica runs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class NameServerRegistration:
         self._on_ha_address = on_ha_address
         self._client = new_client(broker.configuration)
         self._changed = asyncio.Event()
+        broker.on_name_servers = self.changed
 
     def changed(self) -> None:
         """Role or topics changed: register again at once."""
@@ -70,15 +71,14 @@ class NameServerRegistration:
         command = request(RequestCode.UNREGISTER_BROKER, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
         calls = [
             self._client.invoke(address, command, timeout_seconds=0.5)
-            for address in self._broker.configuration.name_server_addresses
+            for address in self._broker.live.name_server_addresses
             if self._client.is_connected(address)
         ]
         await asyncio.gather(*calls, return_exceptions=True)
         await self._client.close()
 
     async def _register_everywhere(self) -> None:
-        addresses = self._broker.configuration.name_server_addresses
-        await asyncio.gather(*(self._register(address) for address in addresses))
+        await asyncio.gather(*(self._register(address) for address in self._broker.live.name_server_addresses))
 
     async def _register(self, address: str) -> None:
         role = self._broker.role

@@ -27,6 +27,8 @@ def test_the_python_replica_takes_every_key_that_we_call_hot() -> None:
         ({}, {"durability": "Available"}, False),
         ({}, {"config": {"maxMessageSize": "1000"}}, True),
         ({}, {"nameServers": ["ns:9876"]}, True),
+        ({"nameServers": ["ns:9876"]}, {}, True),
+        ({"nameServers": ["ns:9876"]}, {"nameServers": ["ns:9876", "ns-2:9876"]}, False),
     ],
 )
 def test_hot_keys_are_not_in_the_hash(
@@ -36,6 +38,17 @@ def test_hot_keys_are_not_in_the_hash(
         hot_config.cold_hash(b.group(implementation=implementation, **spec), b.SETTINGS) for spec in (before, after)
     }
     assert len(hashes) == (2 if cold_changes else 1)
+
+
+@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+def test_issue_52_another_list_of_name_servers_restarts_nobody(implementation: str) -> None:
+    """apache/rocketmq-operator #52, apache/rocketmq #2310: a NameServer more, and every broker was restarted."""
+    before = {"implementation": implementation, "nameServers": ["ns-0:9876"]}
+    seen = c.wishing(c.settled(**before), **before | {"nameServers": ["ns-0:9876", "ns-1:9876"]})
+    assert c.course(seen).outdated == ()
+    given = [line for line in told(run(seen)) if line.startswith("give")]
+    assert [line.split()[1] for line in given] == ["orders-1", "orders-2", "orders-3"]
+    assert hot_config.hot(seen.group, b.SETTINGS)["namesrvAddr"] == "ns-0:9876;ns-1:9876"
 
 
 def test_java_brokers_take_more() -> None:

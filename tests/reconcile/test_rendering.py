@@ -219,6 +219,15 @@ def test_java_memory_is_a_share_of_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limit", "heap", "direct"), [("512Mi", 192, 96), ("768Mi", 362, 181), ("1Gi", 512, 256), ("128Mi", 21, 10)]
+)
+def test_issue_36_a_small_limit_leaves_the_jvm_its_own_part(limit: str, heap: int, direct: int) -> None:
+    """apache/rocketmq-operator #36: heap and direct memory filled the limit, and the broker was killed for what it needs beside."""
+    spec = b.group(resources={"limits": {"memory": limit}}).spec
+    assert java_arguments(spec)[:3] == [f"-Xms{heap}m", f"-Xmx{heap}m", f"-XX:MaxDirectMemorySize={direct}m"]
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [("1", 1), ("250m", Fraction(1, 4)), ("1.5Ki", 1536), ("2G", 2 * 10**9), ("1Ei", 2**60)],
 )

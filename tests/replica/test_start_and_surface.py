@@ -420,6 +420,25 @@ async def test_replicas_register_with_the_name_server(
     assert fake.unregistered == [two.address]
 
 
+async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(
+    start: Starter, controller: FakeController, client: Client, name_server: tuple[FakeNameServer, str]
+) -> None:
+    """apache/rocketmq-operator #52: the replica is at the new NameServer at once, and says what it was told."""
+    fake, address = name_server
+    one = await start("r1", namesrvAddr="127.0.0.1:1")
+    await eventually(lambda: one.role == "MASTER")
+    assert not fake.registered
+    code = RequestCode.UPDATE_BROKER_CONFIG
+    assert (await client.ask(one.address, code, body=f"namesrvAddr={address}\n".encode())).code == 0
+    await eventually(lambda: set(fake.registered) == {one.address})
+    shown = await client.ask(one.address, RequestCode.GET_BROKER_CONFIG)
+    assert f"namesrvAddr={address}" in (shown.body or b"").decode()
+    assert (await client.ask(one.address, code, body=b"namesrvAddr=\n")).code == ResponseCode.NO_PERMISSION
+    assert (await client.ask(one.address, code, body=b"namesrvAddr=nowhere\n")).code == ResponseCode.NO_PERMISSION
+    await one.stop()
+    assert fake.unregistered == [one.address]
+
+
 def test_the_import_is_light() -> None:
     """Start-up time is failover time: nothing of the operator's libraries comes along."""
     code = (

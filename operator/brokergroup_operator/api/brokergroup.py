@@ -251,7 +251,10 @@ class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Memory of a Java broker, as shares of limits.memory; 512 MiB each when there is no limit."""
+    """Memory of a Java broker, as shares of limits.memory; 512 MiB each when there is no limit.
+
+    Of a small limit both are made smaller, in proportion: 224 MiB are left to the JVM itself.
+    """
 
     heap_percent: Annotated[int, Meta(ge=10, le=80, description="Heap in percent of limits.memory.")] = 50
     direct_memory_percent: Annotated[

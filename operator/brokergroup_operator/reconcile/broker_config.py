@@ -40,6 +40,8 @@ OVERRIDABLE: Final = {
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 
 HAND_OVER_MOST_SECONDS: Final = 20
+# How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
+JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
 
 
 def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
@@ -112,6 +114,7 @@ def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
     return spec.broker_name or group_name
 
 
+        defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
 def render(properties: dict[str, str]) -> str:
     """Java properties, sorted, so that equal settings give equal text. A backslash would begin an escape in them."""
     lines = (f"{key}={value}\n".replace("\\", "\\\\") for key, value in sorted(properties.items()))

@@ -6,6 +6,7 @@ twice. What must be written beside the store (Java's logs and temporary files, t
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
@@ -22,6 +23,8 @@ JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
 DEFAULT_JAVA_MEBIBYTES: Final = 512
 # Properties know no substitution, so sed fills in what only the pod knows.
 JAVA_RENDER: Final = (
+# Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
+JVM_OWN_MEBIBYTES: Final = 224
     r'sed -e "s|\${POD_IP}|$POD_IP|g" -e "s|\${STORE_DIR}|$STORE_DIR|g"'
     ' "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
 )
@@ -121,12 +124,21 @@ def command(spec: BrokerGroupSpec) -> list[str]:
 
 
 def java_arguments(spec: BrokerGroupSpec) -> list[str]:
+def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
+    """Heap and direct memory. Of a small limit less than the spec's shares, so that the JVM's own part is left beside them."""
+    limit = spec.resources.limits.get("memory")
+    if not limit:
+        return DEFAULT_JAVA_MEBIBYTES, DEFAULT_JAVA_MEBIBYTES
+    mebibytes = quantities.parse(limit) / 2**20
+    heap, direct = mebibytes * spec.jvm.heap_percent / 100, mebibytes * spec.jvm.direct_memory_percent / 100
+    # Below that nothing helps; a container of 128 MiB is killed either way.
+    room = max(mebibytes - JVM_OWN_MEBIBYTES, mebibytes / 4)
+    shrunk = min(Fraction(1), room / (heap + direct))
+    return int(heap * shrunk), int(direct * shrunk)
+
+
     """Heap and direct memory as shares of limits.memory, then what the user adds, which therefore wins."""
-    heap = direct = DEFAULT_JAVA_MEBIBYTES
-    if limit := spec.resources.limits.get("memory"):
-        mebibytes = quantities.parse(limit) / 2**20
-        heap = int(mebibytes * spec.jvm.heap_percent / 100)
-        direct = int(mebibytes * spec.jvm.direct_memory_percent / 100)
+    heap, direct = _java_mebibytes(spec)
     return [
         f"-Xms{heap}m",
         f"-Xmx{heap}m",

@@ -5,9 +5,9 @@ pod's configuration hash. What a process was given last stands as JSON in an ann
 ConfigMap, which always has the present values. A hot key that is *taken away* has no value to send, so that takes a
 restart.
 
-Java keys: those that RocketMQ 5.5.0 reads at each use (ha-and-deployment.md A and F, ``switchover-and-strict.md`` for
-haSendHeartbeatInterval and minInSyncReplicas, which were changed live there). Python keys:
-``rocketmq_replica.live_settings``.
+Java keys: those that RocketMQ 5.5.0 reads at each use, and its list of NameServers, which a task of its own reads again every
+``updateNameServerAddrPeriod``: a task that only a broker has that was started with NameServers. So whether there are any is part
+of the hash, and which ones is not (apache/rocketmq-operator issue 52). Python keys: ``rocketmq_replica.live_settings``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
+NAME_SERVERS: Final = "namesrvAddr"
 _BOTH: Final = frozenset(
-    {"allAckInSyncStateSet", "fileReservedTime", "haMaxTimeSlaveNotCatchup", "inSyncReplicas", "minInSyncReplicas"}
+    {
+        "allAckInSyncStateSet",
+        "fileReservedTime",
+        "haMaxTimeSlaveNotCatchup",
+        "inSyncReplicas",
+        "minInSyncReplicas",
+        NAME_SERVERS,
+    }
 )
 HOT_KEYS: Final = {
     Implementation.REPLICA: _BOTH | {"authenticationEnabled"},
@@ -59,8 +67,9 @@ def hot(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
 
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """Of everything that only a start reads: another hash needs another start."""
-    keys = HOT_KEYS[group.spec.implementation]
-    return content_hash(render({key: text for key, text in _properties(group, settings).items() if key not in keys}))
+    keys, properties = HOT_KEYS[group.spec.implementation], _properties(group, settings)
+    cold = {key: text for key, text in properties.items() if key not in keys}
+    return content_hash(render(cold | ({NAME_SERVERS: "some"} if NAME_SERVERS in properties else {})))
 
 
 def _properties(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
