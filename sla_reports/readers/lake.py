@@ -1,7 +1,7 @@
 """Keeps samples as Parquet, a folder a day, and reads them back: the form for months and years.
 
-`<lake>/day=2026-10-25/part-*.parquet`, days in UTC, sorted by series and time, zstd: 10 million samples are about 6 MB. Stale
-markers keep their bits. Each sample stands once: equal duplicates are dropped, conflicting ones too, and both are counted.
+`<lake>/day=2026-10-25/part-*.parquet`, days in UTC, sorted by series and time, zstd: 10 million samples are about 6 MB. A stale
+marker is stored as NaN. Each sample stands once: equal duplicates are dropped, conflicting ones too, and both are counted.
 
 Late data rewrites the days it belongs to and no other: new and old samples are written aside, and the day's folder is put in
 place of the old one by renaming. A writer that is killed between the two renames leaves the old day under `_replaced`; the next
@@ -10,13 +10,13 @@ write or read puts it back. One writer at a time.
 
 import datetime as dt
 import shutil
-import uuid
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
 from sla_reports.readers.contract import SAMPLE_SCHEMA, ExportFormatError, Samples
@@ -26,6 +26,8 @@ from sla_reports.readers.lines import no_anomalies
 
 _REPLACED: Final = "_replaced"
 _DAY_MS: Final = 86_400_000
+# As many days as are sorted at a time, at most, where there are as many cores.
+_TASKS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +45,19 @@ def write(spark: SparkSession, frame: DataFrame, lake: Path | str) -> Written:
     folder = Path(lake)
     folder.mkdir(parents=True, exist_ok=True)
     _put_back(folder)
-    day = sql.date_format(sql.timestamp_millis("ts_ms"), "yyyy-MM-dd").alias("day")
-    incoming = frame.select("*", day).persist()
-    aside = folder / f"_new-{uuid.uuid4().hex}"
-    try:
-        with readable_errors():
-            days = [row["day"] for row in incoming.select("day").distinct().orderBy("day").collect()]
-            known = [name for name in days if (folder / f"day={name}").is_dir()]
-            if known:
-                old = _days(spark, folder, known).withColumn("day", day)
-                incoming_and_old = incoming.unionByName(old)
-            else:
-                incoming_and_old = incoming
-            written = _write_aside(incoming_and_old, aside, days)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="_new-") as scratch, readable_errors():
+        fresh, merged = Path(scratch) / "fresh", Path(scratch) / "merged"
+        equal, conflicting = _write_days(frame, fresh)
+        days = sorted(path.name.removeprefix("day=") for path in fresh.glob("day=*"))
+        known = [name for name in days if (folder / f"day={name}").is_dir()]
+        if known:
+            both = _days(spark, folder, known).unionByName(_days(spark, fresh, known))
+            more_equal, more_conflicting = _write_days(both, merged)
+            equal, conflicting = equal + more_equal, conflicting + more_conflicting
         for name in days:
-            _put_in_place(folder, aside, name)
-    finally:
-        incoming.unpersist()
-        shutil.rmtree(aside, ignore_errors=True)
-    return written
+            _put_in_place(folder, merged if name in known else fresh, name)
+    samples = _days(spark, folder, days).count() if days else 0
+    return Written(tuple(days), samples, equal, conflicting)
 
 
 def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, end_ms: int | None = None) -> Samples:
@@ -90,25 +86,24 @@ def _days(spark: SparkSession, folder: Path, names: list[str]) -> DataFrame:
         raise ExportFormatError(f"lake {folder}: {error}") from error
 
 
-def _write_aside(frame: DataFrame, aside: Path, days: list[str]) -> Written:
-    # Hashed by day, the duplicates' groups need no shuffle of their own: a day is one task and one file.
-    grouped = once(frame.repartition(max(1, len(days)), "day"), "day").persist()
-    try:
-        wrong = sql.col("conflict")
-        rows = (
-            grouped.where(~wrong)
-            .sortWithinPartitions("day", "series", "ts_ms")
-            .select("day", "series", "ts_ms", "value")
-        )
-        rows.write.partitionBy("day").option("compression", "zstd").parquet(str(aside))
-        counts = grouped.agg(
-            sql.count_if(~wrong).alias("samples"),
-            sql.coalesce(sql.sum(sql.when(~wrong, sql.col("times") - 1)), sql.lit(0)).alias("equal"),
-            sql.coalesce(sql.sum(sql.when(wrong, sql.col("times"))), sql.lit(0)).alias("conflicting"),
-        ).collect()[0]
-    finally:
-        grouped.unpersist()
-    return Written(tuple(days), counts["samples"], counts["equal"], counts["conflicting"])
+def _write_days(frame: DataFrame, target: Path) -> tuple[int, int]:
+    """Write each sample once, a file a day, in one pass; hands back how many equal and conflicting duplicates there were."""
+    day = sql.date_format(sql.timestamp_millis("ts_ms"), "yyyy-MM-dd").alias("day")
+    # Hashed by day, the duplicates' groups need no shuffle of their own: a day is in one task, and becomes one file.
+    grouped = once(frame.select("*", day).repartition(_TASKS, "day"), "day")
+    counted = Observation()
+    wrong, times = sql.col("conflict"), sql.col("times")
+    observed = grouped.observe(
+        counted,
+        sql.sum(sql.when(~wrong, times - 1)).alias("equal"),
+        sql.sum(sql.when(wrong, times)).alias("conflicting"),
+    )
+    rows = (
+        observed.where(~wrong).sortWithinPartitions("day", "series", "ts_ms").select("day", "series", "ts_ms", "value")
+    )
+    rows.write.partitionBy("day").option("compression", "zstd").parquet(str(target))
+    told = counted.get
+    return told["equal"] or 0, told["conflicting"] or 0
 
 
 def _put_in_place(folder: Path, aside: Path, day: str) -> None:

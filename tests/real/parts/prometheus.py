@@ -13,6 +13,7 @@ from tests.real.parts import install
 from tests.real.parts.process import RealProcess, RealProcessError, free_port, start
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -46,8 +47,10 @@ class Prometheus:
             return False
 
 
-def start_prometheus(folder: Path, *, targets: list[str], scrape_interval: str = "1s") -> Prometheus:
-    """Prometheus, ready, scraping the `host:port` targets."""
+def start_prometheus(
+    folder: Path, *, targets: list[str], scrape_interval: str = "1s", arguments: Sequence[str] = ()
+) -> Prometheus:
+    """Prometheus, ready, scraping the `host:port` targets, with what is in `folder/data` already."""
     folder.mkdir(parents=True, exist_ok=True)
     scrape = {"job_name": "brokergroup-operator", "static_configs": [{"targets": targets}]}
     config = {"global": {"scrape_interval": scrape_interval}, "scrape_configs": [scrape]}
@@ -57,7 +60,7 @@ def start_prometheus(folder: Path, *, targets: list[str], scrape_interval: str =
     if program is None:
         raise RealProcessError("no prometheus here; the test needs the marker real('prometheus')")
     address = f"127.0.0.1:{free_port()}"
-    command = [str(program), f"--config.file={config_file}", f"--storage.tsdb.path={folder / 'data'}"]
+    command = [str(program), f"--config.file={config_file}", f"--storage.tsdb.path={folder / 'data'}", *arguments]
     process = start("prometheus", [*command, f"--web.listen-address={address}"], log=folder / "prometheus.log")
     prometheus = Prometheus(process, f"http://{address}")
     try:

@@ -1,0 +1,259 @@
+"""A synthetic month: which incidents happened, and what a Prometheus that scrapes would have stored of it.
+
+Everything follows from a seed. Incidents come first, exact to the millisecond; the samples are then what a scrape every
+`step_ms` sees of them. On top of that come the troubles of real data: gaps (nobody scraped), restarts of the operator (its
+counters begin at 0 again), stale markers (a NaN where a series ends), and times at which the exporter is silent during the very
+outage.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.records.store import GroupKey
+from controller_core import metric_names
+from sla_reports.series import series_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# October 2026 in Europe/Berlin: summer time ends on the 25th, so the month is an hour longer than 31 days.
+OCTOBER_START_MS: Final = 1_790_805_600_000
+OCTOBER_END_MS: Final = 1_793_487_600_000
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+
+# What the operator sees (its trigger) where this was the cause.
+TRIGGER_OF_CAUSE: Final = {
+    "crash": Trigger.CONNECTION_REFUSED,
+    "oom": Trigger.CONTAINER_TERMINATED,
+    "partition": Trigger.SILENCE,
+    "disk": Trigger.SILENCE,
+    "drain": Trigger.REQUESTED,
+    "rollingUpgrade": Trigger.REQUESTED,
+    "plannedSwitchover": Trigger.REQUESTED,
+    "unknown": Trigger.MASTERLESS,
+}
+PLANNED: Final = frozenset({"drain", "rollingUpgrade", "plannedSwitchover"})
+
+
+@dataclass(frozen=True)
+class PlantedIncident:
+    """One loss of the master. `fault_ms` is its last sign of life, `in_sync_ms` when writes were acknowledged again."""
+
+    group: str
+    cause: str
+    epoch_before: int
+    fault_ms: int
+    detected_ms: int
+    steps_ms: dict[Step, int]
+    from_broker_id: int
+    to_broker_id: int | None
+    outcome: Outcome
+    unfenced: bool
+
+    @property
+    def in_sync_ms(self) -> int:
+        return self.detected_ms + max(self.steps_ms.values())
+
+    @property
+    def is_planned(self) -> bool:
+        return self.cause in PLANNED
+
+    def timeline(self) -> FailoverTimeline:
+        """As the operator keeps it, for its own incident log."""
+        elected = self.outcome is Outcome.COMPLETED
+        return FailoverTimeline(
+            group=GroupKey("default", self.group),
+            cluster_name="DefaultCluster",
+            broker_name=self.group,
+            kind=Kind.SWITCHOVER if self.is_planned else Kind.FAILOVER,
+            trigger=TRIGGER_OF_CAUSE[self.cause],
+            from_broker_id=self.from_broker_id,
+            epoch_before=self.epoch_before,
+            started_at_unix_seconds=self.detected_ms / 1000,
+            last_sign_of_life_seconds=None if self.is_planned else self.fault_ms / 1000,
+            to_broker_id=self.to_broker_id,
+            epoch_after=self.epoch_before + 1 if elected else None,
+            unfenced=self.unfenced,
+            outcome=self.outcome,
+            steps={step: (self.detected_ms + after_ms) / 1000 for step, after_ms in self.steps_ms.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Span:
+    """[start, end) in ms, of something that went on for a while."""
+
+    start_ms: int
+    end_ms: int
+
+    def holds(self, ts_ms: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (ts_ms >= self.start_ms) & (ts_ms < self.end_ms)
+
+
+@dataclass(frozen=True)
+class Month:
+    """What to plant."""
+
+    seed: int = 1
+    start_ms: int = OCTOBER_START_MS
+    end_ms: int = OCTOBER_END_MS
+    step_ms: int = 60_000
+    groups: int = 3
+    replicas: int = 3
+    incidents_per_group: int = 12
+
+
+@dataclass
+class Planted:
+    """What was planted. `series`: canonical text to (timestamps, values). `gaps` and `restarts` are the whole operator's."""
+
+    month: Month
+    incidents: list[PlantedIncident] = field(default_factory=list)
+    gaps: list[Span] = field(default_factory=list)
+    restarts_ms: list[int] = field(default_factory=list)
+    series: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        return sum(len(ts_ms) for ts_ms, _ in self.series.values())
+
+    def outages(self, group: str) -> list[Span]:
+        """When the group took no writes."""
+        return [Span(one.fault_ms, one.in_sync_ms) for one in self.incidents if one.group == group]
+
+
+def plant(month: Month) -> Planted:
+    """The whole month. The same month is the same planted truth, always."""
+    source = random.Random(month.seed)
+    planted = Planted(month)
+    for number in range(month.groups):
+        planted.incidents += _incidents(month, f"orders-{number}", source)
+    planted.incidents.sort(key=lambda one: (one.fault_ms, one.group))
+    length_ms = month.end_ms - month.start_ms
+    for part in (0.31, 0.77):
+        begin_ms = month.start_ms + int(length_ms * part) + source.randrange(HOUR_MS)
+        planted.gaps.append(Span(begin_ms, begin_ms + source.randrange(5, 90) * MINUTE_MS))
+    # The exporter is silent during one outage: from before its beginning to after its end.
+    silent = next((one for one in planted.incidents if not one.is_planned), None)
+    if silent is not None:
+        planted.gaps.append(Span(silent.fault_ms - MINUTE_MS, silent.in_sync_ms + MINUTE_MS))
+    planted.restarts_ms = sorted(month.start_ms + source.randrange(length_ms) for _ in range(3))
+    for number in range(month.groups):
+        _scrape(planted, f"orders-{number}", offset_ms=source.randrange(month.step_ms))
+    return planted
+
+
+def _incidents(month: Month, group: str, source: random.Random) -> list[PlantedIncident]:
+    """Every cause at least once, if there are enough; never two at a time."""
+    causes = [list(TRIGGER_OF_CAUSE)[number % len(TRIGGER_OF_CAUSE)] for number in range(month.incidents_per_group)]
+    source.shuffle(causes)
+    slot_ms = (month.end_ms - month.start_ms) // (month.incidents_per_group + 1)
+    master, made = 1, []
+    for number, cause in enumerate(causes):
+        # One lies across a midnight of the time zone, where a day's samples are cut from the next one's.
+        across_days = month.start_ms + (number + 1) * slot_ms // (24 * HOUR_MS) * 24 * HOUR_MS - 2000
+        fault_ms = (
+            across_days if number == 3 else month.start_ms + number * slot_ms + source.randrange(slot_ms // 2) + HOUR_MS
+        )
+        following = master % month.replicas + 1
+        made.append(_incident(group, cause, number + 1, fault_ms, master, following, source))
+        master = following
+    return made
+
+
+def _incident(
+    group: str, cause: str, epoch: int, fault_ms: int, master: int, following: int, source: random.Random
+) -> PlantedIncident:
+    silent = TRIGGER_OF_CAUSE[cause] is Trigger.SILENCE
+    detection_ms = 0 if cause in PLANNED else source.randrange(3000, 11_000) if silent else source.randrange(1, 40)
+    at_ms, steps_ms = 0, {Step.DETECTED: 0}
+    for step, least_ms, most_ms in (
+        (Step.FENCED, 40, 2500),
+        (Step.DECIDED, 1, 10),
+        (Step.COMMITTED, 5, 60),
+        (Step.NOTIFIED, 2, 30),
+        (Step.ROLE_CHANGED, 40, 900),
+        (Step.IN_SYNC, 100, 300_000 if cause in ("disk", "oom") else 4000),
+    ):
+        if step is not Step.FENCED or silent:
+            at_ms += source.randrange(least_ms, most_ms)
+            steps_ms[step] = at_ms
+    return PlantedIncident(
+        group, cause, epoch, fault_ms, fault_ms + detection_ms, steps_ms, master, following, Outcome.COMPLETED,
+        unfenced=silent and source.random() < 0.3,
+    )  # fmt: skip
+
+
+def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
+    """The series of one group as they would have been stored."""
+    month = planted.month
+    ts_ms = np.arange(month.start_ms + offset_ms, month.end_ms, month.step_ms, dtype=np.int64)
+    # A scrape is never exactly on time.
+    ts_ms = ts_ms + np.random.default_rng(month.seed + offset_ms).integers(0, 4, len(ts_ms))
+    seen = np.ones(len(ts_ms), dtype=bool)
+    for gap in planted.gaps:
+        seen &= ~gap.holds(ts_ms)
+    ts_ms = ts_ms[seen]
+    labels = {
+        "namespace": "default",
+        "cluster": "DefaultCluster",
+        "broker_group": group,
+        "instance": "10.1.0.7:9879",
+        "job": "operator",
+    }
+    incidents = [one for one in planted.incidents if one.group == group]
+    down = np.zeros(len(ts_ms), dtype=bool)
+    short_of_copies = np.zeros(len(ts_ms), dtype=bool)
+    for one in incidents:
+        down |= Span(one.fault_ms, one.in_sync_ms).holds(ts_ms)
+        short_of_copies |= Span(one.fault_ms, one.in_sync_ms + 5 * MINUTE_MS).holds(ts_ms)
+    _add(planted, metric_names.GROUP_WRITABLE, labels, ts_ms, (~down).astype(np.float64), stale=True)
+    sizes = np.where(short_of_copies, 1.0, float(month.replicas))
+    _add(planted, metric_names.SYNC_STATE_SET_SIZE, labels, ts_ms, sizes, stale=True)
+    epochs = 1.0 + np.searchsorted(np.array([one.in_sync_ms for one in incidents]), ts_ms, side="right")
+    _add(planted, metric_names.MASTER_EPOCH, labels, ts_ms, epochs, stale=True)
+    for trigger in sorted({TRIGGER_OF_CAUSE[one.cause].value for one in incidents}):
+        ours = [one for one in incidents if TRIGGER_OF_CAUSE[one.cause].value == trigger]
+        unavailable = _counter(
+            planted, ts_ms, [(one.in_sync_ms, (one.in_sync_ms - one.fault_ms) / 1000) for one in ours]
+        )
+        failovers = _counter(planted, ts_ms, [(one.in_sync_ms, 1.0) for one in ours])
+        _add(planted, metric_names.UNAVAILABLE_SECONDS_TOTAL, {**labels, "cause": trigger}, ts_ms, unavailable)
+        _add(
+            planted,
+            metric_names.FAILOVERS_TOTAL,
+            {**labels, "trigger": trigger, "result": "completed"},
+            ts_ms,
+            failovers,
+        )
+
+
+def _counter(planted: Planted, ts_ms: NDArray[np.int64], rises: list[tuple[int, float]]) -> NDArray[np.float64]:
+    """A counter that is raised at these times and begins at 0 again at each restart of the operator."""
+    values = np.zeros(len(ts_ms))
+    for at_ms, rise in rises:
+        reset_ms = next((restart for restart in planted.restarts_ms if restart > at_ms), planted.month.end_ms)
+        values[Span(at_ms, reset_ms).holds(ts_ms)] += rise
+    return values
+
+
+def _add(
+    planted: Planted,
+    metric: str,
+    labels: dict[str, str],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    *,
+    stale: bool = False,
+) -> None:
+    if stale:  # the last scrape before a gap of more than five minutes ends the series
+        values = values.copy()
+        values[np.flatnonzero(np.diff(ts_ms) > 5 * MINUTE_MS)] = np.nan
+    planted.series[series_text(metric, labels)] = (ts_ms, values)

@@ -1,0 +1,216 @@
+"""Planted truth: what comes out of every reader, and out of the report, is what was planted.
+
+    python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--keep FOLDER]
+
+A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader. For
+each series the number of samples and a checksum over times and values must be those of the truth. The last line is one JSON object; the
+exit code is 1 where something differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
+
+from pyspark.sql import functions as sql  # noqa: E402
+
+from sla_reports.readers import (  # noqa: E402
+    lake,
+    openmetrics,
+    prometheus,
+    query_range,
+    tsdb_dump,
+    victoriametrics,
+)
+from sla_reports.readers.duplicates import without_duplicates  # noqa: E402
+from sla_reports.readers.errors import readable_errors  # noqa: E402
+from sla_reports.session import start_session  # noqa: E402
+from tests.sla.planted import exports  # noqa: E402
+from tests.sla.planted.month import Month, Planted, plant  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+Sums = dict[str, tuple[int, int]]
+
+
+@dataclass
+class ReaderResult:
+    """How one reader did."""
+
+    reader: str
+    samples: int
+    mismatches: int
+    wall_s: float
+    notes: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the result line."""
+        known = {"reader": self.reader, "samples": self.samples, "mismatches": self.mismatches, "wall_s": self.wall_s}
+        return {**known, **self.notes}
+
+
+def checksums(frame: DataFrame) -> Sums:
+    """Per series: how many samples, and the exclusive or of the hashes of time and value."""
+    rows = frame.groupBy("series").agg(
+        sql.count("*").alias("samples"), sql.bit_xor(sql.xxhash64("ts_ms", "value")).alias("checksum")
+    )
+    with readable_errors():
+        return {row["series"]: (row["samples"], row["checksum"]) for row in rows.collect()}
+
+
+def differences(truth: Sums, found: Sums) -> list[str]:
+    """The series that are not the same."""
+    return sorted(series for series in truth.keys() | found.keys() if truth.get(series) != found.get(series))
+
+
+@dataclass
+class Exports:
+    """The month in all its forms."""
+
+    openmetrics: Path
+    days: Path
+    twice: int
+    victoriametrics: Path
+    dump: Path
+    answers: Path
+    truth: Path
+    incidents: Path
+
+
+def prepare(planted: Planted, folder: Path) -> tuple[Exports, Any]:
+    """Write the files, fill the blocks, start the server, save its answers. The caller stops the server."""
+    made = exports.write_openmetrics(planted, folder / "month.om")
+    exports.backfill(made, folder / "prometheus" / "data")
+    # One day is in a block of its own as well: blocks overlap, as they do after a repair.
+    overlap = Planted(planted.month)
+    day_ms = planted.month.start_ms + 9 * 86_400_000
+    for series, (ts_ms, values) in planted.series.items():
+        inside = (ts_ms >= day_ms) & (ts_ms < day_ms + 86_400_000)
+        overlap.series[series] = (ts_ms[inside], values[inside])
+    exports.backfill(exports.write_openmetrics(overlap, folder / "overlap.om"), folder / "prometheus" / "data")
+    dumped = exports.dump(folder / "prometheus" / "data", folder / "month.dump")
+    server = exports.serve(folder / "prometheus")
+    days, twice = exports.write_openmetrics_days(planted, folder / "days")
+    return Exports(
+        openmetrics=made,
+        days=days,
+        twice=twice,
+        victoriametrics=exports.write_victoriametrics(planted, folder / "month.jsonl"),
+        dump=dumped,
+        answers=exports.write_answers(server, planted, folder / "answers"),
+        truth=exports.write_parquet(planted, folder / "truth.parquet"),
+        incidents=exports.write_incident_log(planted, folder / "incidents.jsonl"),
+    ), server
+
+
+def readers(
+    spark: SparkSession, planted: Planted, files: Exports, url: str, folder: Path
+) -> dict[str, Callable[[dict[str, Any]], DataFrame]]:
+    """Each reader's frame; a reader may note something."""
+    month = planted.month
+    bounds = {"start_ms": month.start_ms, "end_ms": month.end_ms}
+
+    def with_duplicates(notes: dict[str, Any]) -> DataFrame:
+        once = without_duplicates(openmetrics.read(spark, [files.days]))
+        notes["planted_twice"] = files.twice
+        notes["anomalies"] = [row.asDict() for row in once.anomalies.collect()]
+        return once.frame
+
+    def through_lake(notes: dict[str, Any]) -> DataFrame:
+        half = (month.start_ms + month.end_ms) // 2
+        source = openmetrics.read(spark, [files.openmetrics]).frame
+        # The second half comes first, and one day twice: late data.
+        written = [
+            lake.write(spark, source.where(sql.col("ts_ms") >= half), folder / "lake"),
+            lake.write(spark, source.where(sql.col("ts_ms") < half + 86_400_000), folder / "lake"),
+        ]
+        notes["equal_duplicates"] = sum(one.equal_duplicates for one in written)
+        return lake.read(spark, folder / "lake", **bounds).frame
+
+    return {
+        "openmetrics": lambda _: openmetrics.read(spark, [files.openmetrics], split_bytes=16_000_000).frame,
+        "openmetrics_days": with_duplicates,
+        "victoriametrics": lambda _: victoriametrics.read(spark, [files.victoriametrics]).frame,
+        "tsdb_dump": lambda _: tsdb_dump.read(spark, [files.dump]).frame,
+        "query_range": lambda _: query_range.read(spark, [files.answers]).frame,
+        "prometheus": lambda _: prometheus.read(spark, url, slice_hours=24 * 8, **bounds).frame,
+        "prometheus_shards": lambda _: (
+            prometheus.read(spark, url, slice_hours=24 * 5, shard_label="broker_group", shards=2, **bounds).frame
+        ),
+        "lake": through_lake,
+    }
+
+
+def compare(name: str, make: Callable[[dict[str, Any]], DataFrame], truth: Sums) -> ReaderResult:
+    """Read, and hold against the truth."""
+    notes: dict[str, Any] = {}
+    begun = time.monotonic()
+    found = checksums(make(notes))
+    wrong = differences(truth, found)
+    for series in wrong[:3]:
+        say(f"  {name}: {series}: planted {truth.get(series)}, read {found.get(series)}")
+    seconds = round(time.monotonic() - begun, 2)
+    result = ReaderResult(name, sum(samples for samples, _ in found.values()), len(wrong), seconds, notes)
+    say(f"{name}: {result.samples} samples, {result.mismatches} mismatches, {seconds} s")
+    return result
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr; stdout has the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(month: Month, folder: Path) -> dict[str, Any]:
+    """Everything; hands back the result."""
+    planted = plant(month)
+    say(f"planted {len(planted.incidents)} incidents, {len(planted.series)} series, {planted.samples} samples")
+    files, server = prepare(planted, folder)
+    try:
+        spark = start_session("truth", master="local[2]", short_jobs=True)
+        truth = checksums(spark.read.parquet(str(files.truth)))
+        results = [
+            compare(name, make, truth) for name, make in readers(spark, planted, files, server.url, folder).items()
+        ]
+        spark.stop()
+    finally:
+        server.process.stop()
+    return {
+        "incidents_planted": len(planted.incidents),
+        "incidents_found": None,
+        "mismatches": sum(one.mismatches for one in results),
+        "samples_planted": planted.samples,
+        "readers": [one.as_json() for one in results],
+    }
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--groups", type=int, default=3)
+    parser.add_argument("--step-seconds", type=int, default=60)
+    parser.add_argument("--keep", type=Path, help="leave the files here")
+    options = parser.parse_args()
+    month = Month(seed=options.seed, groups=options.groups, step_ms=options.step_seconds * 1000)
+    with tempfile.TemporaryDirectory(prefix="sla-truth-") as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = run(month, folder)
+    print(json.dumps(result))
+    return 1 if result["mismatches"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
