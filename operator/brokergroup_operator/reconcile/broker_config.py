@@ -96,6 +96,7 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
         defaults["stopHandOverTimeout"] = str(1000 * hand_over_seconds(spec))
     if spec.implementation is Implementation.ROCKETMQ:
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
+        defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
         if spec.security.credentials_secret_name is not None:
             defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
     elif spec.security.credentials_secret_name is not None:
@@ -114,7 +115,6 @@ def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
     return spec.broker_name or group_name
 
 
-        defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
 def render(properties: dict[str, str]) -> str:
     """Java properties, sorted, so that equal settings give equal text. A backslash would begin an escape in them."""
     lines = (f"{key}={value}\n".replace("\\", "\\\\") for key, value in sorted(properties.items()))

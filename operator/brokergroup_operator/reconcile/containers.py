@@ -137,6 +137,7 @@ def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
     return int(heap * shrunk), int(direct * shrunk)
 
 
+def java_arguments(spec: BrokerGroupSpec) -> list[str]:
     """Heap and direct memory as shares of limits.memory, then what the user adds, which therefore wins."""
     heap, direct = _java_mebibytes(spec)
     return [
