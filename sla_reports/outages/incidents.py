@@ -22,6 +22,7 @@ class Source(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
+    CORRECTION = "correction"
 
 
 # Wall clock in milliseconds, rounded at both ends.
@@ -48,6 +49,9 @@ class Incident:
     @property
     def id(self) -> str:
         return self.logged.id if self.logged else f"{self.group}@{self.start_ms}"
+
+    def overlaps(self, span: Span) -> bool:
+        return self.start_ms < span.end_ms and (self.end_ms is None or self.end_ms > span.start_ms)
 
     def length_ms(self, until_ms: int) -> int:
         """How long it lasted, as far as it was seen up to `until_ms`."""

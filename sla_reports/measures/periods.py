@@ -1,0 +1,79 @@
+"""Calendar windows in the time zone of the agreement: a month there has 743 hours when its clocks go forward.
+
+2026-10     a month        2026-Q4       a quarter
+2026-W43    an ISO week    2026-10-31    a day
+2026        a year         30d           the last thirty days before a given end (rolling; 24 h each)
+"""
+
+import datetime as dt
+import re
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sla_reports.states.spans import Window
+
+_DAY_MS = 86_400_000
+_EXPECTED = "expected 2026-10, 2026-Q4, 2026-W43, 2026-10-31, 2026 or 30d"
+
+
+class PeriodError(ValueError):
+    """No such period or time zone; says what was expected."""
+
+
+def window_of(period: str, time_zone: str, *, end_ms: int | None = None) -> Window:
+    """The period as instants. `end_ms` is the end of a rolling one. Raises PeriodError."""
+    zone = _zone(time_zone)
+    if rolling := re.fullmatch(r"([1-9]\d{0,3})d", period):
+        if end_ms is None:
+            raise PeriodError(f"period {period!r}: a rolling window needs an end")
+        return Window(end_ms - int(rolling[1]) * _DAY_MS, end_ms)
+    try:
+        first, after = _days(period)
+    except ValueError as error:
+        raise PeriodError(f"period {period!r}: {error}; {_EXPECTED}") from error
+    return Window(_midnight_ms(first, zone), _midnight_ms(after, zone))
+
+
+def days_of(window: Window, time_zone: str) -> list[Window]:
+    """The window cut at each midnight of the time zone."""
+    zone = _zone(time_zone)
+    day = dt.datetime.fromtimestamp(window.start_ms / 1000, zone).date()
+    found = []
+    start_ms = window.start_ms
+    while start_ms < window.end_ms:
+        day += dt.timedelta(days=1)
+        end_ms = min(_midnight_ms(day, zone), window.end_ms)
+        found.append(Window(start_ms, end_ms))
+        start_ms = end_ms
+    return found
+
+
+def _days(period: str) -> tuple[dt.date, dt.date]:
+    if month := re.fullmatch(r"(\d{4})-(\d{2})", period):
+        return _months(int(month[1]), int(month[2]), 1)
+    if quarter := re.fullmatch(r"(\d{4})-Q([1-4])", period):
+        return _months(int(quarter[1]), int(quarter[2]) * 3 - 2, 3)
+    if year := re.fullmatch(r"\d{4}", period):
+        return _months(int(year[0]), 1, 12)
+    if week := re.fullmatch(r"(\d{4})-W(\d{2})", period):
+        monday = dt.date.fromisocalendar(int(week[1]), int(week[2]), 1)
+        return monday, monday + dt.timedelta(days=7)
+    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", period):
+        day = dt.date.fromisoformat(period)
+        return day, day + dt.timedelta(days=1)
+    raise ValueError("no period")
+
+
+def _months(year: int, month: int, count: int) -> tuple[dt.date, dt.date]:
+    after = year * 12 + month - 1 + count
+    return dt.date(year, month, 1), dt.date(after // 12, after % 12 + 1, 1)
+
+
+def _midnight_ms(day: dt.date, zone: ZoneInfo) -> int:
+    return round(dt.datetime.combine(day, dt.time(), zone).timestamp() * 1000)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise PeriodError(f"time zone {name!r}: unknown; expected a name as Asia/Shanghai or UTC") from error

@@ -1,0 +1,267 @@
+"""Each measure against figures worked out by hand, against tables, or against its own definition, counted instant by instant."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sla_reports.measures.amendments import Amendment, AmendmentError, amend, counted_incidents, read_amendments
+from sla_reports.measures.availability import Availability, Verdict, availability
+from sla_reports.measures.breakdown import BY_GROUP, availability_by, incidents_by
+from sla_reports.measures.budget import budget
+from sla_reports.measures.periods import PeriodError, days_of, window_of
+from sla_reports.measures.recovery import STAGES, distribution, kaplan_meier_quantile, recovery, stages_of
+from sla_reports.measures.reliability import gamma_quantile, mtbf, mttr, poisson_bounds, regularised_gamma
+from sla_reports.outages.incidents import Incident, Source
+from sla_reports.outages.logged import LoggedIncident
+from sla_reports.states.entities import GroupKey
+from sla_reports.states.spans import Span, State, Window, overlay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+ORDERS = GroupKey("default", "DefaultCluster", "orders")
+DAY = Window(0, 24 * HOUR_MS)
+
+
+def _line(*puts: tuple[int, int, State]) -> list[Span]:
+    return overlay([Span(DAY.start_ms, DAY.end_ms, State.UP)], [Span(*put) for put in puts])
+
+
+def _incident(start_ms: int, end_ms: int | None, **changes: Any) -> Incident:
+    return replace(Incident(ORDERS, start_ms, end_ms, Source.LOG, 1), **changes)
+
+
+def _instant(text: str) -> int:
+    return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("period", "zone", "start", "end"),
+    [
+        ("2026-10", "Asia/Shanghai", "2026-10-01T00:00+08:00", "2026-11-01T00:00+08:00"),
+        ("2026-10", "Europe/Berlin", "2026-10-01T00:00+02:00", "2026-11-01T00:00+01:00"),
+        ("2026-Q4", "UTC", "2026-10-01T00:00Z", "2027-01-01T00:00Z"),
+        ("2026-W01", "UTC", "2025-12-29T00:00Z", "2026-01-05T00:00Z"),
+        ("2026-12-31", "UTC", "2026-12-31T00:00Z", "2027-01-01T00:00Z"),
+        ("2026", "UTC", "2026-01-01T00:00Z", "2027-01-01T00:00Z"),
+    ],
+)
+def test_periods(period: str, zone: str, start: str, end: str) -> None:
+    assert window_of(period, zone) == Window(_instant(start), _instant(end))
+
+
+def test_a_month_has_the_hours_its_clocks_have() -> None:
+    october = window_of("2026-10", "Europe/Berlin")
+    assert october.length_ms == 745 * HOUR_MS
+    days = days_of(october, "Europe/Berlin")
+    assert len(days) == 31
+    assert {day.length_ms // HOUR_MS for day in days} == {24, 25}
+    zone = ZoneInfo("Europe/Berlin")
+    assert all(dt.datetime.fromtimestamp(day.start_ms / 1000, zone).hour == 0 for day in days)
+    assert window_of("2d", "UTC", end_ms=HOUR_MS * 100) == Window(52 * HOUR_MS, 100 * HOUR_MS)
+
+
+@pytest.mark.parametrize(
+    ("period", "zone"), [("2026-13", "UTC"), ("2026-W54", "UTC"), ("x", "UTC"), ("30d", "UTC"), ("2026", "Mars/X")]
+)
+def test_no_period(period: str, zone: str) -> None:
+    with pytest.raises(PeriodError, match=r"expected|needs an end"):
+        window_of(period, zone)
+
+
+def test_availability_has_bounds_and_a_verdict() -> None:
+    counted = _line((0, HOUR_MS, State.DOWN), (HOUR_MS, 3 * HOUR_MS, State.UNKNOWN))
+    told = availability(counted, [_incident(0, HOUR_MS)], interval_ms=15_000)
+    assert told.availability == pytest.approx(21 / 22)
+    assert (told.worst, told.best, told.coverage) == pytest.approx((21 / 24, 23 / 24, 22 / 24))
+    assert (told.source, told.error_ms) == (Source.LOG, 2)
+    assert [told.verdict(objective) for objective in (0.87, 0.9, 0.99)] == [
+        Verdict.MET, Verdict.UNDECIDABLE, Verdict.BREACHED,
+    ]  # fmt: skip
+    assert Availability(0, 0, 0, Source.LOG, 0).verdict(0.9) is Verdict.UNDECIDABLE
+    with pytest.raises(ValueError, match=r"objective 99\.95: expected a share"):
+        told.verdict(99.95)
+
+
+def test_what_no_scrape_and_no_line_told_the_counter_tells() -> None:
+    seen = [_incident(0, 60_000, source=Source.GAUGE, error_ms=15_000)]
+    told = availability(_line((0, 60_000, State.DOWN)), seen, interval_ms=15_000, counter_ms=70_000)
+    assert (told.down_ms, told.source) == (60_000, Source.GAUGE)  # within the gauge's error
+    told = availability(_line((0, 60_000, State.DOWN)), seen, interval_ms=15_000, counter_ms=100_000)
+    assert (told.down_ms, told.up_ms, told.source) == (100_000, DAY.length_ms - 100_000, Source.COUNTER)
+
+
+def test_exclusions_and_corrections_leave_a_trail(tmp_path: Path) -> None:
+    file = tmp_path / "amendments.yaml"
+    file.write_text(
+        "exclusions:\n"
+        '  - {group: default/*/ord*, start: "1970-01-01T02:00:00Z", end: 1970-01-01T04:00:00+00:00, reason: "move: all", by: li}\n'
+        "  - {group: default/*/other, start: 1970-01-01T02:00:00Z, end: 1970-01-01T04:00:00Z, reason: move, by: li}\n"
+        "corrections:\n"
+        "  - {group: default/*/orders, start: 1970-01-01T03:00:00Z, end: 1970-01-01T05:00:00Z, state: up, reason: r, by: li}\n"
+        "  - {group: default/*/orders, start: 1970-01-01T09:00:00Z, end: 1970-01-01T10:00:00Z, state: down, reason: r, by: li}\n"
+    )
+    held = _line((HOUR_MS, 6 * HOUR_MS, State.DOWN))
+    account = amend(ORDERS, held, [one for one in read_amendments(file) if one.is_about(ORDERS)])
+    told = availability(account.counted, [], interval_ms=0)
+    # Down 1 to 3 and 5 to 6, of which 2 to 3 is excluded, and 9 to 10 by correction; two hours do not count.
+    assert (told.down_ms, told.total_ms) == (3 * HOUR_MS, 22 * HOUR_MS)
+    trail = [(one.amendment.state, one.up_ms, one.down_ms, one.unknown_ms) for one in account.audit]
+    assert trail == [
+        (State.UP, 0, 2 * HOUR_MS, 0), (State.DOWN, HOUR_MS, 0, 0), (None, HOUR_MS, HOUR_MS, 0),
+    ]  # fmt: skip
+    incidents = [_incident(HOUR_MS, 6 * HOUR_MS), _incident(2 * HOUR_MS, 3 * HOUR_MS)]
+    counted = counted_incidents(ORDERS, account, incidents)
+    assert [(one.start_ms // HOUR_MS, one.source) for one in counted] == [(1, Source.LOG), (9, Source.CORRECTION)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exclusions: [", "not YAML"),
+        ("other: []", "expected the lists"),
+        ("exclusions: [{group: a}]", r"exclusions\[0\]: expected exactly"),
+        (
+            "exclusions: [{group: a, start: 2026-10-05T02:00:00, end: 2026-10-06T02:00:00Z, reason: r, by: b}]",
+            "no offset",
+        ),
+        (
+            "exclusions: [{group: a, start: 2026-10-05T02:00:00Z, end: 2026-10-05T02:00:00Z, reason: r, by: b}]",
+            "not before",
+        ),
+        (
+            "corrections: [{group: a, start: 2026-10-05T02:00:00Z, end: 2026-10-05T03:00:00Z, state: x, reason: r, by: b}]",
+            "state",
+        ),
+    ],
+)
+def test_amendments_that_can_not_be_used(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "amendments.yaml"
+    file.write_text(text)
+    with pytest.raises(AmendmentError, match=said):
+        read_amendments(file)
+
+
+def _failover(start_ms: int, detection_ms: float | None, steps: dict[str, float], **changes: Any) -> Incident:
+    logged = LoggedIncident(
+        f"i{start_ms}", ORDERS, start_ms + round(detection_ms or 0), detection_ms=detection_ms, steps_ms=steps
+    )
+    return _incident(start_ms, logged.end_ms, logged=logged, **changes)
+
+
+def test_stages_add_up_and_one_dominates() -> None:
+    steps = {"detected": 0.0, "fenced": 400.0, "decided": 401.0, "committed": 410.0, "notified": 415.0, "roleChanged": 500.0,
+             "somethingNewer": 700.0, "inSync": 900.0}  # fmt: skip
+    incident = _failover(1000, 3000.0, steps)
+    assert incident.logged is not None
+    stages = stages_of(incident.logged)
+    assert stages == {"detect": 3000.0, "elect": 410.0, "roleChange": 90.0, "firstSuccess": 400.0}
+    assert sum(stages.values()) == incident.length_ms(DAY.end_ms)
+    told = recovery([incident, replace(incident, planned=True)], until_ms=DAY.end_ms)
+    assert told.dominant == "detect"
+    assert told.total.n == 1
+    assert sum(told.shares.values()) == pytest.approx(1.0)
+    assert set(told.stages) == set(STAGES)
+    assert told.stages["route"].n == 0
+
+
+def test_open_incidents_are_censored_and_not_dropped() -> None:
+    closed = [(float(n), False) for n in range(1, 10)]
+    assert distribution(closed).p50_ms == 5.0
+    told = distribution([*closed, (100.0, True)])
+    assert (told.n, told.censored, told.p50_ms, told.p95_ms, told.max_ms) == (10, 1, 5.0, None, None)
+    # Kaplan and Meier by hand: of 4, one open at 2: S = 3/4 at 1, 3/4 * 1/2 at 3, 0 at 4.
+    durations = [(1.0, False), (2.0, True), (3.0, False), (4.0, False)]
+    assert [kaplan_meier_quantile(durations, q) for q in (0.25, 0.5, 0.6, 0.9)] == [1.0, 3.0, 3.0, 4.0]
+    assert distribution([]).p50_ms is None
+
+
+@given(durations=st.lists(st.integers(1, 50), min_size=1), q=st.sampled_from([0.5, 0.95, 0.99]))
+def test_without_open_ones_it_is_the_empirical_quantile(durations: list[int], q: float) -> None:
+    told = kaplan_meier_quantile([(float(one), False) for one in durations], q)
+    assert told is not None
+    assert sum(one <= told for one in durations) >= q * len(durations) - 1e-9
+    assert sum(one < told for one in durations) < q * len(durations) + 1e-9
+
+
+def test_gamma_and_poisson_are_those_of_the_tables() -> None:
+    # Garwood's 95 % bounds; Ulm 1990.
+    for count, low, high in (
+        (0, 0.0, 3.6889),
+        (1, 0.0253, 5.5716),
+        (3, 0.6187, 8.7673),
+        (10, 4.7954, 18.3904),
+    ):
+        assert poisson_bounds(count) == pytest.approx((low, high), abs=5e-5)
+    # For a whole shape it is a sum of Poisson's probabilities.
+    for shape, value in ((3, 1.5), (3, 9.0), (101, 121.6), (101, 81.0)):
+        below = math.fsum(math.exp(k * math.log(value) - value - math.lgamma(k + 1)) for k in range(shape))
+        assert regularised_gamma(shape, value) == pytest.approx(1 - below, abs=1e-12)
+    assert regularised_gamma(1.0, 2.0) == pytest.approx(1 - math.exp(-2.0), abs=1e-14)
+    for shape in (0.5, 1, 7, 120, 5000):
+        for share in (0.001, 0.5, 0.975):
+            assert regularised_gamma(shape, gamma_quantile(shape, share)) == pytest.approx(share, abs=1e-9)
+
+
+def test_mttr_and_mtbf_have_intervals() -> None:
+    incidents = [_incident(n * HOUR_MS, n * HOUR_MS + 60_000) for n in range(3)]
+    incidents += [_incident(DAY.end_ms - 30_000, None), _incident(0, 1, planned=True), _incident(DAY.end_ms, None)]
+    repair = mttr(incidents, DAY)
+    assert (repair.n, repair.mean_ms) == (3, 70_000.0)  # the open one adds 30 s and no end
+    assert repair.low_ms is not None
+    assert repair.high_ms is not None
+    assert repair.low_ms < 70_000 < repair.high_ms
+    between = mtbf(incidents, DAY, up_ms=DAY.length_ms)
+    low, high = poisson_bounds(4)
+    assert (between.n, between.mean_ms) == (4, DAY.length_ms / 4)
+    assert (between.low_ms, between.high_ms) == pytest.approx((DAY.length_ms / high, DAY.length_ms / low))
+    none = mtbf([], DAY, up_ms=DAY.length_ms)
+    assert (none.mean_ms, none.high_ms) == (None, None)
+    assert none.low_ms == pytest.approx(DAY.length_ms / 3.6889, rel=1e-4)
+
+
+def test_the_budget_burns() -> None:
+    period = Window(0, 30 * DAY.length_ms)
+    now_ms = 10 * DAY.length_ms
+    down = (now_ms - 180_000, now_ms)
+    counted = overlay([Span(0, now_ms, State.UP)], [Span(*down, State.DOWN)])
+    told = budget(counted, period, objective=0.9995, now_ms=now_ms, spent_ms=180_000, failures=1)
+    assert told.allowed_ms == pytest.approx(21.6 * 60_000)
+    assert told.left_ms == pytest.approx(18.6 * 60_000)
+    assert told.burn_rates["1h"] == pytest.approx(180 / 3600 / 0.0005)
+    assert told.burn_rates["3d"] == pytest.approx(180 / (72 * 3600) / 0.0005)
+    assert told.forecast is not None
+    assert told.forecast.spent_ms == pytest.approx(3 * 180_000)
+    assert told.forecast.low_ms == pytest.approx(180_000 * (1 + 2 * 0.0253), rel=1e-3)
+    assert told.forecast.high_ms == pytest.approx(180_000 * (1 + 2 * 5.5716), rel=1e-3)
+    assert told.forecast.gone_at_ms is None
+    breached = budget(counted, period, objective=0.9999, now_ms=now_ms, spent_ms=180_000, failures=1)
+    assert breached.forecast is not None
+    assert breached.forecast.gone_at_ms == round(now_ms + (0.0001 * period.length_ms - 180_000) / (180_000 / now_ms))
+
+
+def test_breakdowns_add_up() -> None:
+    other = GroupKey("default", "B", "payments")
+    told = {ORDERS: Availability(90, 10, 0, Source.LOG, 1), other: Availability(50, 0, 50, Source.GAUGE, 2)}
+    assert availability_by(BY_GROUP["namespace"], told) == {"default": Availability(140, 10, 50, Source.GAUGE, 3)}
+    assert list(availability_by(BY_GROUP["cluster"], told)) == ["default/B", "default/DefaultCluster"]
+    incidents = [_incident(0, 30, cause="crash"), _incident(0, 60, cause="oom"), _incident(90, None, cause="crash")]
+    shares = incidents_by(lambda one: one.cause, incidents, until_ms=100)
+    assert [(share.value, share.incidents, share.down_ms, share.share) for share in shares] == [
+        ("oom", 1, 60, 0.6), ("crash", 2, 40, 0.4),
+    ]  # fmt: skip
+
+
+def test_an_amendment_is_about_groups_by_pattern() -> None:
+    one = Amendment("default/*/ord?rs", 0, 1, None, "r", "b")
+    assert one.is_about(ORDERS)
+    assert not one.is_about(GroupKey("default", "c", "orders-2"))
