@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
 DEFAULT_JAVA_MEBIBYTES: Final = 512
-# Properties know no substitution, so sed fills in what only the pod knows.
-JAVA_RENDER: Final = (
 # Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
 JVM_OWN_MEBIBYTES: Final = 224
+# Properties know no substitution, so sed fills in what only the pod knows.
+JAVA_RENDER: Final = (
     r'sed -e "s|\${POD_IP}|$POD_IP|g" -e "s|\${STORE_DIR}|$STORE_DIR|g"'
     ' "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
 )
@@ -123,7 +123,6 @@ def command(spec: BrokerGroupSpec) -> list[str]:
     return ["sh", "-c", f"{render} && {start}"]
 
 
-def java_arguments(spec: BrokerGroupSpec) -> list[str]:
 def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
     """Heap and direct memory. Of a small limit less than the spec's shares, so that the JVM's own part is left beside them."""
     limit = spec.resources.limits.get("memory")
