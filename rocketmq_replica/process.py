@@ -58,6 +58,9 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
+# How long a master whose role was moved goes on telling clients that it is master no more. Their routes still name it, and once
+# its pod's address is gone a connection to it gets no answer at all: a Java client waits 3 s for one and tries nothing else.
+_SEND_AWAY_SECONDS = 1.0
 FAST_PORT_BELOW = 2
 
 
@@ -175,9 +178,12 @@ class ReplicaProcess:
         Whoever stops it has to see to that: our operator does as soon as the pod is being deleted. Without another member of the
         SyncStateSet nobody could take it.
         """
+        was_master = self.broker.has_successors
         deadline_seconds = monotonic_seconds() + self.configuration.stop_hand_over_seconds
         while monotonic_seconds() < deadline_seconds and self.broker.has_successors:  # noqa: ASYNC110 - others decide it
             await asyncio.sleep(_TICK_SECONDS / 10)
+        if was_master and not self.broker.has_successors:
+            await asyncio.sleep(min(_SEND_AWAY_SECONDS, deadline_seconds - monotonic_seconds()))
 
     async def _tick(self) -> None:
         while True:

@@ -271,6 +271,8 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
     assert not one.task.done()
     controller.decide(2)
     await controller.notify(1)
+    # Routes still name it: whoever connects anew is sent away at once, and does not wait for an address that is gone.
+    assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
     await asyncio.wait_for(one.task, 15)
     await controller.notify(2)
     assert two.role == "MASTER"
