@@ -1,17 +1,22 @@
-"""The incident log: one whole line an incident, durable, on a new line after a torn one."""
+"""The incident log: one whole line an incident, durable, on a new line after a torn one; none lost when the operator dies."""
 
+import asyncio
 import json
 from pathlib import Path
 
-from brokergroup_operator.observe.incidents import IncidentLog, append_line, incident_to_json
-from brokergroup_operator.observe.timeline import Outcome
+import pytest
+
+from brokergroup_operator.observe import incidents
+from brokergroup_operator.observe.incident_file import IncidentFile, append_line
+from brokergroup_operator.observe.incidents import IncidentLog, cause_of, incident_to_json
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from tests.observe.test_metrics import timeline
 
 
 def test_an_incident_says_everything_in_one_object() -> None:
     made = timeline(evidence=["it is silent", "killed"], unfenced=False)
     assert incident_to_json(made) == {
-        "schemaVersion": 1,
+        "schemaVersion": 2,
         "id": "default/orders/5",
         "kind": "failover",
         "namespace": "default",
@@ -19,6 +24,7 @@ def test_an_incident_says_everything_in_one_object() -> None:
         "cluster": "DefaultCluster",
         "brokerName": "orders",
         "trigger": "silence",
+        "cause": "unknown",
         "evidence": ["it is silent", "killed"],
         "from": 1,
         "to": 2,
@@ -39,6 +45,23 @@ def test_what_nobody_knows_is_left_out() -> None:
     assert "to" not in document
     assert "epoch" not in document
     assert document["outcome"] == "noEligibleReplica"
+    # Epoch 4 may have any number of these, and is the id of the incident that led to it.
+    assert document["id"] == "default/orders/4@2026-05-28T20:26:40.500Z"
+
+
+@pytest.mark.parametrize(
+    ("cause", "changes"),
+    [
+        ("crash", {"trigger": Trigger.CONNECTION_REFUSED}),
+        ("crash", {"trigger": Trigger.CONTAINER_TERMINATED}),
+        ("oom", {"trigger": Trigger.CONTAINER_TERMINATED, "evidence": ["container terminated: OOMKilled (137)"]}),
+        ("plannedSwitchover", {"kind": Kind.SWITCHOVER, "trigger": Trigger.REQUESTED}),
+        ("unknown", {"trigger": Trigger.SILENCE}),
+        ("unknown", {"trigger": Trigger.MASTERLESS}),
+    ],
+)
+def test_the_cause_is_what_the_operator_itself_knows(cause: str, changes: dict[str, object]) -> None:
+    assert cause_of(timeline(**changes)) == cause
 
 
 async def test_incidents_are_appended_in_order(tmp_path: Path) -> None:
@@ -60,3 +83,95 @@ def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path) -> None:
     path.write_bytes(b'{"schemaVersion": 1, "id": "de')
     append_line(path, b'{"whole": true}\n')
     assert path.read_bytes().splitlines()[1] == b'{"whole": true}'
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+async def written(path: Path, *calls: tuple[str, FailoverTimeline]) -> None:
+    """A log that is told these things, and ends."""
+    log = IncidentLog(path, written_by="operator-0")
+    log.start()
+    for method, told in calls:
+        getattr(log, method)(told)
+    await log.stop()
+
+
+def begun(**changes: object) -> FailoverTimeline:
+    return timeline(
+        to_broker_id=None, epoch_after=None, outcome=Outcome.RUNNING, steps={Step.DETECTED: 100.0}, **changes
+    )
+
+
+async def test_an_operator_that_dies_in_a_failover_leaves_it_to_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    await written(path, ("master_lost", begun()))
+    assert not path.exists()
+    await written(path)
+    [line] = lines_of(path)
+    assert (line["outcome"], line["censored"], line["writtenBy"]) == ("interrupted", True, "operator-0")
+    assert line["id"] == "default/orders/4@2026-05-28T20:26:40.500Z"
+    assert line["detectionMilliseconds"] == 3000.0
+    assert "durationMilliseconds" not in line
+    await written(path)
+    assert len(lines_of(path)) == 1, "the next start writes it again"
+
+
+async def test_one_that_dies_after_the_commit_leaves_the_epoch_by_which_others_know_it(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    committed = timeline(outcome=Outcome.RUNNING, steps={Step.DETECTED: 100.0, Step.COMMITTED: 100.02})
+    await written(path, ("master_lost", begun()), ("master_committed", committed))
+    await written(path)
+    [line] = lines_of(path)
+    assert (line["id"], line["outcome"], line["epoch"], line["to"]) == ("default/orders/5", "interrupted", 5, 2)
+
+
+async def test_what_has_ended_is_not_written_twice(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    await written(path, ("master_lost", begun()), ("incident_closed", timeline()))
+    assert not (tmp_path / "incidents.jsonl.open").exists()
+    # It died between the line and the note.
+    IncidentFile(path).note_open([incident_to_json(begun())])
+    await written(path)
+    assert [line["outcome"] for line in lines_of(path)] == ["completed"]
+
+
+async def test_the_log_is_bounded_and_the_oldest_lines_go(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    log = IncidentLog(path, max_bytes=1500, kept_files=2)
+    log.start()
+    for epoch in range(1, 21):
+        log.incident_closed(timeline(epoch_after=epoch))
+    await log.stop()
+    files = [tmp_path / f"incidents.jsonl{end}" for end in (".2", ".1", "")]
+    assert files_in(tmp_path) == sorted(files)
+    kept = [line["epoch"] for file in files for line in lines_of(file)]
+    assert kept == list(range(21 - len(kept), 21))
+    assert all(file.stat().st_size <= 1500 for file in files)
+
+
+async def test_a_full_disk_delays_a_line_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incidents, "RETRY_SECONDS", 0.001)
+    failures = [OSError(28, "No space left on device")] * 3
+    append = IncidentFile.append
+
+    def failing(self: IncidentFile, document: dict[str, object]) -> None:
+        if failures:
+            raise failures.pop()
+        append(self, document)
+
+    monkeypatch.setattr(IncidentFile, "append", failing)
+    path = tmp_path / "incidents.jsonl"
+    log = IncidentLog(path)
+    log.start()
+    log.incident_closed(timeline())
+    async with asyncio.timeout(30):
+        while not path.exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.001)
+    await log.stop()
+    assert [line["epoch"] for line in lines_of(path)] == [5]

@@ -187,6 +187,7 @@ class Failover:
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
             timeline.to_broker_id = decision.record.master_broker_id
             timeline.epoch_after = decision.record.master_epoch
+            self._observer.master_committed(timeline)
             timeline.reach(Step.NOTIFIED, time.monotonic())
             group.last_failover = timeline
             group.open_incident(timeline)
@@ -327,6 +328,7 @@ class Failover:
             return decision
         timeline.to_broker_id = decision.record.master_broker_id
         timeline.epoch_after = decision.record.master_epoch
+        self._observer.master_committed(timeline)
         gone = before.address_of(timeline.from_broker_id) if before is not None else None
         await self._sequence.depose(
             group,

@@ -1,61 +1,77 @@
 """The incident log: one JSON line for each failover and switchover, appended and flushed to the disk.
 
-It is the ground truth that the SLA report is checked against, so a line is written once, whole, after its incident has ended,
-and never changed. A member is added freely; a change of meaning raises ``schemaVersion``. A torn last line (the machine died
-while it was written) is left where it is: readers skip what is not JSON, and the writer begins on a new line.
+It is the ground truth that the SLA report is checked against, so a line is written once, whole, after its incident has ended, and
+never changed. ``docs/incident-log.md`` says what each member means. A member is added freely; a change of meaning raises
+``schemaVersion``. A torn line (the machine died while it was written) is left where it is: readers skip what is not JSON.
+
+What has begun is noted beside the log (``incident_file.py``). An operator that dies in the middle of a failover loses nothing:
+the next one on this volume writes the line, with outcome ``interrupted`` and ``censored``. Of several operator pods the one
+that acted writes; whoever reads all of their logs merges by ``id``.
 
 Example (one line in the file)::
 
-    {"schemaVersion": 1, "id": "default/orders/7", "kind": "failover", "namespace": "default", "name": "orders",
-     "cluster": "DefaultCluster", "brokerName": "orders", "trigger": "connectionRefused", "evidence": ["..."],
-     "from": 1, "to": 2, "epochBefore": 6, "epoch": 7, "startedAt": "2026-11-21T00:10:00.123Z",
+    {"schemaVersion": 2, "id": "default/orders/7", "kind": "failover", "namespace": "default", "name": "orders",
+     "cluster": "DefaultCluster", "brokerName": "orders", "trigger": "connectionRefused", "cause": "crash",
+     "evidence": ["..."], "from": 1, "to": 2, "epochBefore": 6, "epoch": 7, "startedAt": "2026-11-21T00:10:00.123Z",
      "detectionMilliseconds": 1.2, "durationMilliseconds": 97.1, "unfenced": false, "outcome": "completed",
+     "writtenBy": "brokergroup-operator-0",
      "stepsMilliseconds": {"detected": 0.0, "decided": 0.4, "committed": 6.1, "notified": 9.0, "roleChanged": 97.1}}
-
-``startedAt`` is wall clock at ``detected``; all durations are monotonic. ``epoch`` is the epoch after, absent where nobody was
-elected. The master's last sign of life was ``detectionMilliseconds`` before ``startedAt``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import json
-import os
-from typing import TYPE_CHECKING, Any
+import platform
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from brokergroup_operator.observe.incident_file import KEPT_FILES, MAX_BYTES, IncidentFile, start_of
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import Kind, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.observe.timeline import FailoverTimeline
 
-SCHEMA_VERSION = 1
-QUEUE_LIMIT = 1000
+SCHEMA_VERSION: Final = 2
+QUEUE_LIMIT: Final = 1000
+RETRY_SECONDS: Final = 1.0
+INTERRUPTED: Final = "interrupted"
+
+CAUSE_CRASH: Final = "crash"
+CAUSE_OUT_OF_MEMORY: Final = "oom"
+CAUSE_SWITCHOVER: Final = "plannedSwitchover"
+CAUSE_UNKNOWN: Final = "unknown"
+
+_CRASHES: Final = frozenset({Trigger.CONNECTION_REFUSED, Trigger.CONTAINER_TERMINATED, Trigger.CONNECTION_CLOSED})
 
 log = structlog.get_logger(__name__)
 
 
 def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
     """Return the incident as the JSON object described above."""
+    started_at = _iso(timeline.started_at_unix_seconds)
+    elected = timeline.epoch_after
     document: dict[str, Any] = {
         "schemaVersion": SCHEMA_VERSION,
-        "id": f"{timeline.group}/{timeline.epoch_after or timeline.epoch_before}",
+        # An incident that elected nobody has no epoch of its own, and the epoch before may have several of them.
+        "id": f"{timeline.group}/{elected if elected is not None else f'{timeline.epoch_before}@{started_at}'}",
         "kind": timeline.kind.value,
         "namespace": timeline.group.namespace,
         "name": timeline.group.name,
         "cluster": timeline.cluster_name,
         "brokerName": timeline.broker_name,
         "trigger": timeline.trigger.value,
+        "cause": cause_of(timeline),
         "evidence": list(timeline.evidence),
         "from": timeline.from_broker_id,
         "to": timeline.to_broker_id,
         "epochBefore": timeline.epoch_before,
-        "epoch": timeline.epoch_after,
-        "startedAt": _iso(timeline.started_at_unix_seconds),
+        "epoch": elected,
+        "startedAt": started_at,
         "detectionMilliseconds": _milliseconds(timeline.detection_seconds),
         "durationMilliseconds": _milliseconds(timeline.duration_seconds),
         "unfenced": timeline.unfenced,
@@ -65,55 +81,100 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-class IncidentLog(Observer):
-    """Appends closed incidents to a file, in a thread of its own turn, so that a slow disk never delays a failover."""
+def cause_of(timeline: FailoverTimeline) -> str:
+    """What the operator itself knows of the cause. A silence may be a partition, a disk or a frozen node: nobody knows here."""
+    if timeline.kind is Kind.SWITCHOVER:
+        return CAUSE_SWITCHOVER
+    if any("OOMKilled" in text for text in timeline.evidence):
+        return CAUSE_OUT_OF_MEMORY
+    return CAUSE_CRASH if timeline.trigger in _CRASHES else CAUSE_UNKNOWN
 
-    def __init__(self, path: Path) -> None:
+
+class IncidentLog(Observer):
+    """Writes incidents in a thread, so that a slow disk never delays a failover. Keeps trying while a disk is full."""
+
+    def __init__(
+        self, path: Path, *, written_by: str = "", max_bytes: int = MAX_BYTES, kept_files: int = KEPT_FILES
+    ) -> None:
         self._path = path
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUE_LIMIT)
+        self._file = IncidentFile(path, max_bytes=max_bytes, kept_files=kept_files)
+        self._written_by = written_by or platform.node()
+        self._open: dict[tuple[str, str, str], dict[str, Any]] = {}
+        # What is to be written, in order; nothing in a line means that only the note of what is open changed.
+        self._queue: asyncio.Queue[tuple[dict[str, Any] | None, list[dict[str, Any]]] | None] = asyncio.Queue(
+            QUEUE_LIMIT
+        )
         self._writer: asyncio.Task[None] | None = None
+        self._is_stopping = False
 
     def start(self) -> None:
-        """Begin to write what is taken."""
+        """Begin to write what is taken, and first what a process before this one left open."""
         self._writer = asyncio.create_task(self._write_all(), name="rmq:incident-log")
+
+    def master_lost(self, timeline: FailoverTimeline) -> None:
+        """Note what has begun."""
+        self._note(timeline)
+
+    def master_committed(self, timeline: FailoverTimeline) -> None:
+        """Note the epoch: by it, this incident is the same as what another operator may write of it."""
+        self._note(timeline)
 
     def incident_closed(self, timeline: FailoverTimeline) -> None:
         """Take one closed incident; a queue that is full drops it with an error in the log."""
-        line = json.dumps(incident_to_json(timeline), separators=(",", ":")).encode() + b"\n"
-        try:
-            self._queue.put_nowait(line)
-        except asyncio.QueueFull:
-            log.exception(
-                "incident dropped: the incident log is too slow", path=str(self._path), incident=line.decode()
-            )
+        document = self._document(timeline)
+        self._open.pop(start_of(document), None)
+        log.info(
+            "incident", **{name: document[name] for name in ("id", "outcome", "trigger", "cause")}, incident=document
+        )
+        self._put(document)
 
     async def stop(self) -> None:
-        """Write what is left, then end."""
+        """Write what is left, then end. What is open stays noted."""
         if self._writer is not None:
+            self._is_stopping = True
             await self._queue.put(None)
             await self._writer
             self._writer = None
 
+    def _note(self, timeline: FailoverTimeline) -> None:
+        document = self._document(timeline)
+        self._open[start_of(document)] = document
+        self._put(None)
+
+    def _document(self, timeline: FailoverTimeline) -> dict[str, Any]:
+        return {**incident_to_json(timeline), "writtenBy": self._written_by}
+
+    def _put(self, document: dict[str, Any] | None) -> None:
+        try:
+            self._queue.put_nowait((document, list(self._open.values())))
+        except asyncio.QueueFull:
+            log.exception("incident dropped: the incident log is too slow", path=str(self._path), incident=document)
+
     async def _write_all(self) -> None:
-        while (line := await self._queue.get()) is not None:
+        await self._try(self._close_what_was_left)
+        while (item := await self._queue.get()) is not None:
+            document, still_open = item
+            if document is not None:
+                await self._try(self._file.append, document)
+            await self._try(self._file.note_open, still_open)
+
+    async def _try(self, write: Any, *arguments: Any) -> None:
+        """Until it is on the disk, or the operator ends."""
+        while True:
             try:
-                await asyncio.to_thread(append_line, self._path, line)
+                await asyncio.to_thread(write, *arguments)
             except OSError as error:
-                log.exception("incident not written", path=str(self._path), incident=line.decode(), error=str(error))
+                log.exception("incident log not written", path=str(self._path), what=arguments, error=str(error))
+            else:
+                return
+            if self._is_stopping:
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
-
-def append_line(path: Path, line: bytes) -> None:
-    """Append one line and flush it to the disk, on a new line even where the last write was torn."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        if size > 0:
-            stream.seek(size - 1)
-            if stream.read(1) != b"\n":
-                line = b"\n" + line
-        stream.write(line)
-        stream.flush()
-        os.fsync(stream.fileno())
+    def _close_what_was_left(self) -> None:
+        for document in self._file.left_open():
+            self._file.append({**document, "outcome": INTERRUPTED, "censored": True})
+        self._file.note_open([])
 
 
 def _iso(unix_seconds: float) -> str:

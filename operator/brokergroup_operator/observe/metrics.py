@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
 from controller_core import metric_names
 from controller_core.codes import ControllerCode
@@ -105,6 +105,10 @@ class MetricsObserver(Observer):
             self._labels[key] = labels
             for counter in (self._seats_lost, self._floors, self._adopted, self._cures):
                 counter.labels(*labels)
+            for trigger in Trigger:
+                self._failovers.labels(*labels, trigger.value, Outcome.COMPLETED.value)
+                self._unavailable.labels(*labels, trigger.value)
+            self._unavailable.labels(*labels, Kind.SWITCHOVER.value)
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:  # noqa: ARG002
         """Count it."""

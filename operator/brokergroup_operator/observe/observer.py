@@ -38,6 +38,9 @@ class Observer:
     def master_lost(self, timeline: FailoverTimeline) -> None:
         """A master is believed lost; what follows is in the timeline."""
 
+    def master_committed(self, timeline: FailoverTimeline) -> None:
+        """The record names a new master, which the timeline has; nobody has been told yet."""
+
     def master_changed(self, timeline: FailoverTimeline) -> None:
         """The failover or switchover reached its end as far as the master goes (see its outcome)."""
 
@@ -98,6 +101,11 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.master_lost(timeline)
+
+    def master_committed(self, timeline: FailoverTimeline) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.master_committed(timeline)
 
     def master_changed(self, timeline: FailoverTimeline) -> None:
         """Tell all."""
