@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import sys
@@ -74,6 +75,7 @@ class ReplicaProcess:
         """
         self.configuration = configuration
         self.listening = asyncio.Event()
+        self._reigned_at_seconds = -math.inf
         tls = server_tls(configuration)
         self._controllers = new_client(configuration) if controllers is None else controllers
         self._controllers_are_shared = controllers is not None
@@ -178,12 +180,12 @@ class ReplicaProcess:
         Whoever stops it has to see to that: our operator does as soon as the pod is being deleted. Without another member of the
         SyncStateSet nobody could take it.
         """
-        was_master = self.broker.has_successors
         deadline_seconds = monotonic_seconds() + self.configuration.stop_hand_over_seconds
         while monotonic_seconds() < deadline_seconds and self.broker.has_successors:  # noqa: ASYNC110 - others decide it
             await asyncio.sleep(_TICK_SECONDS / 10)
-        if was_master and not self.broker.has_successors:
-            await asyncio.sleep(min(_SEND_AWAY_SECONDS, deadline_seconds - monotonic_seconds()))
+        if self.broker.reign is None:
+            sent_away_seconds = min(self._reigned_at_seconds + _SEND_AWAY_SECONDS, deadline_seconds)
+            await asyncio.sleep(sent_away_seconds - monotonic_seconds())
 
     async def _tick(self) -> None:
         while True:
@@ -191,6 +193,7 @@ class ReplicaProcess:
             self.ha_server.tick()
             self.ha_client.tick()
             if self.broker.reign is not None:
+                self._reigned_at_seconds = now
                 self.broker.reign.tick(now_seconds=now)
                 self.broker.settle()
                 self.manager.report_if_needed()
