@@ -53,5 +53,5 @@ def incidents_by(value_of: Callable[[Incident], str], incidents: Sequence[Incide
 
 def _share(value: str, own: Sequence[Incident], whole_ms: int, until_ms: int) -> Share:
     down_ms = sum(one.length_ms(until_ms) for one in own)
-    durations = [(float(one.length_ms(until_ms)), one.end_ms is None) for one in own if one.logged is not None]
+    durations = [(float(one.length_ms(until_ms)), one.is_open(until_ms)) for one in own if one.logged is not None]
     return Share(value, len(own), down_ms, down_ms / whole_ms if whole_ms else 0.0, distribution(durations))

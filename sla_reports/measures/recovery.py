@@ -55,7 +55,7 @@ class Recovery:
 def recovery(incidents: Sequence[Incident], *, until_ms: int) -> Recovery:
     """Of the unplanned incidents that the operator logged; those only a gauge saw have no times worth a quantile."""
     logged = [one for one in incidents if one.logged is not None and not one.planned]
-    total = distribution([(float(one.length_ms(until_ms)), one.end_ms is None) for one in logged])
+    total = distribution([(float(one.length_ms(until_ms)), one.is_open(until_ms)) for one in logged])
     by_stage = [stages_of(one.logged) for one in logged if one.logged is not None]
     spent = {stage: sum(stages.get(stage, 0.0) for stages in by_stage) for stage in STAGES}
     whole = sum(spent.values())

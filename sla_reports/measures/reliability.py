@@ -31,7 +31,7 @@ def mttr(incidents: Sequence[Incident], window: Window) -> Estimate:
     """Mean time to repair of the unplanned failures that began in the window."""
     failures = _failures(incidents, window)
     spent = float(sum(one.length_ms(window.end_ms) for one in failures))
-    ended = sum(one.end_ms is not None and one.end_ms <= window.end_ms for one in failures)
+    ended = sum(not one.is_open(window.end_ms) for one in failures)
     return _estimate(spent, ended, shape_of_low=ended)
 
 

@@ -53,6 +53,10 @@ class Incident:
     def overlaps(self, span: Span) -> bool:
         return self.start_ms < span.end_ms and (self.end_ms is None or self.end_ms > span.start_ms)
 
+    def is_open(self, until_ms: int) -> bool:
+        """Whether it had not ended then: its length is a lower bound."""
+        return self.end_ms is None or self.end_ms > until_ms
+
     def length_ms(self, until_ms: int) -> int:
         """How long it lasted, as far as it was seen up to `until_ms`."""
         return max(0, (until_ms if self.end_ms is None else min(self.end_ms, until_ms)) - self.start_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from sla_reports.reduction.runs import Run
@@ -35,3 +35,30 @@ def runs_of(samples: Iterable[Sample], gap_ms: int) -> list[Run]:
         else:
             runs.append(Run(series, value, ts_ms, ts_ms, n))
     return runs
+
+
+def state_at(at_ms: int, seen: list[tuple[int, float | None]], end_ms: int, gap_ms: int) -> str:
+    """The rule in words: the last sample holds until the next one or the window's end, unless that is too far away."""
+    before = [sample for sample in seen if sample[0] <= at_ms]
+    after = min((sample[0] for sample in seen if sample[0] > at_ms), default=end_ms)
+    if not before or before[-1][1] is None or after - before[-1][0] > gap_ms:
+        return "unknown"
+    return "up" if before[-1][1] >= 1 else "down"
+
+
+def milliseconds_by_state(
+    lines: dict[str, list[Sample]], window: tuple[int, int], gap_ms: int
+) -> dict[str, dict[str, int]]:
+    """Up, down and unknown of each series and, as `any` and `all`, of all together: every piece between two samples is asked."""
+    start_ms, end_ms = window
+    seen = {name: [(at_ms, value) for _, at_ms, value, _ in instants(samples)] for name, samples in lines.items()}
+    edges = sorted({start_ms, end_ms, *(at for line in seen.values() for at, _ in line if start_ms < at < end_ms)})
+    told = {name: {"up": 0, "down": 0, "unknown": 0} for name in (*lines, "any", "all")}
+    for low, high in pairwise(edges):
+        states = {name: state_at(low, line, end_ms, gap_ms) for name, line in seen.items()}
+        found = set(states.values())
+        states["any"] = "up" if "up" in found else "unknown" if "unknown" in found else "down"
+        states["all"] = "down" if "down" in found else "unknown" if "unknown" in found else "up"
+        for name, state in states.items():
+            told[name][state] += high - low
+    return told
