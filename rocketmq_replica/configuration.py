@@ -41,6 +41,7 @@ class ReplicaConfiguration(SecurityConfiguration):
     name_server_addresses: tuple[str, ...] = prop("namesrvAddr", addresses, default=())
     broker_ip: str = prop("brokerIP1", ip_address, default="127.0.0.1")
     ha_ip: str = prop("brokerIP2", ip_address, default="")
+    bind_address: str = prop("bindAddress", ip_address, default="")
     listen_port: int = prop("listenPort", whole(1, 65535), default=10911)
     ha_listen_port: int = prop("haListenPort", whole(0, 65535), default=0)
     store_path_commit_log: str = prop("storePathCommitLog", text, default="")
@@ -82,6 +83,21 @@ class ReplicaConfiguration(SecurityConfiguration):
     def broker_address(self) -> str:
         """Where clients and the controller reach this replica."""
         return f"{self.broker_ip}:{self.listen_port}"
+
+    @property
+    def own_ip(self) -> str:
+        """Where this replica listens, and where its connections come from; others may know it by another address."""
+        return self.bind_address or self.broker_ip
+
+    @property
+    def addresses_are_translated(self) -> bool:
+        """Whether others know this replica, and it them, by addresses that connections do not come from."""
+        return self.own_ip != self.broker_ip
+
+    @property
+    def ha_bind_ip(self) -> str:
+        """Where it serves its log."""
+        return self.bind_address or self.ha_ip or self.broker_ip
 
     @property
     def ha_port(self) -> int:

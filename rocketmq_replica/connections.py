@@ -32,9 +32,9 @@ _CONNECT_TIMEOUT_SECONDS = 1.0
 
 
 def new_client(configuration: ReplicaConfiguration) -> RemotingClient:
-    """A client whose connections come from ``brokerIP1``, so that the operator recognises the pod."""
+    """A client whose connections come from the pod's own address, so that the operator recognises the pod."""
     return RemotingClient(
-        local_host=configuration.broker_ip,
+        local_host=configuration.own_ip,
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
         tls=client_tls(configuration),
     )
@@ -100,7 +100,7 @@ class SharedConnections:
     def client(self, configuration: ReplicaConfiguration) -> RemotingClient:
         """The client for this replica, made if nobody has one like it. ConfigurationError as ``client_tls``."""
         likeness = (
-            configuration.broker_ip,
+            configuration.own_ip,
             configuration.tls_enable,
             configuration.tls_client_certificate,
             configuration.tls_client_key,

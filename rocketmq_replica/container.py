@@ -199,11 +199,11 @@ def _claims(configuration: ReplicaConfiguration) -> dict[str, str]:
         "storePathBrokerIdentity": configuration.identity_file,
     }
     claims = {str(path.resolve()): key for key, path in paths.items()}
-    fast_port = f"{configuration.broker_ip}:{configuration.listen_port - FAST_PORT_BELOW}"
+    host = configuration.own_ip
     return claims | {
-        fast_port: "listenPort - 2",
-        configuration.broker_address: "listenPort",
-        configuration.ha_address: "haListenPort",
+        f"{host}:{configuration.listen_port - FAST_PORT_BELOW}": "listenPort - 2",
+        f"{host}:{configuration.listen_port}": "listenPort",
+        f"{configuration.ha_bind_ip}:{configuration.ha_port}": "haListenPort",
     }
 
 

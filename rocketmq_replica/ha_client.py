@@ -225,7 +225,7 @@ class HaClient:
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_SECONDS):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: connection, host, int(port), local_addr=(self._broker.configuration.broker_ip, 0)
+                    lambda: connection, host, int(port), local_addr=(self._broker.configuration.own_ip, 0)
                 )
         except (OSError, ValueError, TimeoutError) as error:
             logger.info("HA address %s: %s", address, error or "no connection in time")

@@ -93,11 +93,15 @@ class SlaveConnection(asyncio.Protocol):
             self._broker.on_unproven_slave()
 
     def prove(self, *, members_are_new: bool = False) -> None:
-        """Let a slave in whose host is the one its broker id is known at; turn it away if that is certain to be another."""
+        """Let a slave in whose host is the one its broker id is known at; turn it away if that is certain to be another.
+
+        Where brokers are known by addresses that are not their own (Services), no host tells who dials: then the id has to do.
+        """
         reign, progress = self._reign, self._unproven
         if reign is None or progress is None:
             return
-        if self._broker.member_addresses.get(progress.broker_id, "").rpartition(":")[0] == self._host:
+        known_host = self._broker.member_addresses.get(progress.broker_id, "").rpartition(":")[0]
+        if known_host and (known_host == self._host or self._broker.configuration.addresses_are_translated):
             self._unproven = None
             logger.info("slave %s is broker %d", self.peer, progress.broker_id)
             reign.sync_state.link_opened(progress)

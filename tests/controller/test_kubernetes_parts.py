@@ -55,13 +55,21 @@ async def create_pod(
     address: str = "127.64.1.1",
     broker_id: int | None = None,
     node: str = "node-1",
+    known_by: str | None = None,
+    host_network: bool = False,
+    group: str = "orders",
 ) -> dict[str, Any]:
-    labels = {names.LABEL_BROKER_GROUP: "orders"} | ({names.LABEL_BROKER_ID: str(broker_id)} if broker_id else {})
+    labels = {names.LABEL_BROKER_GROUP: group} | ({names.LABEL_BROKER_ID: str(broker_id)} if broker_id else {})
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"namespace": "default", "name": name, "labels": labels},
-        "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": node},
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "labels": labels,
+            "annotations": {names.ANNOTATION_ADDRESS: known_by} if known_by else {},
+        },
+        "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": node, "hostNetwork": host_network},
     }
     # The first pod of a process costs the embedded API seconds: it builds the pod's schema then.
     await api.create(PODS, pod, timeout_seconds=60.0)
@@ -168,6 +176,43 @@ async def test_a_terminated_container_is_told_once_and_belongs_to_its_address(
     await eventually(lambda: directory.known_peer("127.64.1.1") is None)
     assert directory.is_terminated(KEY, 1, address=ADDRESS) is not None  # still true of that process
     assert len(gone) == 1
+
+
+async def test_a_member_that_is_known_by_a_service_ends_leaves_and_comes_back_under_its_address(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    """One address, two pods after one another: the first one's end is told until the second runs, and not of the second."""
+    known = "127.150.1.1:10911"
+    await create_group(api, network={"addressing": "ServiceIP"})
+    await create_pod(api, address="127.64.1.1", known_by=known)
+    places = await eventually(lambda: (found := directory.binding(KEY)) and found.places)
+    assert {name: (place.ip, place.address) for name, place in places.items()} == {"orders-1": ("127.64.1.1", known)}
+    assert directory.known_peer("127.64.1.1") is not None, "its connections come from the pod"
+    assert directory.is_terminated(KEY, 1, address=known) is None
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=30)
+    await eventually(lambda: directory.leaving_hosts(KEY) == {known}, what="the member to be leaving")
+    await set_status(api, "orders-1", address="127.64.1.1", state=TERMINATED)
+    await eventually(lambda: directory.is_terminated(KEY, 1, address=known))
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.known_peer("127.64.1.1") is None)
+    assert directory.is_terminated(KEY, 1, address=known) is not None
+    await create_pod(api, address="127.64.1.2", known_by=known)
+    await eventually(lambda: directory.known_peer("127.64.1.2"))
+    assert directory.is_terminated(KEY, 1, address=known) is None
+    await eventually(lambda: (found := directory.binding(KEY)) and found.places["orders-1"].ip == "127.64.1.2")
+
+
+async def test_pods_that_share_their_nodes_address_are_told_apart_by_nothing(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_pod(api, address="192.168.0.3", host_network=True)
+    await eventually(lambda: directory.known_peer("192.168.0.3"))
+    await create_pod(api, "other-1", address="192.168.0.3", host_network=True, group="other")
+    await eventually(lambda: directory.known_peer("192.168.0.3") is None, what="nobody to be meant")
+    assert await directory.peer("192.168.0.3") is None
+    await api.delete(PODS, "other-1", namespace="default", grace_period_seconds=0)
+    peer = await eventually(lambda: directory.known_peer("192.168.0.3"))
+    assert peer.pod_name == "orders-1"
 
 
 async def test_a_pod_removed_by_force_says_nothing_about_its_process(

@@ -8,7 +8,6 @@ from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.links import level_members, unlinked
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
-from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from tests.controller.conftest import StartPlane
@@ -113,13 +112,6 @@ async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: Start
     assert (plane.snapshot(KEY).record.master_epoch, plane.snapshot(KEY).unlinked) == (3, {2})
 
 
-def _record(*hosts: str) -> BrokerGroupRecord:
-    replicas = {
-        one: Replica(one, f"{one}", f"{host}:10911", registered=True) for one, host in enumerate(hosts, start=1)
-    }
-    return BrokerGroupRecord("cl", "bn", 9, replicas, 1, 1, frozenset(replicas), 1)
-
-
 def _status(*hosts: str) -> HARuntimeInfoBody:
     links = tuple(HAConnectionRuntimeInfo(addr=f"/{host}:5000{port}") for port, host in enumerate(hosts))
     return HARuntimeInfoBody(master=True, ha_connection_info=links)
@@ -136,7 +128,7 @@ def _status(*hosts: str) -> HARuntimeInfoBody:
     ],
 )
 def test_a_link_is_known_by_its_host_only(hosts: tuple[str, ...], linked: tuple[str, ...], missing: list[int]) -> None:
-    assert unlinked(_record(*hosts), [2, 3], _status(*linked)) == missing
+    assert unlinked({2: hosts[1], 3: hosts[2]}, _status(*linked)) == missing
 
 
 @pytest.mark.parametrize(
@@ -157,8 +149,8 @@ def test_who_is_level_is_known_by_hosts_or_not_at_all(
 ) -> None:
     links = tuple(HAConnectionRuntimeInfo(addr=f"/{host}:50000", diff=int(host in behind)) for host in linked)
     status = HARuntimeInfoBody(master=True, ha_connection_info=links)
-    assert level_members(_record(*hosts), [1, 2, 3], status) == level
+    assert level_members(dict(enumerate(hosts, start=1)), [1, 2, 3], status) == level
 
 
 def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None:
-    assert level_members(_record("a", "b", "b"), [1, 2], _status("b")) == {2}
+    assert level_members({1: "a", 2: "b", 3: "b"}, [1, 2], _status("b")) == {2}

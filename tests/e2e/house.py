@@ -114,6 +114,10 @@ class House:
         manifest = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"implementation": "replica", **spec}}
         await self.api.create(BROKER_GROUPS, manifest)
 
+    async def patch_group(self, name: str, **spec: Any) -> None:
+        """Change a BrokerGroup's spec."""
+        await self.api.patch(BROKER_GROUPS, name, {"spec": spec}, namespace=NAMESPACE)
+
     async def delete_group(self, name: str) -> None:
         """Delete a BrokerGroup; what it leaves behind stays."""
         await self.api.delete(BROKER_GROUPS, name, namespace=NAMESPACE)

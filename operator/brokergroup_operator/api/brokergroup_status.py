@@ -79,6 +79,7 @@ class Reason(StrEnum):
     # Reconciling
     STABLE = "Stable"
     CREATING_MEMBERS = "CreatingMembers"
+    WAITING_FOR_ADDRESS = "WaitingForAddress"  # a member's Service has none yet, and its broker can't start without
     REPAIRING_MEMBERS = "RepairingMembers"
     # Reconciling
     SCALING_IN = "ScalingIn"

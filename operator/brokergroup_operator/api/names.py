@@ -46,6 +46,11 @@ ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 ANNOTATION_HOT_CONFIG: Final = f"{GROUP}/hot-config"
 ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
+# On a pod: the address (host:port) by which its broker is known, where that is not the pod's own; ":port" is at its node's address.
+ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
+
+# On a BrokerGroup: the namespace and name of the Lease whose holder reconciles it, and nobody else (docs/adr/0010).
+ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
 FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
@@ -62,6 +67,9 @@ CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
 # The environment variables of a broker's container that carry them.
 ENVIRONMENT_ACCESS_KEY: Final = "BROKER_ACCESS_KEY"
 ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a variable)
+# And the address that others know it by, where that is not its pod's.
+ENVIRONMENT_BROKER_HOST: Final = "BROKER_HOST"
+ENVIRONMENT_LISTEN_PORT: Final = "LISTEN_PORT"
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 

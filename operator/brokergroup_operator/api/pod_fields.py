@@ -12,6 +12,8 @@ TopologyKey = Annotated[
     str, Meta(min_length=1, max_length=317, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
 ]
 ObjectName = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+# A member's ports with addressing NodePort: its fast port, its own and its fence's, and what lies between.
+NODE_PORTS_EACH = 5
 # What Kubernetes itself checks, when the pod is made: a complaint of it is shown by condition Stalled.
 OPEN_OBJECT = {"x-kubernetes-preserve-unknown-fields": True}
 
@@ -35,6 +37,15 @@ class Addressing(StrEnum):
     """By which address brokers are known to clients, to each other and to the controller."""
 
     POD_IP = "PodIP"
+    SERVICE_IP = "ServiceIP"
+    HOST_NETWORK = "HostNetwork"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+    @property
+    def has_member_services(self) -> bool:
+        """Whether each member has a Service of its own, and is known by an address that is not its pod's."""
+        return self in {Addressing.SERVICE_IP, Addressing.NODE_PORT, Addressing.LOAD_BALANCER}
 
 
 class AntiAffinity(StrEnum):
@@ -75,8 +86,24 @@ class NetworkSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="PodIP: brokers are known by the address of their pod. It changes with every start; who a broker is does"
             " not: that is its broker id, and the operator follows the address."
+            " ServiceIP: each member has a ClusterIP Service of its own, named as its pod, and is known by that address for ever;"
+            " message ids and routes that clients hold stay right over restarts."
+            " HostNetwork: the pods use their node's network and address; one member a node (antiAffinity Required)."
+            " NodePort: each member has a NodePort Service; it is known by its node's address and a port of its own (see"
+            " firstNodePort). LoadBalancer: each member has a Service of type LoadBalancer and is known by what that is given;"
+            " its pod is made once there is an address. With both, slaves reach the master's log at its pod's address."
+            " A change restarts the pods one by one."
         ),
     ] = Addressing.POD_IP
+    first_node_port: Annotated[
+        Annotated[int, Meta(ge=30_000, le=32_767 - bounds.MAX_REPLICAS * NODE_PORTS_EACH)] | None,
+        Meta(
+            description="With addressing NodePort: where the group's node ports begin. Each member takes the next five for itself"
+            " (the first is its fast port, the third the broker's, the fifth the fence's by UDP), and its broker listens on the"
+            " same number, because RocketMQ tells clients the port that it listens on; listenPort is not used then. Keep"
+            " 80 ports free (5 for each of 16), and open them to clients. A change restarts the pods."
+        ),
+    ] = None
     listen_port: Annotated[
         int,
         Meta(

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 # Keys of broker.conf that belong to the operator, and what a user writes instead.
 RESERVED_CONFIG_KEYS: Final = {
     "allAckInSyncStateSet": "use spec.durability",
+    "bindAddress": "the operator sets where a broker listens",
     "brokerClusterName": "use spec.brokerClusterName",
     "brokerHeartbeatInterval": "use spec.failover.heartbeatIntervalMilliseconds",
-    "brokerIP1": "the operator sets it to the address of the pod",
-    "brokerIP2": "the operator sets it to the address of the pod",
+    "brokerIP1": "use spec.network.addressing",
+    "brokerIP2": "use spec.network.addressing",
     "brokerId": "the controller assigns the broker id",
     "brokerName": "use spec.brokerName",
     "brokerRole": "the controller assigns the role",
@@ -178,6 +179,20 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "monitoring.exporter and the metrics keys of config say the same: give one of them",
             field_path=".monitoring.exporter",
         ),
+        Rule(
+            "self.network.addressing != 'HostNetwork' || (self.scheduling.antiAffinity == 'Required'"
+            " && self.scheduling.topologyKey == 'kubernetes.io/hostname')",
+            "network.addressing HostNetwork needs scheduling.antiAffinity Required and topologyKey kubernetes.io/hostname:"
+            " two members on one node would want the same ports",
+            field_path=".scheduling.antiAffinity",
+        ),
+        Rule(
+            "self.implementation != 'replica' || (self.network.addressing in ['PodIP', 'HostNetwork'])"
+            " == (oldSelf.network.addressing in ['PodIP', 'HostNetwork'])",
+            "network.addressing of a group of Python replicas can't change between a pod's own address (PodIP, HostNetwork) and"
+            " a Service's: a master that is known by its own lets only slaves in that are too",
+            field_path=".network.addressing",
+        ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
         Rule(
             "!has(self.version) || self.implementation == 'rocketmq'",
@@ -235,6 +250,13 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "!(self.haPort in [self.listenPort - 2, self.listenPort, self.listenPort + 2])",
             "haPort must not be listenPort, nor the fast port two below it, nor the fence's port two above it",
             field_path=".haPort",
+        ),
+        Rule(
+            "(self.addressing == 'NodePort') == has(self.firstNodePort)",
+            "firstNodePort belongs to addressing NodePort, and to it alone: each member needs a port that is known before"
+            " its broker starts",
+            field_path=".firstNodePort",
+            reason="FieldValueRequired",
         ),
     ),
     Toleration: (

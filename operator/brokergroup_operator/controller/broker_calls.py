@@ -184,14 +184,3 @@ class BrokerCalls:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerCallError(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
         return answer
-
-
-def ha_address_of(address: str) -> str:
-    """Where a broker serves its log: its HA port is its port + 1 unless configured otherwise (``haListenPort`` 0).
-
-    ``BrokerCallError`` for an address that is none: it came from a registration, and nobody can be linked to it.
-    """
-    host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdecimal()):
-        raise BrokerCallError(f"address {address!r}: expected host:port")
-    return f"{host}:{int(port) + 1}"

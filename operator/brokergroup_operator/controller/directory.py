@@ -19,9 +19,18 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["Credentials", "FixedDirectory", "GroupBinding", "GroupDirectory", "MemberGone", "Peer", "SignaturePolicy"]
+__all__ = [
+    "Credentials",
+    "FixedDirectory",
+    "GroupBinding",
+    "GroupDirectory",
+    "MemberGone",
+    "Peer",
+    "PodPlace",
+    "SignaturePolicy",
+]
 
 LONGEST_NAME = 255
 MOST_GROUPS = 10_000
@@ -36,6 +45,14 @@ class SignaturePolicy(Enum):
     """A right signature is one way of being known; a wrong one is refused; none is left to the address."""
     REQUIRED = "Required"
     """Only signed requests are heard, heartbeats included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlace:
+    """Where a pod is, and by which address (host:port) its broker is known."""
+
+    ip: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +78,13 @@ class GroupBinding:
     credentials: Credentials | None = None
     # Whoever reaches the port may speak for those of its brokers that are no pods: RocketMQ's own way, for the controller alone.
     open: bool = False
+    # Where brokers serve their log; None: at the port above their own.
+    ha_port: int | None = None
+    # Brokers are known by addresses that are not their pods' own (``places.py``); and the log is served at the pods' all the same.
+    translated: bool = False
+    log_at_pods: bool = False
+    # The pods that are known so, by their names.
+    places: Mapping[str, PodPlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +149,10 @@ class GroupDirectory(Protocol):
         ...
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """The addresses of the group's pods that are being deleted and whose processes still have time."""
+        """Where the group's pods that are being deleted, and whose processes still have time, are known to be.
+
+        A host; or host and port, where a pod is known by an address that is not its own.
+        """
         ...
 
     def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:

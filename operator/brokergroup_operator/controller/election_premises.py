@@ -40,7 +40,9 @@ def members_leaving(group: Group) -> frozenset[int]:
     if record is None or not group.leaving_hosts:
         return frozenset()
     return frozenset(
-        one for one in record.replicas if (record.address_of(one) or "").rpartition(":")[0] in group.leaving_hosts
+        one
+        for one in record.replicas
+        if {address := record.address_of(one) or "", address.rpartition(":")[0]} & group.leaving_hosts
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.controller.kubernetes_binding import is_at
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import PODS
@@ -79,13 +80,13 @@ class KubernetesFencer:
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
     ) -> FenceOutcome:
         """Kill the pod of this member, if it is the one at this address."""
-        name, host = names.pod_name(binding.key.name, broker_id), address.rpartition(":")[0]
+        name = names.pod_name(binding.key.name, broker_id)
         try:
             async with asyncio.timeout(deadline_seconds):
-                outcome = await self._fence(name, binding.key.namespace, host)
-                if outcome.untouched and (other := await self._pod_at(binding.key, host)) not in (None, name):
+                outcome = await self._fence(name, binding.key.namespace, address)
+                if outcome.untouched and (other := await self._pod_at(binding.key, address)) not in (None, name):
                     name = other or name
-                    outcome = await self._fence(name, binding.key.namespace, host)
+                    outcome = await self._fence(name, binding.key.namespace, address)
                 return outcome
         except TimeoutError:
             return FenceOutcome(confirmed=False, how=f"pod {name} not reported dead within {deadline_seconds} s")
@@ -94,7 +95,7 @@ class KubernetesFencer:
         """Wait until the finalizers of fenced pods are gone."""
         await asyncio.gather(*self._releases, return_exceptions=True)
 
-    async def _pod_at(self, key: GroupKey, host: str) -> str | None:
+    async def _pod_at(self, key: GroupKey, address: str) -> str | None:
         """The group's pod at this address: a pod whose disk was lost has another broker id than its name says."""
         selector = f"{names.LABEL_BROKER_GROUP}={key.name}"
         try:
@@ -102,12 +103,12 @@ class KubernetesFencer:
                 PODS, namespace=key.namespace, label_selector=selector, timeout_seconds=ONE_CALL_SECONDS
             )
         except ApiError as error:
-            log.warning("pod to fence not found yet", group=str(key), host=host, error=str(error))
+            log.warning("pod to fence not found yet", group=str(key), address=address, error=str(error))
             return None
-        found = (pod["metadata"]["name"] for pod in pods.items if pod.get("status", {}).get("podIP") == host)
+        found = (pod["metadata"]["name"] for pod in pods.items if is_at(pod, address))
         return next(found, None)
 
-    async def _fence(self, name: str, namespace: str, host: str) -> FenceOutcome:
+    async def _fence(self, name: str, namespace: str, address: str) -> FenceOutcome:
         deleted_uid: str | None = None
         while True:
             try:
@@ -116,9 +117,9 @@ class KubernetesFencer:
                 if deleted_uid is not None and uid != deleted_uid:
                     # Gone in spite of the finalizer: whoever removed it does so only for a pod whose containers have ended.
                     return FenceOutcome(confirmed=True, how=f"pod {name} deleted and replaced")
-                if deleted_uid is None and pod.get("status", {}).get("podIP") != host:
+                if deleted_uid is None and not is_at(pod, address):
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
-                    return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {host}", untouched=True)
+                    return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):
                     self._release_later(pod)
                     return FenceOutcome(confirmed=True, how=f"containers of pod {name} terminated")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.controller.places import advertises
 from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.adopting import MAX_IDS_AHEAD
 from controller_core.liveness import Heartbeat
@@ -57,8 +58,10 @@ class Heartbeats:
         if group is not None and _may_exist(group, header.broker_id):
             self._note(group, header.broker_id, header, connection)
             requester = peer.pod_name if peer is not None and peer.group == group.key else None
-            if requester is not None and host_of(header.broker_addr or "") == connection.peer_host:
-                group.members.whereabouts[header.broker_id] = header.broker_addr or ""
+            address = header.broker_addr or ""
+            is_its_own = host_of(address) == connection.peer_host
+            if requester is not None and (is_its_own or advertises(group.binding, requester, address)):
+                group.members.whereabouts[header.broker_id] = address
             self._adoption.heard(group, header.broker_id, header.broker_addr or "", requester)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 

@@ -15,7 +15,8 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
 from brokergroup_operator.api.durability import acknowledgement_rule
-from brokergroup_operator.controller.directory import GroupBinding, Peer, SignaturePolicy
+from brokergroup_operator.api.pod_fields import Addressing
+from brokergroup_operator.controller.directory import GroupBinding, Peer, PodPlace, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption, ControllerSettings
@@ -44,6 +45,9 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         signature=SignaturePolicy(spec.security.signature.value),
+        ha_port=spec.network.ha_port,
+        translated=spec.network.addressing.has_member_services,
+        log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
     )
 
 
@@ -95,6 +99,22 @@ def broker_id_of(pod: JsonObject) -> int | None:
 def pod_ip(pod: JsonObject) -> str:
     """Its address, or the empty text."""
     return str(pod.get("status", {}).get("podIP", ""))
+
+
+def place_of(pod: JsonObject) -> PodPlace | None:
+    """Where it is, if its broker is known by another address than the pod's own."""
+    text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADDRESS, ""))
+    if text.startswith(":"):
+        text = f"{pod.get('status', {}).get('hostIP', '')}{text}"
+    return PodPlace(ip=pod_ip(pod), address=text) if text and not text.startswith(":") else None
+
+
+def is_at(pod: JsonObject, address: str) -> bool:
+    """Whether the pod's broker is the one that is known by this address (host:port)."""
+    if not pod_ip(pod):
+        return False  # it has not begun: whoever had the address was another
+    place = place_of(pod)
+    return place.address == address if place is not None else pod_ip(pod) == address.rpartition(":")[0]
 
 
 def node_of(pod: JsonObject) -> str:

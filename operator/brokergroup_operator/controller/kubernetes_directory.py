@@ -20,15 +20,17 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
-from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer
+from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer, PodPlace
 from brokergroup_operator.controller.kubernetes_binding import (
     binding_of,
     broker_id_of,
     credentials_secret_of,
+    is_at,
     is_leaving,
     is_over,
     node_of,
     peer_of,
+    place_of,
     pod_ip,
     restarts,
     termination,
@@ -91,10 +93,11 @@ class KubernetesDirectory:
         self._declared: dict[GroupKey, GroupBinding] = {}
         self._bindings: dict[GroupKey, GroupBinding] = {}
         self._secrets: dict[GroupKey, ObjectKey] = {}
-        self._by_address: dict[str, Peer] = {}
+        # The pods at each address: several, where pods share their node's.
+        self._by_address: dict[str, set[Peer]] = {}
         self._unknown_until_seconds: dict[str, float] = {}
-        # The pod's end, by pod: at which address, and how.
-        self._ended: dict[ObjectKey, tuple[GroupKey, str, str]] = {}
+        # The pods whose end was reported before they went, and how they ended.
+        self._ended: dict[ObjectKey, tuple[GroupKey, JsonObject, str]] = {}
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
         # The pods of each group as the watch last told, by their names.
         self._by_group: dict[GroupKey, dict[str, JsonObject]] = {}
@@ -144,14 +147,15 @@ class KubernetesDirectory:
         return found[0] if len(found) == 1 else None
 
     def known_peer(self, host: str) -> Peer | None:
-        """The pod with this IP in the local copy."""
-        return self._by_address.get(host)
+        """The pod with this IP in the local copy. Where several share it, the address tells nobody apart: then a key has to."""
+        found = self._by_address.get(host, set())
+        return next(iter(found)) if len(found) == 1 else None
 
     async def peer(self, host: str) -> Peer | None:
         """The pod with this IP; an unknown one is looked up at the API, since pods are younger than watches."""
-        known = self._by_address.get(host)
+        known = self.known_peer(host)
         now_seconds = asyncio.get_running_loop().time()
-        if known is not None or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
+        if host in self._by_address or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
             return known
         try:
             listed = await self._api.list(
@@ -163,9 +167,9 @@ class KubernetesDirectory:
         except ApiError as error:
             log.warning("peer not looked up", host=host, error=str(error))
             return None
-        for pod in listed.items:
-            if pod_ip(pod) == host and not is_over(pod):
-                return peer_of(pod)
+        found = {peer_of(pod) for pod in listed.items if pod_ip(pod) == host and not is_over(pod)}
+        if found:
+            return found.pop() if len(found) == 1 else None
         if len(self._unknown_until_seconds) >= UNKNOWN_PEERS_LIMIT:
             self._unknown_until_seconds.clear()
         self._unknown_until_seconds[host] = now_seconds + UNKNOWN_PEER_SECONDS
@@ -176,11 +180,10 @@ class KubernetesDirectory:
 
         The address decides, not the broker id: which pod carries an id is the record's to say, and may have just changed.
         """
-        host = address.rpartition(":")[0]
-        at_address = [termination(pod) for pod in self._pods_of(key) if pod_ip(pod) == host]
+        at_address = [termination(pod) for pod in self._pods_of(key) if is_at(pod, address)]
         if at_address:
             return None if None in at_address else at_address[0]
-        return next((how for group, ended_at, how in self._ended.values() if (group, ended_at) == (key, host)), None)
+        return next((how for group, pod, how in self._ended.values() if group == key and is_at(pod, address)), None)
 
     def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
         """Be told when a container is reported terminated or was replaced by a new one."""
@@ -224,8 +227,12 @@ class KubernetesDirectory:
         declared = self._declared.get(key)
         if declared is None:
             return
-        zones = {}
+        zones: dict[int, str] = {}
+        places: dict[str, PodPlace] = {}
         for pod in self._pods_of(key):
+            place = place_of(pod)
+            if place is not None and place.ip and not is_over(pod):
+                places[str(pod["metadata"]["name"])] = place
             broker_id, zone = broker_id_of(pod), self._zones.get(("", node_of(pod)))
             if broker_id is not None and zone:
                 zones[broker_id] = zone
@@ -234,6 +241,8 @@ class KubernetesDirectory:
             declared,
             settings=replace(declared.settings, zones=zones),
             credentials=self._credentials.get(secret) if secret is not None else None,
+            translated=declared.translated or bool(places),
+            places=places,
         )
 
     def _pods_of(self, key: GroupKey) -> list[JsonObject]:
@@ -309,9 +318,11 @@ class KubernetesDirectory:
             self._previous_pods[namespace, name] = pod
             address = pod_ip(pod)
             if address and not is_over(pod):
-                self._by_address[address] = peer_of(pod)
+                # A new pod may have the address of one that is just going; only pods of a node's network share one.
+                others = self._by_address.get(address, set()) if (pod.get("spec") or {}).get("hostNetwork") else set()
+                self._by_address[address] = others | {peer_of(pod)}
             if self._ended:
-                self._forget_ends(at=address)
+                self._forget_ends(pod)
         self._notice_death(event.type, pod, previous)
         self._notice_place(pod, previous)
         group = peer_of(pod).group
@@ -323,15 +334,17 @@ class KubernetesDirectory:
             self._notice_leaving(group, own)
 
     def _notice_leaving(self, key: GroupKey, pods: dict[str, JsonObject]) -> None:
-        leaving = frozenset(pod_ip(one) for one in pods.values() if is_leaving(one) and pod_ip(one))
+        leaving = frozenset(_known_by(one) for one in pods.values() if is_leaving(one) and pod_ip(one))
         if leaving != self._leaving.get(key, frozenset()):
             self._leaving[key] = leaving
             for callback in self._leaving_callbacks:
                 callback(key)
 
-    def _forget_ends(self, *, at: str) -> None:
+    def _forget_ends(self, pod: JsonObject) -> None:
         """An address that has a pod again says nothing any more about the one that had it."""
-        for key in [key for key, (_, ended_at, _) in self._ended.items() if ended_at == at]:
+        if not pod_ip(pod):
+            return
+        for key in [key for key, (_, ended, _) in self._ended.items() if _share_an_address(ended, pod)]:
             del self._ended[key]
 
     def _notice_place(self, pod: JsonObject, previous: JsonObject | None) -> None:
@@ -350,7 +363,7 @@ class KubernetesDirectory:
         if event_type == "DELETED":
             # A pod removed by force vanishes before its process: only a reported end counts.
             if how is not None:
-                self._ended[key_of(pod)] = (peer.group, pod_ip(pod), how)
+                self._ended[key_of(pod)] = (peer.group, pod, how)
         elif how is None and previous is not None and restarts(pod) > restarts(previous):
             how = "container restarted"
         if how is not None and (previous is None or termination(previous) is None):
@@ -359,9 +372,23 @@ class KubernetesDirectory:
 
     def _forget_address(self, pod: JsonObject) -> None:
         address = pod_ip(pod)
-        if address and self._by_address.get(address) == peer_of(pod):
-            del self._by_address[address]
+        there = self._by_address.get(address, set())
+        there.discard(peer_of(pod))
+        if address and not there:
+            self._by_address.pop(address, None)
 
 
-def _place(pod: JsonObject) -> tuple[int | None, str]:
-    return broker_id_of(pod), node_of(pod)
+def _place(pod: JsonObject) -> tuple[int | None, str, str, PodPlace | None]:
+    return broker_id_of(pod), node_of(pod), pod_ip(pod), place_of(pod)
+
+
+def _known_by(pod: JsonObject) -> str:
+    place = place_of(pod)
+    return pod_ip(pod) if place is None else place.address
+
+
+def _share_an_address(one: JsonObject, other: JsonObject) -> bool:
+    places = place_of(one), place_of(other)
+    if None in places:
+        return places == (None, None) and pod_ip(one) == pod_ip(other)
+    return places[0] is not None and places[1] is not None and places[0].address == places[1].address

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.broker_calls import BrokerCallError, ha_address_of
+from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.controller.places import ha_address_of, hosts_of_links
 from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.controller.role_sequence import live_members
 from brokergroup_operator.records.store import RecordStoreError
@@ -113,7 +114,8 @@ class Links:
         missing: list[int] = []
         if master_address is not None and slaves:
             try:
-                missing = unlinked(record, slaves, await self._calls.ha_status(master_address))
+                hosts = hosts_of_links(group.binding, record, slaves)
+                missing = unlinked(hosts, await self._calls.ha_status(master_address))
             except BrokerCallError as error:
                 log.warning("links unknown", group=str(group.key), error=str(error))
                 care.next_look_seconds = asyncio.get_running_loop().time() + self._settings.keeper_slow_poll_seconds
@@ -154,7 +156,7 @@ class Links:
         await self._sequence.tell(group, record, broker_id)
         if state.patience_seconds is not None:
             master_address = record.address_of(record.master_broker_id) or ""
-            other_spelling = respelled(ha_address_of(master_address))
+            other_spelling = respelled(ha_address_of(group.binding, master_address))
             await self._sequence.push_ha_address(group, record, broker_id, ha_address=other_spelling)
         await self._sequence.push_ha_address(group, record, broker_id)
         if group.told.get(broker_id) == record.master_epoch:
@@ -230,23 +232,21 @@ def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecor
     return replace(record, master_broker_id=nobody, replicas=replicas)
 
 
-def unlinked(record: BrokerGroupRecord, slaves: list[int], status: HARuntimeInfoBody) -> list[int]:
+def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
     """The slaves that have no link at this master. Links carry no broker id, only the host they come from.
 
     Where several slaves share a host, the hosts prove nothing: then all of them count as missing while links are missing at all.
     """
-    hosts = {broker_id: (record.address_of(broker_id) or "").rpartition(":")[0] for broker_id in slaves}
     linked = [link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info]
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]
-    return slaves if len(linked) < len(slaves) else []
+    return list(hosts) if len(linked) < len(hosts) else []
 
 
-def level_members(record: BrokerGroupRecord, live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:
+def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:
     """The members that have all that this master has; None where hosts do not tell whose a link is."""
-    hosts = {broker_id: (record.address_of(broker_id) or "").rpartition(":")[0] for broker_id in record.replicas}
     # A dead member may have had an address that a living one has now.
-    by_host = {hosts[broker_id]: broker_id for broker_id in (*record.replicas, *live)}
+    by_host = {hosts[broker_id]: broker_id for broker_id in (*hosts, *live)}
     level: set[int] = set()
     for link in status.ha_connection_info:
         broker_id = by_host.get(link.addr.rpartition(":")[0].lstrip("/"))

@@ -25,6 +25,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
 from brokergroup_operator.controller.election_premises import could_have_been_heard, process_lost
+from brokergroup_operator.controller.places import probe_address
 from brokergroup_operator.observe.timeline import Trigger
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class _Case:
     record: BrokerGroupRecord
     master: int
     address: str
+    # Where its port says whether the process is there; None: nowhere.
+    probed: str | None
     suspicion: Suspicion
     deadline_seconds: float
     listening_deadline_seconds: float
@@ -170,7 +173,7 @@ class MasterWatch:
         """Look for certainty while the master may still come back; None when it did, or is not master any more."""
         clock = asyncio.get_running_loop().time
         case = self._open(group, record, master, suspicion)
-        probe = asyncio.create_task(_probe(case.address, after_seconds=0.0), name=f"rmq:probe {group.key}")
+        probe = asyncio.create_task(_probe(case.probed, after_seconds=0.0), name=f"rmq:probe {group.key}")
         try:
             while clock() < case.deadline_seconds:
                 if self._is_settled(case):
@@ -184,7 +187,7 @@ class MasterWatch:
                         break
                     if probe.result() is Probe.LISTENS:
                         case.wait_for_heartbeats()
-                    again = _probe(case.address, after_seconds=BETWEEN_PROBES_SECONDS)
+                    again = _probe(case.probed, after_seconds=BETWEEN_PROBES_SECONDS)
                     probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
             if await self._is_heard_elsewhere(case) or self._is_settled(case):
@@ -242,6 +245,7 @@ class MasterWatch:
             record=record,
             master=master,
             address=address,
+            probed=probe_address(group.binding, address, group.addresses.channel_hosts.get(master)),
             suspicion=suspicion,
             deadline_seconds=now_seconds + grace_seconds,
             listening_deadline_seconds=max(now_seconds + grace_seconds, listening_deadline_seconds),
@@ -312,9 +316,11 @@ class MasterWatch:
             group.table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
 
 
-async def _probe(address: str, *, after_seconds: float) -> Probe:
+async def _probe(address: str | None, *, after_seconds: float) -> Probe:
     """What the host at this address says about its port."""
     await asyncio.sleep(after_seconds)
+    if address is None:
+        return Probe.NO_ANSWER
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(PROBE_DEADLINE_SECONDS):

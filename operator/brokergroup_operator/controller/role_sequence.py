@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.broker_calls import BrokerCallError, ha_address_of
+from brokergroup_operator.controller.broker_calls import BrokerCallError
+from brokergroup_operator.controller.places import ha_address_of
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class RoleSequence:
         if address is None or master_address is None or is_outdated(group, record):
             return
         try:
-            await self._calls.push_ha_address(address, ha_address or ha_address_of(master_address))
+            await self._calls.push_ha_address(address, ha_address or ha_address_of(group.binding, master_address))
         except BrokerCallError as error:
             log.warning("HA address not taken", group=str(group.key), broker_id=broker_id, error=str(error))
 

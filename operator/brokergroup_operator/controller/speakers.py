@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.authorization import NotPermittedError
+from brokergroup_operator.controller.places import advertises
 from controller_core.step import step
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ def belongs_to_a_pod(group: Group, broker_id: int | None) -> bool:
 
 
 def refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> None:
-    """A member that belongs to a pod is where that pod is; behind NAT nobody can tell."""
+    """A member that belongs to a pod is where that pod is, or where the pod is known to be; behind NAT nobody can tell."""
     address = wanted.broker_address
     if caller.peer is None or not address or not belongs_to_a_pod(group, wanted.broker_id):
         return
-    if address.rpartition(":")[0] != caller.host:
+    if address.rpartition(":")[0] != caller.host and not advertises(group.binding, caller.peer.pod_name, address):
         raise NotPermittedError(f"{caller} is at {caller.host}, not at {address}")
 
 

@@ -27,6 +27,7 @@ from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REP
 from brokergroup_operator.controller.election_premises import but_the_unsteady, members_leaving
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.links import level_members
+from brokergroup_operator.controller.places import hosts_of_links
 from brokergroup_operator.controller.role_sequence import live_members
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
@@ -253,7 +254,8 @@ class Switchover:
             status = await self._calls.ha_status(address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
-                level = level_members(record, live_members(group, record), status)
+                hosts = hosts_of_links(group.binding, record, record.replicas)
+                level = level_members(hosts, live_members(group, record), status)
                 if level is None or not _needs(record, run.election) - level:
                     return _of_the_level(record, run, level)
             await asyncio.sleep(DRAIN_POLL_SECONDS)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation, Signature
 from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.pod_fields import Addressing
+from brokergroup_operator.reconcile.place import known_host
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
@@ -38,10 +40,10 @@ OVERRIDABLE: Final = {
 # A Java slave that has just connected sends its first ack only after this time plus a select of 1 s; 1 makes it 20-50 ms,
 # and idle cost is not measurable (switchover-and-strict.md Q1, "What the gap consists of").
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
-
-HAND_OVER_MOST_SECONDS: Final = 20
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
+
+HAND_OVER_MOST_SECONDS: Final = 20
 
 
 def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
@@ -60,9 +62,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         "brokerName": broker_name(group_name, spec),
         "brokerId": "-1",
         "brokerRole": "SLAVE",
-        "brokerIP1": "${POD_IP}",
-        "brokerIP2": "${POD_IP}",
-        "listenPort": str(spec.network.listen_port),
+        **_addresses(spec),
         "haListenPort": str(spec.network.ha_port),
         "enableControllerMode": "true",
         "controllerAddr": ";".join(settings.controller_addresses),
@@ -87,6 +87,24 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         "inSyncReplicas": str(rule.acknowledging),
         "minInSyncReplicas": str(rule.minimum_in_sync),
     }
+
+
+def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
+    """By which addresses the broker is known (addressing.py); only the pod knows them, so its start fills them in."""
+    addressing = spec.network.addressing
+    known = f"${{{known_host(spec)}}}"
+    properties = {
+        "brokerIP1": known,
+        # Outside the cluster nobody copies the log, so only a Service inside it is worth the way through one.
+        "brokerIP2": known if addressing is Addressing.SERVICE_IP else "${POD_IP}",
+        "listenPort": f"${{{names.ENVIRONMENT_LISTEN_PORT}}}"
+        if addressing is Addressing.NODE_PORT
+        else str(spec.network.listen_port),
+    }
+    if addressing.has_member_services and spec.implementation is Implementation.REPLICA:
+        # A Java broker listens everywhere; a Python replica where it is told to, and that is not its Service's address.
+        properties["bindAddress"] = "${POD_IP}"
+    return properties
 
 
 def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:

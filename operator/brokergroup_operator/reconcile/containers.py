@@ -13,10 +13,12 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile import fence_container, quantities
 from brokergroup_operator.reconcile.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
+from brokergroup_operator.reconcile.place import environment
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.reconcile.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
@@ -24,10 +26,7 @@ DEFAULT_JAVA_MEBIBYTES: Final = 512
 # Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
 JVM_OWN_MEBIBYTES: Final = 224
 # Properties know no substitution, so sed fills in what only the pod knows.
-JAVA_RENDER: Final = (
-    r'sed -e "s|\${POD_IP}|$POD_IP|g" -e "s|\${STORE_DIR}|$STORE_DIR|g"'
-    ' "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
-)
+JAVA_RENDER: Final = 'sed {} "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
 # The secret is written by the shell itself: as an argument of another program it would stand in the process list.
 JAVA_RENDER_CREDENTIALS: Final = (
     f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
@@ -43,7 +42,7 @@ def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
     return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
 
 
-def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject:
+def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
     container: JsonObject = {
         "name": names.CONTAINER_BROKER,
         "image": image(spec, settings),
@@ -55,6 +54,7 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings) -> Json
             {"name": "STORE_DIR", "value": names.STORE_DIR},
             {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
+            *environment(spec, place),
             *_credentials(spec),
             *(fence_container.broker_environment() if fence_container.wanted(spec) else ()),
         ],
@@ -117,9 +117,10 @@ def command(spec: BrokerGroupSpec) -> list[str]:
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
         f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
     )
-    render = JAVA_RENDER
+    filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in environment(spec, None))]
+    render = JAVA_RENDER.format(" ".join(rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in))
     if spec.security.credentials_secret_name is not None:
-        render = f"(umask 077 && {JAVA_RENDER} && {JAVA_RENDER_CREDENTIALS})"
+        render = f"(umask 077 && {render} && {JAVA_RENDER_CREDENTIALS})"
     return ["sh", "-c", f"{render} && {start}"]
 
 

@@ -15,6 +15,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
 from brokergroup_operator.reconcile import children, identity, observed
+from brokergroup_operator.reconcile.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.course import Course, set_course
 from brokergroup_operator.reconcile.deletion import evaluate_deletion
@@ -91,6 +92,7 @@ def _waits(course: Course) -> bool:
 def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
     yield from _hold_group(seen)
     yield from _shared_children(seen, course, settings)
+    yield from service_actions(seen, members)
     for member in _master_first(seen, members):
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
@@ -178,6 +180,8 @@ def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterato
     if claim is not None and observed.being_deleted(claim):
         return
     if pod is None and not seen.group.spec.maintenance.hibernated:
+        if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:
+            return
         note = Note(
             reason="PodCreating",
             message=f"Creating pod {member.pod} for broker id {member.broker_id}",

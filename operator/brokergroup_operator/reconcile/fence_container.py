@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile.broker_config import broker_name, hand_over_seconds
+from brokergroup_operator.reconcile.place import environment, known_host
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+    from brokergroup_operator.reconcile.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
@@ -36,7 +38,7 @@ def wanted(spec: BrokerGroupSpec) -> bool:
     return spec.failover.isolation.enabled and spec.implementation is Implementation.ROCKETMQ
 
 
-def container(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
+def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
     spec = group.spec
     port = spec.network.listen_port
     return {
@@ -50,7 +52,8 @@ def container(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
             {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_FENCE},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
             {"name": "FENCE_BROKER_NAME", "value": broker_name(str(group.metadata["name"]), spec)},
-            {"name": "FENCE_BROKER_ADDRESS", "value": f"$(POD_IP):{port}"},
+            *environment(spec, place),
+            {"name": "FENCE_BROKER_ADDRESS", "value": f"$({known_host(spec)}):{port}"},
             {"name": "FENCE_LOCAL_ADDRESS", "value": f"$(POD_IP):{port}"},
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.reconcile import hot_config, observed
+from brokergroup_operator.reconcile.addressing import place_of
 from brokergroup_operator.reconcile.pods import build_pod
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def outdated_members(seen: Observed, members: Sequence[Member], settings: Reconc
         pod = seen.pods.get(member.pod)
         if pod is None or observed.being_deleted(pod):
             continue
+        if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:
+            continue  # its Service is being made again: until it has an address, nobody knows what the pod should run
         if (why := restart_reason(seen, member, pod, settings)) is not None:
             result.append(Outdated(member, why))
     return result
@@ -83,7 +86,7 @@ def restart_reason(
 
 def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> JsonObject:
     """The pod of the member as it would be made now, with the marks that say what it was made from."""
-    pod = build_pod(seen.group, member, settings)
+    pod = build_pod(seen.group, member, settings, place=place_of(seen.group, member, seen.services))
     annotations = observed.annotations_of(pod)
     annotations[names.ANNOTATION_HOT_CONFIG] = json.dumps(hot_config.wanted(seen, settings), sort_keys=True)
     if (mark := observed.annotations_of(seen.group_object).get(names.ANNOTATION_RESTARTED_AT)) is not None:

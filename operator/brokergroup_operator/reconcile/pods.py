@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.reconcile import fence_container, hot_config, identity
+from brokergroup_operator.reconcile.addressing import as_placed
 from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.containers import broker_container
 from brokergroup_operator.reconcile.pod_template import with_template_metadata, with_template_spec
@@ -22,15 +24,19 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.pod_fields import TemplateMetadata
     from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 # The user of the image apache/rocketmq (ha-and-deployment.md F.1).
 BROKER_UID: Final = 3000
 
 
-def build_pod(group: BrokerGroup, member: Member, settings: ReconcileSettings) -> JsonObject:
+def build_pod(
+    group: BrokerGroup, member: Member, settings: ReconcileSettings, *, place: Place | None = None
+) -> JsonObject:
+    """`place` is where the member is known to be, if that is not the pod's own address."""
     template = group.spec.pod_template
-    spec = with_template_spec(_pod_spec(group, member, settings), template.spec)
+    spec = with_template_spec(_pod_spec(as_placed(group, place), member, settings, place), template.spec)
     labels = identity.member_labels(group, member) | _version_label(group, settings)
     own = identity.object_metadata(group, member.pod, labels)
     metadata = with_template_metadata(own, template.metadata)
@@ -38,6 +44,8 @@ def build_pod(group: BrokerGroup, member: Member, settings: ReconcileSettings) -
         names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, template.metadata),
     }
+    if place is not None:
+        metadata["annotations"][names.ANNOTATION_ADDRESS] = place.text
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -54,8 +62,8 @@ def pod_revision(spec: JsonObject, template: TemplateMetadata) -> str:
     return content_hash(json.dumps([spec, *further] if any(further) else spec, sort_keys=True))
 
 
-def _pod_spec(group: BrokerGroup, member: Member, settings: ReconcileSettings) -> JsonObject:
-    containers = [broker_container(group.spec, settings)]
+def _pod_spec(group: BrokerGroup, member: Member, settings: ReconcileSettings, place: Place | None) -> JsonObject:
+    containers = [broker_container(group.spec, settings, place=place)]
     spec: JsonObject = {
         "containers": containers,
         "volumes": [
@@ -82,7 +90,10 @@ def _pod_spec(group: BrokerGroup, member: Member, settings: ReconcileSettings) -
     }
     if group.spec.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret.name} for secret in group.spec.image_pull_secrets]
+    if group.spec.network.addressing is Addressing.HOST_NETWORK:
+        # Else its names would be looked up by the node, which knows none of the cluster's.
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if fence_container.wanted(group.spec):
-        containers.append(fence_container.container(group, settings))
+        containers.append(fence_container.container(group, settings, place=place))
         spec["shareProcessNamespace"] = True
     return spec

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.addressing import place_of
 from brokergroup_operator.reconcile.failover_safe import is_barred
 from brokergroup_operator.reconcile.outdated import moment
 from brokergroup_operator.reconcile.pod_trouble import pod_trouble
@@ -34,6 +35,9 @@ def reconciling(seen: Observed, members: Membership, course: Course) -> Verdict:
     if seen.group.spec.maintenance.paused:
         return no(Reason.STABLE, "Paused: nothing but the status is changed")
     missing = [item.pod for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
+    waiting = [place_of(seen.group, item, seen.services) for item in members.members if item.pod in missing]
+    if without := [place.missing for place in waiting if place is not None and place.missing]:
+        return yes(Reason.WAITING_FOR_ADDRESS, f"{without[0]}; its pod is made then")
     if members.to_reserve or missing:
         what = ", ".join(missing) or f"{len(members.to_reserve)} members"
         return yes(Reason.CREATING_MEMBERS, f"Creating {what}")

@@ -22,6 +22,7 @@ from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.api.schema import without_nulls
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import hot_config, identity, observed
+from brokergroup_operator.reconcile.addressing import place_of
 from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.conditions import all_conditions
 from brokergroup_operator.reconcile.identity import Member
@@ -132,7 +133,12 @@ def _endpoints(seen: Observed, members: Membership) -> Endpoints:
     service = names.members_service_name(group)
     return Endpoints(
         master=f"{names.master_service_name(group)}.{namespace}:{port}",
-        members=[f"{member.pod}.{service}.{namespace}:{port}" for member in members.members],
+        members=[
+            place.text
+            if (place := place_of(seen.group, member, seen.services)) is not None and place.host
+            else f"{member.pod}.{service}.{namespace}:{place.port if place else port}"
+            for member in members.members
+        ],
     )
 
 

@@ -29,6 +29,7 @@ from .kubelet.netns import DEFAULT_BRIDGE, DEFAULT_SUBNET, NetworkNamespaces
 from .kubelet.network import LoopbackNetwork, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
 from .route_server import RouteServer
+from .services import ServiceCarrier
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -87,20 +88,25 @@ async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its de
         url = server.url if node_url is None else await node_url(server.url)
         async with KubernetesApi.from_url(url) as api:
             await _apply_definitions(api, _own_definitions() if crds is None else _read_definitions(crds))
+            kubelet_network = network or pod_network("loopback", data_dir)
             kubelet = ProcessKubelet(
                 api,
                 node_name=NODE_NAME,
                 data_dir=data_dir,
-                network=network or pod_network("loopback", data_dir),
+                network=kubelet_network,
                 images=images or ImageCatalogue.default(),
             )
             server.log_provider = _log_provider(kubelet)
             await kubelet.start()
+            carrier = _carry_services(api, kubelet_network)
             try:
                 kubeconfig = kubeconfig_path or data_dir / "kubeconfig"
                 _write_kubeconfig(server, kubeconfig)
                 yield Sandbox(server, kubelet, kubeconfig)
             finally:
+                if carrier is not None:
+                    carrier.cancel()
+                    await asyncio.gather(carrier, return_exceptions=True)
                 await kubelet.stop()
     finally:
         await server.stop()
@@ -138,6 +144,13 @@ async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
     ):
         log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
         await _stopped_or_failed(running.kubelet, stop)
+
+
+def _carry_services(api: KubernetesApi, network: PodNetwork) -> asyncio.Task[None] | None:
+    """Pods in namespaces of their own do not reach the loopback addresses of the sandbox's Services."""
+    if not isinstance(network, LoopbackNetwork):
+        return None
+    return asyncio.create_task(ServiceCarrier(api, node_ip=network.node_ip).run(), name="services")
 
 
 @asynccontextmanager

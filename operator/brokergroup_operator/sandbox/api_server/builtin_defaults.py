@@ -6,11 +6,14 @@ k8s.io/kubernetes/pkg/apis/core/v1/defaults.go, and the admission plugins that s
 from __future__ import annotations
 
 import base64
+import os
 import zlib
 from typing import Any
 
 from brokergroup_operator.sandbox.api_server.json_values import JsonObject, field_at
 
+# Of this process: part of every cluster address that it gives.
+_PROCESS_NUMBER = int.from_bytes(os.urandom(4))
 _TOLERATION_SECONDS = 300
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
@@ -114,14 +117,18 @@ def default_service(service: JsonObject) -> None:
 
 
 def give_cluster_address(service: JsonObject) -> None:
-    """An address of 10.96.0.0/16 that only depends on the service's name: nothing routes to it in here."""
+    """An address of 127.128.0.0/9, which is local everywhere: whoever carries Services (``services.py``) can listen on it.
+
+    It depends on the service's name and this process, so that two sandboxes on one machine do not hand out the same one.
+    """
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return
     meta = service["metadata"]
     if not spec.get("clusterIP"):
-        number = zlib.crc32(f"{meta.get('namespace')}/{meta.get('name')}".encode())
-        spec["clusterIP"] = f"10.96.{number % 254 + 1}.{number // 254 % 254 + 1}"
+        number = zlib.crc32(f"{meta.get('namespace')}/{meta.get('name')}".encode(), _PROCESS_NUMBER)
+        parts = (127, 128 + number % 128, number // 128 % 254 + 1, number // 128 // 254 % 254 + 1)
+        spec["clusterIP"] = ".".join(map(str, parts))
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
     _fill(spec, {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})
 

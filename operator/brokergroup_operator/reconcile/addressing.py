@@ -1,0 +1,178 @@
+"""By which address each member is known, and the Service that gives it one (spec.network.addressing). Pure.
+
+| addressing   | clients, controller (brokerIP1)        | slaves (brokerIP2)   | listens on            |
+|--------------|----------------------------------------|----------------------|-----------------------|
+| PodIP        | the pod's IP                           | the pod's IP         | listenPort            |
+| HostNetwork  | the node's IP, which is the pod's      | the same             | listenPort            |
+| ServiceIP    | the member's ClusterIP Service         | the same Service     | listenPort            |
+| NodePort     | the IP of the pod's node               | the pod's IP         | a node port of its own |
+| LoadBalancer | what the member's Service was given    | the pod's IP         | listenPort            |
+
+RocketMQ tells others the port that a broker listens on, so it can't listen on another one than it is reached at: that is why a
+member's node ports are chosen here and not by the API server. A pod that must know its address is made only once it has one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH, Addressing
+from brokergroup_operator.kube.resources import SERVICES
+from brokergroup_operator.reconcile import fence_container, identity, observed
+from brokergroup_operator.reconcile.drift import apply_if_drifted
+from brokergroup_operator.reconcile.place import Place
+from brokergroup_operator.reconcile.plan import Action, DeleteObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.members import Membership
+    from brokergroup_operator.reconcile.observed import Observed
+
+# Of the five node ports of a member, the broker's own; its fast port comes before it, its fence's after.
+BROKER_PLACE = names.FAST_PORT_OFFSET
+
+
+def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObject]) -> Place | None:
+    """The member's address, where it is not its pod's own."""
+    addressing, port = group.spec.network.addressing, group.spec.network.listen_port
+    if not addressing.has_member_services:
+        return None
+    service = services.get(member.pod)
+    if service is None or observed.being_deleted(service):
+        return Place(port=port, missing=f"Service {member.pod} does not exist yet")
+    if addressing is Addressing.NODE_PORT:
+        slot = _slot_of(group, service)
+        if slot is None:
+            return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
+        return Place(port=_node_port(group, slot))
+    host = _cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
+    if host and not _is_ip(host) and group.spec.implementation is Implementation.REPLICA:
+        # A message id holds an IP address, and a Java broker looks its own up.
+        return Place(
+            port=port, missing=f"Service {member.pod} was given the name {host}; a Python replica needs an IP address"
+        )
+    what = "cluster IP" if addressing is Addressing.SERVICE_IP else "address of its load balancer"
+    return Place(host=host, port=port, missing="" if host else f"Service {member.pod} has no {what} yet")
+
+
+def as_placed(group: BrokerGroup, place: Place | None) -> BrokerGroup:
+    """The group as the member's pod sees it: its own port."""
+    if place is None or place.port == group.spec.network.listen_port:
+        return group
+    network = replace(group.spec.network, listen_port=place.port)
+    return replace(group, spec=replace(group.spec, network=network))
+
+
+def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
+    """Make and keep the Service of each member; take away those that nobody is known by any more."""
+    group = seen.group
+    if group.spec.network.addressing.has_member_services:
+        slots = node_port_slots(group, [member.pod for member in members.members], seen.services)
+        for member in members.members:
+            wanted = build_member_service(group, member, slot=slots[member.pod])
+            yield from apply_if_drifted(SERVICES, seen.services, wanted)
+    yield from _surplus(seen, members)
+
+
+def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
+    wanted = (
+        {member.pod for member in members.members} if seen.group.spec.network.addressing.has_member_services else ()
+    )
+    for name, service in sorted(seen.services.items()):
+        if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
+            continue
+        # While a rolling update goes on, its pod may still be known by it.
+        used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
+        if not used and not observed.being_deleted(service):
+            yield DeleteObject(
+                reason="no member is known by it", resource=SERVICES, name=name, uid=observed.uid(service)
+            )
+
+
+def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> JsonObject:
+    """Also for a pod that is not ready: a broker registers, and its log is copied, before it is."""
+    addressing = group.spec.network.addressing
+    kinds = {Addressing.SERVICE_IP: "ClusterIP", Addressing.NODE_PORT: "NodePort"}
+    spec: JsonObject = {
+        "type": kinds.get(addressing, "LoadBalancer"),
+        "selector": identity.selector_labels(group) | {names.LABEL_BROKER_ID: str(member.broker_id)},
+        "publishNotReadyAddresses": True,
+        "ports": [_port(group, *entry, slot=slot) for entry in _ports(group)],
+    }
+    if addressing is Addressing.NODE_PORT:
+        # The pod is known by its own node: another one must not take the long way.
+        spec["externalTrafficPolicy"] = "Local"
+    metadata = identity.object_metadata(group, member.pod, identity.member_labels(group, member))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
+    """Name, number above the broker's own port, protocol."""
+    yield names.PORT_BROKER, 0, "TCP"
+    # From there a Java slave copies its master's topics.
+    yield names.PORT_FAST, -names.FAST_PORT_OFFSET, "TCP"
+    addressing = group.spec.network.addressing
+    if addressing is Addressing.SERVICE_IP:
+        yield names.PORT_HA, group.spec.network.ha_port - group.spec.network.listen_port, "TCP"
+    # Few load balancers carry TCP and UDP at once.
+    if addressing is not Addressing.LOAD_BALANCER and fence_container.wanted(group.spec):
+        yield names.PORT_FENCE, names.FENCE_PORT_OFFSET, "UDP"
+
+
+def _port(group: BrokerGroup, name: str, above: int, protocol: str, *, slot: int) -> dict[str, Any]:
+    by_number = group.spec.network.addressing is Addressing.NODE_PORT
+    number = above + (_node_port(group, slot) if by_number else group.spec.network.listen_port)
+    port = {"name": name, "port": number, "targetPort": name, "protocol": protocol}
+    return port | ({"nodePort": number} if by_number else {})
+
+
+def node_port_slots(group: BrokerGroup, pods: list[str], services: Mapping[str, JsonObject]) -> dict[str, int]:
+    """Which five of the group's node ports each member has: those that it has, else the first that are free."""
+    slots = {name: slot for name in services if (slot := _slot_of(group, services[name])) is not None}
+    taken = set(slots.values())
+    for name in pods:
+        if name not in slots:
+            slots[name] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            taken.add(slots[name])
+    return slots
+
+
+def _slot_of(group: BrokerGroup, service: JsonObject) -> int | None:
+    first = group.spec.network.first_node_port
+    ports = {port.get("name"): port.get("nodePort") for port in service["spec"].get("ports") or []}
+    own = ports.get(names.PORT_BROKER)
+    if first is None or not own or own < first + BROKER_PLACE:
+        return None
+    slot, rest = divmod(own - BROKER_PLACE - first, NODE_PORTS_EACH)
+    return slot if rest == 0 else None
+
+
+def _node_port(group: BrokerGroup, slot: int) -> int:
+    return (group.spec.network.first_node_port or 0) + slot * NODE_PORTS_EACH + BROKER_PLACE
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _cluster_ip(service: JsonObject) -> str:
+    address = str(service["spec"].get("clusterIP") or "")
+    return "" if address == "None" else address
+
+
+def _ingress(service: JsonObject) -> str:
+    given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    return str(given[0].get("ip") or given[0].get("hostname") or "") if given else ""

@@ -1,0 +1,116 @@
+"""Groups whose members are known by addresses that are not their pods' own: what clients know outlives restarts and failovers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube import InvalidError
+from brokergroup_operator.kube.resources import PODS, SERVICES
+from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
+
+if TYPE_CHECKING:
+    from tests.e2e.house import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+FIRST_NODE_PORT = 31_000 + os.getpid() % 1000
+WISHES: dict[str, dict[str, Any]] = {
+    "ServiceIP": {"addressing": "ServiceIP"},
+    "NodePort": {"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT},
+    "LoadBalancer": {"addressing": "LoadBalancer"},
+}
+
+
+def addresses(group: WholeGroup) -> dict[int, str]:
+    return {one["brokerId"]: one["address"] for one in group.seen.record["replicas"]}
+
+
+async def service_addresses(house: House, group: WholeGroup, addressing: str) -> dict[int, str]:
+    """As the Services of the members say it."""
+    found = {}
+    for broker_id in addresses(group):
+        service = await house.api.get(SERVICES, f"{group.name}-{broker_id}", namespace=NAMESPACE)
+        if addressing == "NodePort":
+            [port] = [port for port in service["spec"]["ports"] if port["name"] == "broker"]
+            found[broker_id] = f"127.0.0.1:{port['nodePort']}"
+        elif addressing == "LoadBalancer":
+            found[broker_id] = f"{service['status']['loadBalancer']['ingress'][0]['ip']}:10911"
+        else:
+            found[broker_id] = f"{service['spec']['clusterIP']}:10911"
+    return found
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House, addressing: str) -> None:
+    name = addressing.lower()
+    async with whole_group(house, name, replicas=3) as group:
+        operator = await house.start_operator()
+        await house.create_group(name, network=WISHES[addressing])
+        await group.until_settled()
+        known = await service_addresses(house, group, addressing)
+        assert addresses(group) == known
+        assert len(set(known.values())) == 3
+        ips = {one["brokerId"]: one["podIP"] for one in group.seen.status["members"]}
+        assert not {address.split(":")[0] for address in known.values()} & set(ips.values())
+
+        first = group.seen.master_id
+        async with group.under_load():
+            pid = group.pids()[first]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await group.until(lambda: group.seen.master_id not in (None, first), "another is elected")
+            await group.until_acknowledged()
+        await group.verify()
+
+        second = group.seen.master_id
+        before = await house.api.get(PODS, f"{name}-{second}", namespace=NAMESPACE)
+        async with group.under_load():
+            await house.api.delete(PODS, before["metadata"]["name"], namespace=NAMESPACE)
+            await group.until(lambda: group.seen.master_id not in (None, second), "its master's role is moved")
+            await group.until_acknowledged()
+        await group.verify()
+        after = await house.api.get(PODS, before["metadata"]["name"], namespace=NAMESPACE)
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        assert after["status"]["podIP"] != before["status"]["podIP"]
+        assert addresses(group) == known, "what clients and message ids know is right still"
+
+        def sources() -> dict[str, str]:
+            [member] = [one for one in group.seen.status["members"] if one["brokerId"] == second]
+            return {one["source"]: one["address"] for one in member["addresses"]}
+
+        told = {
+            "PodWatch": after["status"]["podIP"],
+            "Registration": known[second],
+            "Heartbeat": after["status"]["podIP"],
+        }
+        await eventually(lambda: sources() == told, lambda: f"{sources()} instead of {told}")
+        await house.delete_group(name)
+        await group.until(lambda: not group.seen.groups.get((NAMESPACE, name)), "the group is gone")
+        left = [item["metadata"]["name"] for item in (await house.api.list(SERVICES, namespace=NAMESPACE)).items]
+        assert not [item for item in left if item.startswith(name)]
+        await house.kill_operator(operator)
+
+
+async def test_a_change_of_addressing_is_rolled_out(house: House) -> None:
+    async with whole_group(house, "moving", replicas=3) as group:
+        operator = await house.start_operator()
+        await house.create_group("moving", network={"addressing": "ServiceIP"})
+        await group.until_settled()
+        with pytest.raises(InvalidError, match="can't change between a pod's own address"):
+            await house.patch_group("moving", network={"addressing": "PodIP"})
+        async with group.under_load():
+            await house.patch_group("moving", network=WISHES["NodePort"])
+
+            def is_moved() -> bool:
+                return all(address.startswith("127.0.0.1:") for address in addresses(group).values())
+
+            await group.until(is_moved, "everybody is known by a node port", deadline_seconds=150)
+            await group.until_settled()
+            await group.until_acknowledged()
+        await group.verify()
+        assert addresses(group) == await service_addresses(house, group, "NodePort")
+        await house.kill_operator(operator)

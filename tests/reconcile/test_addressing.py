@@ -1,0 +1,195 @@
+"""By which address each member is known: its Service, its pod, and what is waited for; a row per addressing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import PODS, SERVICES
+from brokergroup_operator.reconcile.addressing import build_member_service, place_of
+from brokergroup_operator.reconcile.broker_config import broker_properties
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.observed import Observed
+from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
+from brokergroup_operator.reconcile.pods import build_pod
+from tests.reconcile import builders as b
+from tests.reconcile.test_rendering import compare
+
+WISHES: dict[str, dict[str, Any]] = {
+    "ServiceIP": {"addressing": "ServiceIP"},
+    "NodePort": {"addressing": "NodePort", "firstNodePort": 30100},
+    "LoadBalancer": {"addressing": "LoadBalancer"},
+}
+
+
+def given(
+    addressing: str, broker_id: int, *, slot: int | None = None, ready: bool = True, **spec: Any
+) -> dict[str, Any]:
+    """The member's Service as the API server gives it back; not `ready`: before somebody gave it an address."""
+    of = b.group(network=WISHES[addressing], **spec)
+    service = b.stored(build_member_service(of, b.member(broker_id), slot=broker_id - 1 if slot is None else slot))
+    service["spec"]["clusterIP"] = f"10.96.0.{broker_id}" if ready or addressing != "ServiceIP" else ""
+    ingress = [{"ip": f"203.0.113.{broker_id}"}] if ready and addressing == "LoadBalancer" else []
+    service["status"] = {"loadBalancer": {"ingress": ingress}}
+    return service
+
+
+def new_group(addressing: str, *services: dict[str, Any]) -> Observed:
+    kept = b.reserved(1, 2, 3)
+    wish = WISHES[addressing]
+    return Observed(
+        group=b.group(network=wish),
+        group_object=b.group_object(network=wish),
+        record=kept,
+        snapshot=b.snapshot(kept, live=()),
+        services=b.by_name(*services),
+    )
+
+
+def plan_of(seen: Observed) -> Plan:
+    return evaluate(seen, b.SETTINGS, now=b.NOW)
+
+
+def applied(plan: Plan, resource: Any) -> dict[str, dict[str, Any]]:
+    return b.by_name(*(a.object for a in plan.actions if isinstance(a, ApplyObject) and a.resource == resource))
+
+
+def conditions(plan: Plan) -> dict[str, tuple[str, str, str]]:
+    [status] = [action.status for action in plan.actions if isinstance(action, WriteStatus)]
+    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+@pytest.mark.parametrize("implementation", ["rocketmq", "replica"])
+def test_member_service_and_pod(addressing: str, implementation: str) -> None:
+    service = given(addressing, 2, implementation=implementation)
+    of = b.group(implementation=implementation, network=WISHES[addressing])
+    place = place_of(of, b.member(2), b.by_name(service))
+    pod = build_pod(of, b.member(2), b.SETTINGS, place=place)
+    shown = [build_member_service(of, b.member(2), slot=1), pod]
+
+    compare(f"{addressing.lower()}-{implementation}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120))
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
+    """First the Services, then their addresses, then the pods; and meanwhile the group says what it waits for."""
+    first = plan_of(new_group(addressing))
+    assert {f"orders-{one}" for one in (1, 2, 3)} < set(applied(first, SERVICES))
+    assert applied(first, PODS) == {}
+    assert conditions(first)["Reconciling"][:2] == ("True", "WaitingForAddress")
+    assert first.look_again_seconds is not None
+
+    if addressing != "NodePort":
+        second = plan_of(new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3))))
+        assert applied(second, PODS) == {}
+        assert "orders-1 has no" in conditions(second)["Reconciling"][2]
+
+    third = plan_of(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    assert set(applied(third, PODS)) == {"orders-1", "orders-2", "orders-3"}
+    assert conditions(third)["Reconciling"][1] == "CreatingMembers"
+
+
+@pytest.mark.parametrize(
+    ("addressing", "expected"),
+    [("ServiceIP", "10.96.0.2:10911"), ("NodePort", ":30107"), ("LoadBalancer", "203.0.113.2:10911")],
+)
+def test_the_pod_carries_the_address_by_which_it_is_known(addressing: str, expected: str) -> None:
+    plan = plan_of(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    pod = applied(plan, PODS)["orders-2"]
+    assert pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS] == expected
+
+
+def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
+    """Member 2 has the first five by accident: nobody else gets them, and it keeps them."""
+    plan = plan_of(new_group("NodePort", given("NodePort", 2, slot=0)))
+    made = applied(plan, SERVICES)
+    ports = {
+        name: {port["name"]: port["nodePort"] for port in made[name]["spec"]["ports"]}
+        for name in ("orders-1", "orders-3")
+    }
+    assert ports == {"orders-1": {"broker": 30107, "fast": 30105}, "orders-3": {"broker": 30112, "fast": 30110}}
+    assert "orders-2" not in made
+
+
+def test_a_broker_listens_where_it_is_reached() -> None:
+    pod = build_pod(
+        of := b.group(network=WISHES["NodePort"], implementation="rocketmq"),
+        b.member(1),
+        b.SETTINGS,
+        place=place_of(of, b.member(1), b.by_name(given("NodePort", 1, implementation="rocketmq"))),
+    )
+    broker = pod["spec"]["containers"][0]
+    assert {port["name"]: port["containerPort"] for port in broker["ports"]} == {
+        "broker": 30102,
+        "ha": 10912,
+        "fast": 30100,
+    }
+    assert broker["readinessProbe"]["tcpSocket"]["port"] == 30102
+    assert {"name": "LISTEN_PORT", "value": "30102"} in broker["env"]
+    assert broker_properties("orders", of.spec, b.SETTINGS)["listenPort"] == "${LISTEN_PORT}"
+
+
+def test_a_load_balancer_with_a_name_serves_java_brokers_alone() -> None:
+    for implementation, waits in (("replica", True), ("rocketmq", False)):
+        service = given("LoadBalancer", 1, implementation=implementation)
+        service["status"]["loadBalancer"]["ingress"] = [{"hostname": "lb-1.example.org"}]
+        of = b.group(network=WISHES["LoadBalancer"], implementation=implementation)
+        place = place_of(of, b.member(1), b.by_name(service))
+        assert place is not None
+        assert bool(place.missing) is waits, place
+
+
+def settled(addressing: str) -> Observed:
+    seen = b.settled(network=WISHES[addressing])
+    services = {one: given(addressing, one) for one in (1, 2, 3)}
+    pods = {}
+    for broker_id, service in services.items():
+        pod = b.running_pod(seen.group, broker_id, role="master" if broker_id == 1 else "slave")
+        place = place_of(seen.group, b.member(broker_id), b.by_name(service))
+        made = build_pod(seen.group, b.member(broker_id), b.SETTINGS, place=place)
+        pod["metadata"]["annotations"] |= made["metadata"]["annotations"]
+        pods[pod["metadata"]["name"]] = pod | {"spec": made["spec"] | {"nodeName": "node-1"}}
+    return b.changed(seen, services={**seen.services, **b.by_name(*services.values())}, pods=pods)
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_nothing_is_done_to_a_settled_group(addressing: str) -> None:
+    work = [action for action in plan_of(settled(addressing)).actions if not isinstance(action, WriteStatus)]
+    assert work == []
+
+
+def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_address() -> None:
+    seen = settled("ServiceIP")
+    gone = plan_of(b.changed(seen, services=b.without(seen.services, "orders-2")))
+    assert set(applied(gone, SERVICES)) == {"orders-2"}
+    assert conditions(gone)["UpToDate"][0] == "True"
+    another = given("ServiceIP", 2)
+    another["spec"]["clusterIP"] = "10.96.9.9"
+    changed = plan_of(b.changed(seen, services={**seen.services, "orders-2": another}))
+    assert "orders-2 (PodChanged)" in conditions(changed)["UpToDate"][2]
+
+
+def deleted_services(seen: Observed) -> list[str]:
+    actions = plan_of(seen).actions
+    return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
+
+
+def test_services_go_when_nobody_is_known_by_them_any_more() -> None:
+    seen = settled("ServiceIP")
+    back = b.changed(seen, group=b.group(), group_object=b.group_object())
+    assert deleted_services(back) == [], "their pods are still known by them"
+    plain = {name: b.running_pod(b.group(), int(name[-1])) for name in seen.pods}
+    assert deleted_services(b.changed(back, pods=plain)) == ["orders-1", "orders-2", "orders-3"]
+
+
+def test_host_network() -> None:
+    of = b.group(network={"addressing": "HostNetwork"}, scheduling={"antiAffinity": "Required"})
+    pod = build_pod(of, b.member(1), b.SETTINGS)
+    assert pod["spec"]["hostNetwork"] is True
+    assert pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert names.ANNOTATION_ADDRESS not in pod["metadata"]["annotations"]
+    assert broker_properties("orders", of.spec, b.SETTINGS)["brokerIP1"] == "${POD_IP}"
