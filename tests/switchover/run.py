@@ -6,7 +6,7 @@
 
 Each switchover is a BrokerGroupOperation, as a person would make it; a rolling restart one of type Restart; a drain is the
 deletion of the master's pod with its grace period. The load comes from the unmodified Java client, which polls its route
-every 200 ms and tries a failed send again for three seconds: a failed send is one that was not acknowledged even so. A gap is
+every 200 ms (`--route-poll-ms`: that poll is a part of each gap, up to its whole length) and tries a failed send again for three seconds: a failed send is one that was not acknowledged even so. A gap is
 the longest time between two acknowledgements while the move lasted. The last line of the output is JSON.
 """
 
@@ -222,6 +222,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
             topic=TOPIC,
             pause_ms=5,
             retry_for_ms=RETRY_FOR_MS,
+            route_poll_ms=options.route_poll_ms,
         )
         try:
             await cluster.until("the first acknowledgements", lambda: len(producer.acknowledged()) > 500)
@@ -250,6 +251,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
         "failed_sends": failed,
         "acked": acked,
         "implementation": options.implementation,
+        "route_poll_ms": options.route_poll_ms,
         "operation_ms": whole["operation_ms"],
         "rolling_restarts": rolls.as_json(),
         "drains": drains.as_json(),
@@ -268,6 +270,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--drains", type=int, default=5, help="deletions of the master's pod")
     parser.add_argument("--warm-up", type=int, default=2, help="switchovers before those that are measured")
     parser.add_argument("--implementation", choices=["rocketmq", "replica"], default="rocketmq")
+    parser.add_argument("--route-poll-ms", type=int, default=200, help="pollNameServerInterval of the Java client")
     parser.add_argument("--directory", type=Path, help="kept afterwards; default: a temporary one")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -56,12 +56,13 @@ def start_producer(
     workers: int = 4,
     pause_ms: int = 10,
     retry_for_ms: int = 0,
+    route_poll_ms: int = 200,
 ) -> JavaProducer:
-    """Start the Java client sending; route poll 200 ms, send timeout 500 ms, a failed send tried again for `retry_for_ms`."""
+    """Start the Java client sending; send timeout 500 ms, a failed send tried again for `retry_for_ms`."""
     folder.mkdir(parents=True, exist_ok=True)
     outcomes, log = folder / "outcomes.jsonl", folder / "producer.log"
     options = {"name-server": name_server_address, "topic": topic, "workers": str(workers), "pause-ms": str(pause_ms)}
-    options["retry-for-ms"] = str(retry_for_ms)
+    options |= {"retry-for-ms": str(retry_for_ms), "route-poll-ms": str(route_poll_ms)}
     with outcomes.open("wb") as output, log.open("ab") as errors:
         process = subprocess.Popen(
             [
