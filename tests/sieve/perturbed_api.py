@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from multidict import CIMultiDict
@@ -71,12 +71,23 @@ STATUS_OF = {
 }
 
 
+class Plan(Protocol):
+    """What goes wrong in a run."""
+
+    def fault_at(self, target: str, number: int) -> Fault | None:
+        """What happens to the n-th read, write or event after the mark."""
+
+
 @dataclass(frozen=True)
 class Perturbation:
     """The n-th of its target (from 0) after the mark."""
 
     fault: Fault
     number: int
+
+    def fault_at(self, target: str, number: int) -> Fault | None:
+        """The fault, at its place."""
+        return self.fault if (self.fault.target, self.number) == (target, number) else None
 
     def __str__(self) -> str:
         return f"{self.fault.value} (number {self.number})"
@@ -225,12 +236,12 @@ class MemoryApi(KubernetesApi):
 
 
 class PerturbedApi(MemoryApi):
-    """The operator's client: counts from `mark` on, and does what the perturbation says. `kill` ends the operator."""
+    """The operator's client: counts from `mark` on, and does what the plan says. `kill` ends the operator."""
 
     def __init__(self, server: MemoryApiServer, kill: Callable[[], None], is_dead: Callable[[], bool]) -> None:
         super().__init__(server)
         self.counts: Counts | None = None
-        self.perturbation: Perturbation | None = None
+        self.plan: Plan | None = None
         self._kill = kill
         self._is_dead = is_dead
 
@@ -240,10 +251,7 @@ class PerturbedApi(MemoryApi):
             return None
         done: list[str] = getattr(self.counts, target)
         done.append(what)
-        planned = self.perturbation
-        if planned is None or planned.fault.target != target or planned.number != len(done) - 1:
-            return None
-        return planned.fault
+        return None if self.plan is None else self.plan.fault_at(target, len(done) - 1)
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         if self._is_dead():

@@ -5,7 +5,8 @@
     python tests/sieve/run.py --workload create --fault STALE_READ --number 17     one run, with the operator's log
 
 Each workload is run once undisturbed, which gives its end state and how many reads, writes and watch events the operator has in
-it; then once for each of them and each fault that fits it (reliability-security.md I16; Sieve, OSDI 2022). A run diverges when
+it; then once for each of them and each fault that fits it (Sieve, OSDI 2022), all from one walk (``crossroads.py``): what lies
+before the place of a fault is shared, and nothing is left out. A run diverges when
 its end state differs, when it comes to no rest, or when on the way an epoch fell, had two masters, or a broker id was given
 twice. The last line is `{"perturbations", "workloads", "diverged", "seconds"}`; exit code 0 only without divergence.
 """
@@ -15,10 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import multiprocessing
+import os
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
 import structlog  # noqa: E402
 
+from tests.sieve.crossroads import AS_IT_SHOULD, DIVERGED, places, walk  # noqa: E402
 from tests.sieve.perturbed_api import Fault, Perturbation  # noqa: E402
 from tests.sieve.workloads import WORKLOADS  # noqa: E402
 from tests.sieve.world import told  # noqa: E402
@@ -34,10 +35,10 @@ from tests.sieve.world import told  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.sieve.perturbed_api import Plan
     from tests.sieve.world import Outcome
 
 SHOWN_DIFFERENCES = 12
-_references: dict[str, Outcome] = {}
 
 
 def quiet(level: int = logging.CRITICAL) -> None:
@@ -59,64 +60,64 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {expected!r} undisturbed, {found!r} here"
 
 
-def complaints(workload: str, perturbation: Perturbation) -> list[str]:
-    """Run one perturbation; what is wrong with its end."""
-    reference = _references[workload]
+def complaints(workload: str, reference: Outcome, plan: Plan) -> list[str]:
+    """Run a workload by a plan; what is wrong with its end."""
     try:
-        outcome = told(WORKLOADS[workload], perturbation)
+        outcome = told(WORKLOADS[workload], plan)
     except (AssertionError, RuntimeError) as error:
         return [f"{type(error).__name__}: {str(error)[:600]}"]
-    return outcome.laws_broken + list(differences(reference.end, outcome.end))
+    return (outcome.laws_broken + list(differences(reference.end, outcome.end)))[:SHOWN_DIFFERENCES]
 
 
-def _one(task: tuple[str, Perturbation]) -> tuple[str, Perturbation, list[str]]:
-    return (*task, complaints(*task))
+def walked(workload: str, faults: list[Fault]) -> dict[Perturbation, int]:
+    """Every perturbation of a workload, and how it ended. RuntimeError where one that is there was not met."""
+    reference = told(WORKLOADS[workload])
+    print(f"{workload}: {sum(1 for _ in places(reference.counts, faults))} perturbations", file=sys.stderr)
+
+    def heading(one: Perturbation) -> str:
+        where = getattr(reference.counts, one.fault.target)[one.number]
+        return f"{workload}: {one.fault.name} {one.number} ({where})"
+
+    at_once = len(os.sched_getaffinity(0))
+    ended = walk(lambda plan: complaints(workload, reference, plan), faults, at_once=at_once, heading=heading)
+    if missed := [str(one) for one in places(reference.counts, faults) if one not in ended]:
+        raise RuntimeError(f"{workload}: not met: {missed[:SHOWN_DIFFERENCES]}")
+    for one, code in ended.items():
+        if code not in (AS_IT_SHOULD, DIVERGED):
+            print(f"\n{heading(one)}: its process ended with {code}", flush=True)
+    return ended
 
 
-def perturbations(outcome: Outcome, faults: list[Fault]) -> Iterator[Perturbation]:
-    """Every place that each fault fits."""
-    for fault in faults:
-        for number in range(len(getattr(outcome.counts, fault.target))):
-            yield Perturbation(fault, number)
+def only_one(workload: str, perturbation: Perturbation) -> int:
+    """One run from its beginning, with the operator's log."""
+    reference = told(WORKLOADS[workload])
+    quiet(logging.INFO)
+    wrong = complaints(workload, reference, perturbation)
+    print("\n".join(wrong))
+    return DIVERGED if wrong else AS_IT_SHOULD
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only these (default: all)")
     parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault], help="only these")
-    parser.add_argument("--number", type=int, help="only this place, in this process, with the operator's log")
+    parser.add_argument("--number", type=int, help="only this place, from the beginning, with the operator's log")
     options = parser.parse_args(arguments)
     workloads = options.workload or list(WORKLOADS)
     faults = [Fault[name] for name in options.fault] if options.fault else list(Fault)
     started = time.monotonic()
     quiet()
-    for workload in workloads:
-        _references[workload] = told(WORKLOADS[workload])
     if options.number is not None:
-        quiet(logging.INFO)
-        for line in complaints(workloads[0], Perturbation(faults[0], options.number)):
-            print(line)
-        return 0
-    tasks = [(workload, one) for workload in workloads for one in perturbations(_references[workload], faults)]
-    diverged: Counter[str] = Counter()
-    # Forked, so that the references and the imports are there already.
-    with multiprocessing.get_context("fork").Pool() as pool:
-        for workload, perturbation, wrong in pool.imap_unordered(_one, tasks, chunksize=8):
-            if wrong:
-                diverged[workload] += 1
-                where = getattr(_references[workload].counts, perturbation.fault.target)[perturbation.number]
-                print(f"\n{workload}: {perturbation.fault.name} {perturbation.number} ({where})")
-                print("\n".join(f"    {line}" for line in wrong[:SHOWN_DIFFERENCES]), flush=True)
-    print(
-        json.dumps(
-            {
-                "perturbations": len(tasks),
-                "workloads": {name: sum(task[0] == name for task in tasks) for name in workloads},
-                "diverged": diverged.total(),
-                "seconds": round(time.monotonic() - started, 1),
-            }
-        )
-    )
+        return only_one(workloads[0], Perturbation(faults[0], options.number))
+    ended = {workload: walked(workload, faults) for workload in workloads}
+    diverged = sum(code != AS_IT_SHOULD for one in ended.values() for code in one.values())
+    verdict = {
+        "perturbations": sum(map(len, ended.values())),
+        "workloads": {workload: len(one) for workload, one in ended.items()},
+        "diverged": diverged,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    print(json.dumps(verdict))
     return 1 if diverged else 0
 
 

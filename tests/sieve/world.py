@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,14 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.reconcile import kinds
 from tests.sieve.cluster import Node
 from tests.sieve.operator_process import run_operator
-from tests.sieve.perturbed_api import Counts, MemoryApi, MemoryApiServer, Perturbation, PerturbedApi
+from tests.sieve.perturbed_api import Counts, MemoryApi, MemoryApiServer, PerturbedApi, Plan
 from tests.sieve.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 NAMESPACE, NAME = "shop", "bn"
+SEED = 1
 RESTART_SECONDS = 0.5
 QUIET_SECONDS = 8.0
 LONGEST_SECONDS = 300.0
@@ -56,14 +58,14 @@ class Outcome:
 class World:
     """What a story uses: `api`, `node`, `mark`, `settle`."""
 
-    def __init__(self, loop: VirtualLoop, perturbation: Perturbation | None) -> None:
+    def __init__(self, loop: VirtualLoop, plan: Plan | None) -> None:
         self.loop = loop
         self.server = MemoryApiServer()
         self.api = MemoryApi(self.server)
         self.node = Node(loop, self.api, NAMESPACE)
         self.counts = Counts()
         self.asked: list[tuple[str, str, str]] = []
-        self._perturbation = perturbation
+        self._plan = plan
         self._marked = False
         self._numbers = itertools.count(1)
         self._client: PerturbedApi | None = None
@@ -87,7 +89,7 @@ class World:
         process = f"operator-{next(self._numbers)}"
 
         def kill() -> None:
-            self._perturbation = None
+            self._plan = None
             self.loop.spawn("test", self._killed(process))
 
         client = PerturbedApi(self.server, kill, lambda: self.loop.is_dead(process))
@@ -102,14 +104,14 @@ class World:
         self.start_operator()
 
     def mark(self) -> None:
-        """From here on things are counted, and the perturbation is armed."""
+        """From here on things are counted, and the plan is followed."""
         self._marked = True
         self._arm()
 
     def _arm(self) -> None:
         assert self._client is not None
         self._client.counts = self.counts if self._marked else None
-        self._client.perturbation = self._perturbation
+        self._client.plan = self._plan
 
     async def settle(self, until: Callable[[dict[str, Any]], bool] | None = None) -> None:
         """Run until the group is as wished and nothing was written for a while."""
@@ -201,20 +203,19 @@ def comparable(value: Any) -> Any:
     return value
 
 
-async def _story(
-    loop: VirtualLoop, story: Callable[[World], Awaitable[None]], perturbation: Perturbation | None
-) -> Outcome:
-    world = World(loop, perturbation)
+async def _story(loop: VirtualLoop, story: Callable[[World], Awaitable[None]], plan: Plan | None) -> Outcome:
+    world = World(loop, plan)
     await world.begin()
     await story(world)
     return Outcome(await world.everything(), world.counts, world.laws_broken, world.asked)
 
 
-def told(story: Callable[[World], Awaitable[None]], perturbation: Perturbation | None = None) -> Outcome:
+def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) -> Outcome:
     """Run a story from an empty API to its end, in virtual time."""
+    random.seed(SEED)  # who backs off takes a random part of a pause: the same one in each run
     loop = VirtualLoop()
     try:
-        main = loop.create_task(_story(loop, story, perturbation))
+        main = loop.create_task(_story(loop, story, plan))
         return loop.run_until_complete(main)
     finally:
         loop.allow_more_turns()

@@ -1,0 +1,73 @@
+"""What a fork meets is what a run from the beginning meets, and whatever is wrong with its end is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sieve.crossroads import AS_IT_SHOULD, BROKEN, DIVERGED, places, walk
+from tests.sieve.perturbed_api import Fault, Perturbation
+from tests.sieve.workloads import WORKLOADS
+from tests.sieve.world import Outcome, told
+
+if TYPE_CHECKING:
+    from tests.sieve.crossroads import Crossroads
+
+STORY = WORKLOADS["delete"]
+CHOSEN = [
+    Perturbation(Fault.KILLED_AFTER_WRITE, 2),
+    Perturbation(Fault.REPLY_LOST, 7),
+    Perturbation(Fault.STALE_READ, 11),
+    Perturbation(Fault.EVENT_LATE, 5),
+]
+FAULTS = [one.fault for one in CHOSEN]
+
+
+def gist(outcome: Outcome) -> object:
+    """The end, what was asked on the way and in which order, and what was wrong."""
+    return (outcome.end, outcome.counts, outcome.laws_broken, outcome.asked)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Outcome:
+    return told(STORY)
+
+
+def test_a_fork_lives_the_same_life_as_a_run_from_the_beginning(
+    reference: Outcome, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = {one: gist(told(STORY, one)) for one in CHOSEN}
+
+    def judged(plan: Crossroads) -> list[str]:
+        outcome = told(STORY, plan)
+        found = gist(outcome)
+        if plan.taken is None:
+            return [] if found == gist(reference) else ["undisturbed, and another"]
+        return [] if plan.taken not in expected or found == expected[plan.taken] else ["another life"]
+
+    ended = walk(judged, FAULTS, at_once=2, heading=str)
+    assert set(ended) == set(places(reference.counts, FAULTS))
+    assert set(ended.values()) == {AS_IT_SHOULD}, capfd.readouterr().out
+
+
+def test_what_goes_wrong_in_a_fork_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    def judged(plan: Crossroads) -> list[str]:
+        told(STORY, plan)
+        if plan.taken == Perturbation(Fault.CONFLICT, 1):
+            return ["it went wrong"]
+        if plan.taken == Perturbation(Fault.CONFLICT, 2):
+            raise LookupError("it broke")
+        return []
+
+    ended = walk(judged, [Fault.CONFLICT], at_once=2, heading=str)
+    said = capfd.readouterr()
+    assert {one.number: code for one, code in ended.items() if code != AS_IT_SHOULD} == {1: DIVERGED, 2: BROKEN}
+    assert "write: 409 (number 1)\n    it went wrong" in said.out
+    assert "write: 409 (number 2)" in said.err
+    assert "LookupError: it broke" in said.err
+
+
+def test_a_walk_that_is_not_as_before_is_no_verdict() -> None:
+    with pytest.raises(RuntimeError, match="undisturbed"):
+        walk(lambda _: ["other"], [], at_once=1, heading=str)
