@@ -91,7 +91,12 @@ def _train(folder: Path) -> None:
         " (select *, ts_ms - lag(ts_ms) over (partition by series order by ts_ms) as gap from samples)"
         " group by series order by series"
     ).collect()
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - pyspark tells nobody else which process the JVM is
     spark.stop()
+    gateway.shutdown()
+    # The JVM ends when its input does, and writes the archive then: it is waited for.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_TRAINING_SECONDS)
 
 
 if __name__ == "__main__":

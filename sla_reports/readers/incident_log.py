@@ -1,0 +1,180 @@
+"""Reads the operator's incident logs (`docs/incident-log.md`), schema versions 1 and 2, of all operator pods.
+
+A path stands for the log and what was rotated away from it (`incidents.jsonl.1` and so on), and for the note of what has begun
+and not ended (`incidents.jsonl.open`, outcome `running`). A line that is no JSON was torn by a crash of the machine, which the
+log allows: it is counted. Anything else that is no incident is an error with file and line, or is counted as well with
+`skip_broken`.
+
+Logs are small (8 MiB a file), so they are read here and not by tasks.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, ExportFormatError
+
+SCHEMA_VERSION: Final = 2
+INCIDENT_SCHEMA: Final = (
+    "id string, kind string, namespace string, cluster string, broker_group string, trigger string, cause string, outcome string, "
+    "started_at_ms long, detection_ms double, duration_ms double, steps_ms map<string,double>, unfenced boolean, unclean boolean, "
+    "truncated_bytes long, from_broker_id int, to_broker_id int, epoch_before long, epoch long, evidence array<string>, "
+    "facts map<string,string>, censored boolean, written_by string, schema_version int"
+)
+_NOTE: Final = ".open"
+# Column, member of the log, its type; those that an incident can't be without are in _REQUIRED.
+_MEMBERS: Final[tuple[tuple[str, str, Any], ...]] = (
+    ("id", "id", str),
+    ("kind", "kind", str),
+    ("namespace", "namespace", str),
+    ("cluster", "cluster", str),
+    ("trigger", "trigger", str),
+    ("cause", "cause", str),
+    ("outcome", "outcome", str),
+    ("detection_ms", "detectionMilliseconds", (int, float)),
+    ("duration_ms", "durationMilliseconds", (int, float)),
+    ("steps_ms", "stepsMilliseconds", dict),
+    ("unfenced", "unfenced", bool),
+    ("unclean", "unclean", bool),
+    ("truncated_bytes", "truncatedBytes", int),
+    ("from_broker_id", "from", int),
+    ("to_broker_id", "to", int),
+    ("epoch_before", "epochBefore", int),
+    ("epoch", "epoch", int),
+    ("evidence", "evidence", list),
+    ("facts", "facts", dict),
+    ("censored", "censored", bool),
+    ("written_by", "writtenBy", str),
+    ("schema_version", "schemaVersion", int),
+)
+_REQUIRED: Final = frozenset({"id", "kind", "namespace", "outcome", "schema_version"})
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentLogs:
+    """The incidents as rows (columns of INCIDENT_SCHEMA; what is not known is None), and the lines that are none."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    unreadable: tuple[Anomaly, ...]
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The incidents as a frame."""
+        names = [part.split()[0] for part in INCIDENT_SCHEMA.split(", ")]
+        return spark.createDataFrame([tuple(row[name] for name in names) for row in self.rows], INCIDENT_SCHEMA)
+
+    def unreadable_frame(self, spark: SparkSession) -> DataFrame:
+        """The other lines as a frame of anomalies."""
+        rows = [(one.file, one.line, one.kind.value, one.detail) for one in self.unreadable]
+        return spark.createDataFrame(rows, ANOMALY_SCHEMA)
+
+
+def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> IncidentLogs:
+    """All incidents of the logs, oldest file first. A line that stands in two files stands once. Raises ExportFormatError."""
+    rows: dict[tuple[str, int], Mapping[str, Any]] = {}
+    unreadable: list[Anomaly] = []
+    for path in _files(paths):
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                row = _row(line)
+            except _NoIncidentError as error:
+                anomaly = Anomaly(str(path), number, error.kind, str(error))
+                if error.kind is not AnomalyKind.TRUNCATED and not skip_broken:
+                    raise anomaly.as_error() from error
+                unreadable.append(anomaly)
+                continue
+            # A note is read after its log: it tells nothing new of what has ended.
+            known = rows.get(_key(row))
+            if known is None or (known["censored"] and not row["censored"]):
+                rows[_key(row)] = row
+    return IncidentLogs(_ended(rows.values()), tuple(unreadable))
+
+
+def _ended(rows: Any) -> tuple[Mapping[str, Any], ...]:
+    """Without the notes of what has a line by now: its id may be another one, its start is the same."""
+    found = list(rows)
+    starts = {_start(row) for row in found if row["outcome"] != "running"}
+    return tuple(row for row in found if row["outcome"] != "running" or _start(row) not in starts)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["id"], row["started_at_ms"]
+
+
+def _start(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["namespace"], row["broker_group"], row["started_at_ms"]
+
+
+def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        folder = path.parent if not path.is_dir() else path
+        bases = [path] if not path.is_dir() else sorted(folder.glob("*.jsonl"))
+        rotated = {base: _rotated(base) for base in bases}
+        note = {base: base.with_name(base.name + _NOTE) for base in bases}
+        if not any(one.is_file() for base in bases for one in (base, note[base], *rotated[base])):
+            raise ExportFormatError(f"incident log {path}: no such file; expected JSON lines of the operator")
+        for base in bases:
+            yield from (one for one in (*rotated[base], base, note[base]) if one.is_file())
+
+
+def _rotated(base: Path) -> list[Path]:
+    numbered = [(one.name.removeprefix(base.name + "."), one) for one in base.parent.glob(f"{base.name}.*")]
+    return [one for _, one in sorted(((int(end), one) for end, one in numbered if end.isdigit()), reverse=True)]
+
+
+class _NoIncidentError(Exception):
+    def __init__(self, kind: AnomalyKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+def _row(line: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise _NoIncidentError(AnomalyKind.TRUNCATED, f"no JSON: {error}; expected one incident a line") from error
+    version = document.get("schemaVersion") if isinstance(document, dict) else None
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+        detail = f"schemaVersion: {version!r}; expected 1 to {SCHEMA_VERSION}"
+        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, detail)
+    row: dict[str, Any] = {column: _member(document, member, types) for column, member, types in _MEMBERS}
+    for column, member, _ in _MEMBERS:
+        if column in _REQUIRED and row[column] is None:
+            raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{member}: missing; expected a value")
+    name = _member(document, "brokerName", str) or _member(document, "name", str)
+    if name is None:
+        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, "brokerName: missing; expected the group's name")
+    row.update(broker_group=name, started_at_ms=_unix_ms(document.get("startedAt")), censored=bool(row["censored"]))
+    return row
+
+
+def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
+    value: Any = document.get(name)
+    if value is None:
+        return None
+    # True is an int in Python, and no broker id.
+    if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+        expected = " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))
+        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value!r}; expected {expected}")
+    if isinstance(types, tuple):
+        return float(value)
+    if name == "stepsMilliseconds":
+        return {step: float(at_ms) for step, at_ms in value.items()}
+    return value
+
+
+def _unix_ms(text: Any) -> int:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        expected = "expected a time such as 2026-11-21T00:10:00.123Z"
+        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"startedAt: {text!r}; {expected}") from error
+    if moment.tzinfo is None:
+        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"startedAt: {text!r} has no time zone; expected one")
+    return round(moment.timestamp() * 1000)
