@@ -16,6 +16,7 @@ FAILOVER = "failover"
 SWITCHOVER = "switchover"
 COMPLETED = "completed"
 CANCELLED = "cancelled"
+INTERRUPTED = "interrupted"
 UNKNOWN_CAUSE = "unknown"
 # Of several that were true at once the first one is told: the more particular before what it leads to.
 CAUSES = ("oom", "disk", "drain", "rollingUpgrade", "partition", "crash", "plannedSwitchover", UNKNOWN_CAUSE)
@@ -76,11 +77,17 @@ class Circumstance:
 
 
 def logged_incidents(rows: Iterable[Mapping[str, Any]]) -> list[LoggedIncident]:
-    """The rows of the readers' frame as objects, in order of time; one incident that was written twice stands once."""
-    found: dict[tuple[str, int], LoggedIncident] = {}
-    for row in rows:
-        incident = _incident(row)
-        found.setdefault((incident.id, incident.started_at_ms), incident)
+    """The rows of the readers' frame as objects, in order of time; one incident that was written twice stands once.
+
+    What another operator pod closed wins over what was left open by one that died.
+    """
+    incidents = [_incident(row) for row in rows]
+    closed = {incident.id for incident in incidents if incident.outcome != INTERRUPTED}
+    found = {
+        (incident.id, incident.started_at_ms): incident
+        for incident in incidents
+        if incident.outcome != INTERRUPTED or incident.id not in closed
+    }
     return sorted(found.values(), key=lambda one: (one.group, one.started_at_ms, one.id))
 
 

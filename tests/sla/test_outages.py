@@ -108,7 +108,8 @@ def test_rows_become_incidents_once() -> None:
         "broker_group": "orders", "trigger": "silence", "cause": "a newer one", "outcome": "completed",
         "started_at_ms": 5000, "detection_ms": 3000.4, "steps_ms": {"detected": 0.0, "inSync": 250.0}, "epoch_before": 6,
     }  # fmt: skip
-    [incident] = logged_incidents([row, dict(row)])
+    left_open = row | {"outcome": "interrupted", "steps_ms": {"detected": 0.0}, "started_at_ms": 4000}
+    [incident] = logged_incidents([row, dict(row), left_open])
     assert (incident.start_ms, incident.end_ms, incident.cause) == (2000, 5250, "unknown")
 
 

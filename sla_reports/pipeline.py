@@ -1,0 +1,64 @@
+"""From a frame of samples and the incident log to the evidence a summary is made of. After this no Spark is needed.
+
+The two inputs of Spark end here: samples become runs, rows of the log become objects. A source that is expensive to read (a server)
+should be a lake or be cached first: the second level of the reduction reads the mixed cells again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.summary import Evidence
+from sla_reports.outages.logged import Circumstance, logged_incidents
+from sla_reports.reduction import intervals
+from sla_reports.reduction.cells import Quality, collect_runs, quality, reduce_samples
+from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.series import metric_column
+from sla_reports.states.entities import REPLICA_LABELS, REPORT_METRICS, Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The runs of all series a report needs, the scrape interval of each, and what was odd about the samples."""
+
+    runs: tuple[Run, ...]
+    intervals_ms: Mapping[str, int]
+    quality: Quality
+
+
+def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None) -> Reduced:
+    """Runs of the metrics a report reads. Without `interval_ms` each series' scrape interval is inferred."""
+    wanted = samples.where(metric_column(sql.col("series")).isin(*REPORT_METRICS))
+    if interval_ms is None:
+        inferred = intervals.infer(wanted).cache()
+        reduction = reduce_samples(wanted, inferred)
+        found = {row["series"]: row["interval_ms"] for row in inferred.collect()}
+    else:
+        inferred = None
+        reduction = reduce_samples(wanted, intervals.given(interval_ms))
+        found = {}
+    runs = tuple(collect_runs(reduction.runs))
+    told = quality(reduction)
+    reduction.unpersist()
+    if inferred is not None:
+        inferred.unpersist()
+    return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, told)
+
+
+def evidence(
+    reduced: Reduced,
+    log_rows: Iterable[Mapping[str, Any]],
+    *,
+    circumstances: Sequence[Circumstance] = (),
+    amendments: Sequence[Amendment] = (),
+    now_ms: int | None = None,
+    replica_labels: Sequence[str] = REPLICA_LABELS,
+) -> Evidence:
+    """Everything `summarise` asks for. `log_rows` are the rows of the incident reader's frame."""
+    gaps = {series: gap_limit_ms(interval) for series, interval in reduced.intervals_ms.items()}
+    fleet = Fleet(by_series(reduced.runs), gap_ms=gaps, replica_labels=replica_labels)
+    return Evidence(fleet, logged_incidents(log_rows), circumstances, amendments, now_ms)
