@@ -7,6 +7,7 @@ that the container is started with is.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_replica.configuration import ReplicaConfiguration
     from rocketmq_replica.container import BrokerContainer, Member
     from rocketmq_replica.container_configuration import ContainerConfiguration
 
@@ -91,7 +93,8 @@ class ContainerRequests:
         if not path:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="configPath: missing, expected a broker.conf")
         try:
-            await self._container.add(load_configuration(Path(path), os.environ))
+            # In a thread: the caller names the path, and a slow disk under it would stop every broker in this process.
+            await self._container.add(await asyncio.to_thread(_read, Path(path)))
         except (ConfigurationError, ContainerError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return request.answer(ResponseCode.SUCCESS)
@@ -106,6 +109,13 @@ class ContainerRequests:
         except NoSuchBrokerError as error:
             return request.answer(ResponseCode.BROKER_NOT_EXIST, remark=str(error))
         return request.answer(ResponseCode.SUCCESS)
+
+
+def _read(path: Path) -> ReplicaConfiguration:
+    """ConfigurationError also for a pipe or a device, which would hold the thread for ever."""
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{path}: cannot be read: expected a file")
+    return load_configuration(path, os.environ)
 
 
 def _address(member: Member) -> str:

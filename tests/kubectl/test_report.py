@@ -12,7 +12,7 @@ import yaml
 
 from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, EVENTS, PODS
 from brokergroup_operator.kubectl.redaction import REDACTED, redacted, redacted_text
-from brokergroup_operator.kubectl.verbs.report import archive
+from brokergroup_operator.kubectl.verbs.report import _is_about, archive
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
@@ -199,6 +199,27 @@ def test_the_report_of_one_group(bench: Bench) -> None:
         (only,) = yaml.safe_load(files[f"{name}.yaml"])
         assert "other" not in only["metadata"]["name"]
     assert bench.namespace not in files["not-collected.txt"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("BrokerGroup", "orders", True),
+        ("Pod", "orders-2", True),
+        ("PersistentVolumeClaim", "orders-12", True),
+        ("Service", "orders-master", True),
+        ("ConfigMap", "orders-broker", True),
+        ("PodDisruptionBudget", "orders", True),
+        ("BrokerGroup", "orders-eu", False),
+        ("BrokerGroup", "orders-2", False),
+        ("Pod", "orders-eu-2", False),
+        ("Pod", "orders", False),
+        ("Service", "orders-eu-master", False),
+    ],
+)
+def test_events_of_another_group_whose_name_begins_alike_are_not_packed(kind: str, name: str, expected: bool) -> None:
+    event = {"kind": "Event", "involvedObject": {"kind": kind, "name": name}}
+    assert _is_about(event, "orders") is expected
 
 
 def test_the_report_of_a_namespace(bench: Bench) -> None:

@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,8 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.container_headers import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.properties import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
-from rocketmq_replica import disk, supervision
-from rocketmq_replica.configuration import parse_configuration
+from rocketmq_replica import container_requests, disk, supervision
+from rocketmq_replica.configuration import ReplicaConfiguration, load_configuration, parse_configuration
 from rocketmq_replica.container import BrokerContainer, ContainerError, Member, NoSuchBrokerError
 from rocketmq_replica.container_configuration import ContainerConfiguration, load_container_configuration
 from rocketmq_replica.container_process import read_container, run_container
@@ -30,7 +31,7 @@ from rocketmq_replica.property_values import ConfigurationError
 from tests.replica.support import Client, configuration_text, eventually, fresh_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from brokergroup_operator.controller.plane import ControllerPlane
     from controller_core.model import BrokerGroupRecord
@@ -377,6 +378,32 @@ async def test_a_broker_that_cannot_start_is_not_kept(
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert remark in (answer.remark or "")
     assert len(administered.container.members) == 1
+
+
+async def test_a_path_that_is_no_file_holds_nobody_up(administered: RunningContainer, tmp_path: Path) -> None:
+    """The file was read by the event loop: a pipe would have stopped every broker of the container for ever."""
+    pipe = tmp_path / "pipe.conf"
+    os.mkfifo(pipe)
+    answer = await ask(
+        administered, change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(pipe))), ADMIN
+    )
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"{pipe}: cannot be read: expected a file")
+
+
+async def test_the_event_loop_reads_no_file_that_a_caller_names(
+    administered: RunningContainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+
+    def load(path: Path, environment: Mapping[str, str]) -> ReplicaConfiguration:
+        readers.append(threading.current_thread())
+        return load_configuration(path, environment)
+
+    monkeypatch.setattr(container_requests, "load_configuration", load)
+    add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
+    assert (await ask(administered, add, ADMIN)).code == SUCCESS
+    [reader] = readers
+    assert reader is not threading.main_thread()
 
 
 async def test_a_broker_whose_first_start_fails_is_not_kept(administered: RunningContainer) -> None:

@@ -53,6 +53,10 @@ LARGE_BODY_BYTES = 256 * 1024
 log = structlog.get_logger(__name__)
 
 
+# Java's int has no more.
+_MOST_DIGITS = 10
+
+
 class BrokerCallError(Exception):
     """A broker did not do what it was asked, or did not answer; the message names broker, request and what came back."""
 
@@ -137,8 +141,7 @@ class BrokerCalls:
 
     async def min_in_sync_replicas(self, address: str) -> int | None:
         """26: the live value of minInSyncReplicas; None where the broker does not say."""
-        value = (await self.broker_config(address)).get(MIN_IN_SYNC_REPLICAS, "")
-        return int(value) if value.isdecimal() else None
+        return live_minimum(await self.broker_config(address))
 
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """25: change these, live and in the broker's file."""
@@ -184,3 +187,9 @@ class BrokerCalls:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerCallError(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
         return answer
+
+
+def live_minimum(properties: Mapping[str, str]) -> int | None:
+    """minInSyncReplicas as a broker says it; None where that is none (`int` raises for thousands of digits)."""
+    text = properties.get(MIN_IN_SYNC_REPLICAS, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None

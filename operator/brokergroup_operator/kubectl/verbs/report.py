@@ -119,8 +119,18 @@ def _is_about(item: JsonObject, group: str | None) -> bool:
         return bool(item["spec"]["brokerGroupRef"]["name"] == group)
     if item["kind"] != "Event":
         return True
-    about = str((item.get("involvedObject") or {}).get("name", ""))
-    return about == group or about.startswith(f"{group}-")
+    about = item.get("involvedObject") or {}
+    return _is_of_group(str(about.get("kind", "")), str(about.get("name", "")), group)
+
+
+def _is_of_group(kind: str, name: str, group: str) -> bool:
+    """Exactly, by the names that its objects have: `orders-eu` is another group, not something of `orders`."""
+    if kind in ("Pod", "PersistentVolumeClaim"):
+        return names.broker_id_of_pod_name(group, name) is not None
+    if kind in ("Service", "ConfigMap"):
+        services = (names.members_service_name(group), names.master_service_name(group))
+        return name in (*services, names.config_map_name(group))
+    return name == group
 
 
 def _version(cluster: "Cluster", problems: list[str]) -> JsonObject:
