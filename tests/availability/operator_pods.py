@@ -190,12 +190,13 @@ async def operator_pods(
     token: str = "",
     lease_namespace: str = NAMESPACE,
     api_url: str = "",
+    release: str = "operator",
 ) -> AsyncIterator[OperatorPods]:
     """So many pods, all started."""
     async with AsyncExitStack() as stack:
         pods = OperatorPods(house)
         for ordinal in range(count):
-            name = f"operator-{ordinal}"
+            name = f"{release}-{ordinal}"
             proxy = await stack.enter_async_context(ApiProxy(api_url or house.api.url, tls=tls).running())
             gate, listen = Gate(), house.controller_address(name)
             address = (await gate.start(f"tcp://{listen}")).removeprefix("tcp://")

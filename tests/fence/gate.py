@@ -18,6 +18,7 @@ class Gate:
     _server: asyncio.Server | None = None
     _target: tuple[str, int] = ("", 0)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _closed: bool = False
 
     async def start(self, url: str) -> str:
         """Stand before the API at this URL; returns the URL in front of the gate."""
@@ -30,16 +31,25 @@ class Gate:
 
     async def close(self) -> None:
         """Forward no more."""
+        self._closed = True
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A transport is closed in a turn of the loop after the one in which it is asked to.
+        await asyncio.sleep(0.01)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:
+            # It was accepted in the very turn in which the server closed.
+            writer.close()
+            return
         task = asyncio.create_task(self._join(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Also where it is cancelled before its first step.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -64,10 +74,11 @@ class Gate:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Before any await: this may be cancelled while it waits.
+            there_writer.close()
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            there_writer.close()
             with contextlib.suppress(OSError):
                 await there_writer.wait_closed()
 

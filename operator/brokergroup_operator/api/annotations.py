@@ -1,4 +1,4 @@
-"""What people say to the operator by annotations: things that are said once, in one situation, and are no wish of the spec."""
+"""What annotations of a BrokerGroup say, and no wish of the spec does: a person's word in one situation, and whose the group is."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def accepted_epoch(obj: JsonObject) -> int | None:
             f"annotation {names.ANNOTATION_ACCEPT_EPOCH} is {text[:32]!r}, expected a number up to {bounds.JAVA_INT_MAX}"
         )
     return int(text)
+
+
+def operator_of(group_object: JsonObject) -> str | None:
+    """Which operator reconciles the group, as `namespace/name` of its Lease; None where none has taken it yet."""
+    text = (group_object["metadata"].get("annotations") or {}).get(names.ANNOTATION_OPERATOR)
+    return str(text) if text else None

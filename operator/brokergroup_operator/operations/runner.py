@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.api.annotations import operator_of
 from brokergroup_operator.kube.errors import ConflictError
 from brokergroup_operator.operations.apply import StepApplier
 from brokergroup_operator.operations.attempts import Attempts
@@ -68,6 +69,8 @@ class OperationRunner:
         scene = await self._fetcher.fetch(key)
         if scene is None:
             self._attempts.forget_all_but(key, ())
+            return None
+        if scene.group is not None and operator_of(scene.group) != self._settings.operator:
             return None
         self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
         return scene, evaluate(scene, outcomes, self._settings)

@@ -13,6 +13,7 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
+from brokergroup_operator.reconcile import ownership
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 from brokergroup_operator.reconcile.rehearsal import rehearse
@@ -57,6 +58,12 @@ class PlanApplier:
         self._view = view
         self._events = events
         self._timeout_seconds = timeout_seconds
+
+    async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
+        """Make the group ours if it is nobody's yet; None where it is another operator's."""
+        return await ownership.take(
+            self._api, self._events, group_object, operator=operator, timeout_seconds=self._timeout_seconds
+        )
 
     async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> Applied:
         """Do all actions in order.

@@ -65,15 +65,20 @@ class EventPoster:
         self._timeout_seconds = timeout_seconds
         self._told: dict[tuple[str, str, str, str], float] = {}
 
-    async def post_once(self, group_object: JsonObject, note: Note) -> None:
-        """For what a pass may run into again and again: the same words about the same group are told once an hour."""
+    async def post_once(self, group_object: JsonObject, note: Note) -> bool:
+        """For what a pass may run into again and again: the same words about the same group are told once an hour.
+
+        Returns whether they were told now.
+        """
         metadata = group_object["metadata"]
         words = (str(metadata.get("namespace")), str(metadata["name"]), note.reason, note.message)
         now_seconds = time.monotonic()
         self._told = {key: at for key, at in self._told.items() if now_seconds - at < TOLD_AGAIN_AFTER_SECONDS}
-        if words not in self._told:
-            self._told[words] = now_seconds
-            await self.post(group_object, note)
+        if words in self._told:
+            return False
+        self._told[words] = now_seconds
+        await self.post(group_object, note)
+        return True
 
     async def post(self, group_object: JsonObject, note: Note) -> None:
         now = dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

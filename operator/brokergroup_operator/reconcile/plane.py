@@ -119,7 +119,7 @@ class ReconcilePlane:
         operations = OperationRunner(
             self._api,
             self._view,
-            OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds),
+            OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
         )
         turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above

@@ -70,7 +70,7 @@ class Reconciler:
     async def run_pass(self, key: GroupKey) -> float | None:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
         try:
-            seen = await self._fetcher.fetch(key)
+            seen = await self._fetch_ours(key)
         except BaseException:
             self._turns.step_aside(key)
             raise
@@ -91,6 +91,14 @@ class Reconciler:
             return GROUP_UNKNOWN_SECONDS
         # Reserved ids are in the record now: the pods they are for can be created at once.
         return 0.0 if applied.ids_reserved else plan.look_again_seconds
+
+    async def _fetch_ours(self, key: GroupKey) -> Observed | None:
+        """The group, once it is ours; None where it is gone, or another operator's."""
+        seen = await self._fetcher.fetch(key)
+        if seen is None:
+            return None
+        ours = await self._applier.take(seen.group_object, operator=self._settings.operator)
+        return None if ours is None else replace(seen, group_object=ours)
 
     def _decide(self, key: GroupKey, seen: Observed) -> Plan:
         """Without an await: whose turn it is, what follows, and what the other groups are told of it are one moment."""

@@ -37,6 +37,11 @@ class LeaderElectionSettings:
             )
 
     @property
+    def operator(self) -> str:
+        """What is written on a group that this operator reconciles."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def takeover_seconds(self) -> float:
         """The longest that nobody holds the Lease after its holder died: seen at the next look, then its whole duration."""
         return self.retry_period_seconds + self.request_timeout_seconds + self.lease_duration_seconds
@@ -67,6 +72,11 @@ class ReconcileSettings:
     controller_authority: str | None = None
     broker_tls: bool = False
     instance: str = field(default="brokergroup-operator")
+
+    @property
+    def operator(self) -> str | None:
+        """Which operator this is; None without a Lease: then it takes no group, and leaves those that another has taken alone."""
+        return self.leader_election.operator if self.leader_election is not None else None
 
     def __post_init__(self) -> None:
         """Refuse what would render a configuration that no broker can use."""
