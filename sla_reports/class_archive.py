@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
 
@@ -91,7 +91,7 @@ def _train(folder: Path) -> None:
         " (select *, ts_ms - lag(ts_ms) over (partition by series order by ts_ms) as gap from samples)"
         " group by series order by series"
     ).collect()
-    gateway = spark.sparkContext._gateway  # noqa: SLF001 - pyspark tells nobody else which process the JVM is
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark tells nobody else which process the JVM is
     spark.stop()
     gateway.shutdown()
     # The JVM ends when its input does, and writes the archive then: it is waited for.

@@ -42,10 +42,11 @@ class OpenMetrics:
     def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
         """See LineForm."""
         lines, flaws = lines_of(block)
-        flaws += _end_flaws(block, lines)
+        ends = _end_flaws(block, lines)
         if not (len(lines) and lines[-1].as_py() == _EOF):
             lines, torn = cut_off(block, lines)
             flaws += torn
+        flaws += ends
         numbers = np.arange(len(lines))
         wanted = pc.invert(pc.or_(pc.starts_with(lines, "#"), pc.equal(lines, "")))
         lines, numbers = lines.filter(wanted), numbers[wanted.to_numpy(zero_copy_only=False)]

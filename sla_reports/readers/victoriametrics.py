@@ -55,10 +55,7 @@ class VictoriaMetrics:
             try:
                 name, ts_ms, values = self._one(line)
             except _FlawError as error:
-                torn = (
-                    block.is_last_of_file and not block.data.endswith(b"\n") and error.kind is AnomalyKind.NOT_A_SAMPLE
-                )
-                flaws.append(Flaw(number, AnomalyKind.TRUNCATED if torn else error.kind, str(error)))
+                flaws.append(Flaw(number, error.kind, str(error)))
                 continue
             plausible = (ts_ms >= EARLIEST_TS_MS) & (ts_ms < LATEST_TS_MS)
             if not plausible.all():
@@ -73,9 +70,8 @@ class VictoriaMetrics:
             entry = self._decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             text = shown(line[:200].decode(errors="replace"))
-            raise _FlawError(
-                AnomalyKind.NOT_A_SAMPLE, f"{text}: {error}; expected metric, values, timestamps"
-            ) from error
+            kind = AnomalyKind.TRUNCATED if "truncated" in str(error) else AnomalyKind.NOT_A_SAMPLE
+            raise _FlawError(kind, f"{text}: {error}; expected metric, values, timestamps") from error
         if len(entry.values) != len(entry.timestamps):
             lengths = f"{len(entry.values)} values and {len(entry.timestamps)} timestamps"
             raise _FlawError(AnomalyKind.LENGTH_MISMATCH, f"{lengths} of {entry.metric}; expected as many of both")

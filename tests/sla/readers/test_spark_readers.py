@@ -1,0 +1,152 @@
+"""The readers in Spark: strict ones fail with file and line, tolerant ones count; duplicates; the lake; answers of a server."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as sql
+
+from sla_reports.readers import lake, openmetrics, query_range, victoriametrics
+from sla_reports.readers.contract import ExportFormatError, Samples
+from sla_reports.readers.duplicates import without_duplicates, without_label
+from sla_reports.readers.errors import readable_errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.real("java")
+
+DAY_MS = 86_400_000
+MIDNIGHT_MS = 1_790_812_800_000  # 2026-10-01T00:00Z
+
+
+def om(path: Path, *samples: tuple[str, float, int], broken: str = "") -> Path:
+    lines = [f"{series} {value} {ts_ms // 1000}.{ts_ms % 1000:03d}\n" for series, value, ts_ms in samples]
+    path.write_text("".join(lines) + broken + "# EOF\n")
+    return path
+
+
+def rows(samples: Samples) -> list[tuple[str, float, int]]:
+    with readable_errors():
+        return sorted((row["series"], row["value"], row["ts_ms"]) for row in samples.frame.collect())
+
+
+def test_a_strict_reader_fails_with_file_and_line_and_a_tolerant_one_counts(spark: Any, tmp_path: Path) -> None:
+    whole = om(tmp_path / "a.om", ("up", 1.0, MIDNIGHT_MS))
+    broken = om(tmp_path / "b.om", ("up", 0.0, MIDNIGHT_MS + 1000), broken="up one 1790812800\nup 1\n")
+    strict = openmetrics.read(spark, [tmp_path])
+    with pytest.raises(ExportFormatError, match=rf"^{broken}:2: not_a_number: value of 'up one 1790812800'"):
+        rows(strict)
+    assert strict.counts() == {}
+    tolerant = openmetrics.read(spark, [tmp_path], skip_broken=True, split_bytes=10)
+    assert rows(tolerant) == [("up", 0.0, MIDNIGHT_MS + 1000), ("up", 1.0, MIDNIGHT_MS)]
+    assert tolerant.counts() == {"no_timestamp": 1, "not_a_number": 1}
+    told = {(row["file"], row["line"]) for row in tolerant.anomalies.collect()}
+    assert told == {(str(broken), 2), (str(broken), 3)}
+    assert rows(openmetrics.read(spark, [whole])) == [("up", 1.0, MIDNIGHT_MS)]
+
+
+def answer(folder: Path, name: str, result: Any, **changes: Any) -> Path:
+    path = folder / name
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}, **changes}))
+    return path
+
+
+def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: Any, tmp_path: Path) -> None:
+    good = {"metric": {"__name__": "up", "b": "x"}, "values": [[1790812800.123, "1"], [1790812801, "+Inf"]]}
+    answer(tmp_path, "good.json", [good])
+    answer(tmp_path, "vector.json", [], data={"resultType": "vector", "result": []})
+    answer(tmp_path, "error.json", [], status="error", error="query timed out", errorType="timeout")
+    answer(tmp_path, "part.json", [good], warnings=["store 10.0.0.3 unavailable"])
+    answer(tmp_path, "ms.json", [{**good, "values": [[1790812800123, "1"], [1790812802, "0"]]}])
+    answer(tmp_path, "text.json", [{**good, "values": [[1790812803, "one"]]}])
+    answer(tmp_path, "histogram.json", [{"metric": good["metric"], "histograms": [[1790812800, {}]]}])
+    (tmp_path / "torn.json").write_text('{"status": "succ')
+    (tmp_path / "page.json").write_text("<html>")
+    read = query_range.read(spark, [tmp_path], skip_broken=True)
+    assert [value for _, value, _ in rows(read)] == [0.0, 1.0, float("inf")]
+    kinds = {row["file"].rpartition("/")[2]: (row["kind"], row["detail"]) for row in read.anomalies.collect()}
+    assert {name: kind for name, (kind, _) in kinds.items()} == {
+        "vector.json": "not_an_answer",
+        "error.json": "not_an_answer",
+        "part.json": "partial_answer",
+        "ms.json": "wrong_time_unit",
+        "text.json": "not_a_number",
+        "histogram.json": "not_a_sample",
+        "torn.json": "truncated",
+        "page.json": "not_an_answer",
+    }
+    assert "query timed out" in kinds["error.json"][1]
+    assert "store 10.0.0.3 unavailable" in kinds["part.json"][1]
+    with pytest.raises(ExportFormatError, match=r"part\.json: partial_answer: the server warns"):
+        rows(query_range.read(spark, [tmp_path / "part.json"]))
+
+
+def test_duplicates_are_dropped_if_they_agree_and_never_chosen_between(spark: Any, tmp_path: Path) -> None:
+    first = om(tmp_path / "a.om", ("up", 1.0, 1790812800000), ("up", 1.0, 1790812801000), ("up", 1.0, 1790812802000))
+    other = om(tmp_path / "b.om", ("up", 1.0, 1790812801000), ("up", 0.0, 1790812802000), ("up", "NaN", 1790812803000))  # type: ignore[arg-type]
+    again = om(tmp_path / "c.om", ("up", "NaN", 1790812803000))  # type: ignore[arg-type]
+    once = without_duplicates(openmetrics.read(spark, [first, other, again]))
+    assert [ts_ms for _, _, ts_ms in rows(once)] == [1790812800000, 1790812801000, 1790812803000]
+    told = {row["kind"]: row["detail"].split()[0] for row in once.anomalies.collect()}
+    assert told == {"conflicting_duplicate": "2", "equal_duplicate": "4"}
+
+
+def test_the_servers_of_a_pair_become_one(spark: Any, tmp_path: Path) -> None:
+    texts = [
+        'up{a="1",replica="x"}',
+        'up{replica="y",z="1"}',
+        'up{replica="x"}',
+        'up{a="replica=\\"x\\",",zreplica="x"}',
+        "up",
+    ]
+    read = openmetrics.read(spark, [om(tmp_path / "a.om", *((text, 1.0, MIDNIGHT_MS) for text in texts))])
+    merged = read.frame.select(without_label(sql.col("series"), "replica").alias("series"))
+    assert sorted(row["series"] for row in merged.collect()) == sorted(
+        ['up{a="1"}', 'up{z="1"}', "up", 'up{a="replica=\\"x\\",",zreplica="x"}', "up"]
+    )
+
+
+def test_the_lake_keeps_each_sample_once_and_late_data_rewrites_its_days_alone(spark: Any, tmp_path: Path) -> None:
+    samples = [(f'up{{a="{number % 2}"}}', float(number), MIDNIGHT_MS + number * DAY_MS // 4) for number in range(12)]
+    first = openmetrics.read(spark, [om(tmp_path / "a.om", *samples)]).frame
+    written = lake.write(spark, first, tmp_path / "lake")
+    assert (written.days, written.samples) == (("2026-10-01", "2026-10-02", "2026-10-03"), 12)
+    files = {path.parent.name: path for path in (tmp_path / "lake").glob("day=*/*.parquet")}
+    assert len(files) == 3
+    late = [samples[5], ("late", 1.0, MIDNIGHT_MS + DAY_MS + 1), (samples[6][0], 99.0, samples[6][2])]
+    again = lake.write(spark, openmetrics.read(spark, [om(tmp_path / "b.om", *late)]).frame, tmp_path / "lake")
+    assert (again.days, again.equal_duplicates, again.conflicting_duplicates) == (("2026-10-02",), 1, 2)
+    left = {path.parent.name: path for path in (tmp_path / "lake").glob("day=*/*.parquet")}
+    assert left["day=2026-10-01"] == files["day=2026-10-01"]
+    assert left["day=2026-10-02"] != files["day=2026-10-02"]
+    assert rows(lake.read(spark, tmp_path / "lake")) == sorted([*samples[:6], *samples[7:], late[1]])
+    bounds = {"start_ms": MIDNIGHT_MS + DAY_MS, "end_ms": MIDNIGHT_MS + 2 * DAY_MS}
+    part = lake.read(spark, tmp_path / "lake", **bounds)
+    assert rows(part) == sorted([samples[4], samples[5], samples[7], late[1]])
+    assert all("day=2026-10-02" in path for path in part.frame.inputFiles())
+
+
+def test_a_lake_is_untouched_by_a_write_that_fails_and_mended_after_one_that_was_killed(
+    spark: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lake"
+    lake.write(spark, openmetrics.read(spark, [om(tmp_path / "a.om", ("up", 1.0, MIDNIGHT_MS))]).frame, folder)
+    broken = om(tmp_path / "b.om", ("up", 0.0, MIDNIGHT_MS + 1), broken="oops\n")
+    with pytest.raises(ExportFormatError, match=r"b\.om:2: not_a_sample"):
+        lake.write(spark, openmetrics.read(spark, [broken]).frame, folder)
+    assert rows(lake.read(spark, folder)) == [("up", 1.0, MIDNIGHT_MS)]
+    (folder / "_replaced").mkdir(exist_ok=True)
+    (folder / "day=2026-10-01").rename(folder / "_replaced" / "day=2026-10-01")
+    assert rows(lake.read(spark, folder)) == [("up", 1.0, MIDNIGHT_MS)]
+    with pytest.raises(ExportFormatError, match="no such folder"):
+        lake.read(spark, tmp_path / "nowhere")
+
+
+def test_nothing_but_stale_markers_is_still_read(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"metric":{"__name__":"up"},"values":[null],"timestamps":[1790812800000]}\n')
+    [row] = victoriametrics.read(spark, [path]).frame.collect()
+    assert row["value"] != row["value"]
