@@ -46,3 +46,12 @@ def test_an_invalid_object_names_its_fields() -> None:
     error = error_from_status("POST /x", 422, {"reason": "Invalid", "details": {"causes": causes}}, write=True)
     assert isinstance(error, InvalidError)
     assert error.field_messages == ("spec.replicas: Invalid value: 0: should be at least 1",)
+
+
+def test_a_field_that_no_schema_declares_is_invalid_whatever_the_status() -> None:
+    """Kube-apiserver 1.3x answers a server-side apply of one with a bare 500; asking again would never end."""
+    said = "failed to create typed patch object (shop/bn-1; /v1, Kind=Pod): .spec.imaginary: field not declared in schema"
+    error = error_from_status("PATCH /x", 500, {"message": said}, write=True)
+
+    assert type(error) is InvalidError
+    assert ".spec.imaginary" in str(error)

@@ -17,7 +17,11 @@ ApiError               everything else (forbidden, bad request): a mistake in us
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+# A kube-apiserver 1.3x answers a server-side apply of a field that no schema declares with a bare 500, as if nothing could be
+# said. It never becomes right by asking again: it is what 422 is for.
+UNDECLARED_FIELD: Final = "field not declared in schema"
 
 
 class ApiError(Exception):
@@ -67,9 +71,9 @@ class OutcomeUnknownError(ApiError):
 
 def error_from_status(what: str, http_status: int, status_object: dict[str, Any], *, write: bool) -> ApiError:
     """Translate a ``Status`` object into the exception whose type says what to do. ``what`` names the request."""
-    reason = str(status_object.get("reason", ""))
-    message = f"{what}: {http_status} {reason}: {status_object.get('message', 'no message')}"
-    if http_status == 422:
+    reason, said = str(status_object.get("reason", "")), str(status_object.get("message", "no message"))
+    message = f"{what}: {http_status} {reason}: {said}"
+    if http_status == 422 or (http_status == 500 and UNDECLARED_FIELD in said):
         return InvalidError(message, field_messages=_field_messages(status_object), reason=reason)
     if http_status == 409:
         kind = AlreadyExistsError if reason == "AlreadyExists" else ConflictError

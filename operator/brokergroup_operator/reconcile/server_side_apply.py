@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.access import ClusterAccess
 
 THREADS = 4
-INVALID = 422
 
 
 class _NoDiscovery:
@@ -92,8 +91,7 @@ class ServerSideApplier:
                 _request_timeout=self._timeout_seconds,
             )
         except (DynamicApiError, ApiException) as error:
-            status = _status_object(error.body)
-            raise error_from_status(what, _http_status(error, status), status, write=True) from error
+            raise error_from_status(what, int(error.status or 500), _status_object(error.body), write=True) from error
         except urllib3.exceptions.HTTPError as error:
             raise OutcomeUnknownError(f"{what}: {error}") from error
 
@@ -101,16 +99,6 @@ class ServerSideApplier:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.client.close()
-
-
-def _http_status(error: DynamicApiError | ApiException, status: dict[str, Any]) -> int:
-    """A field that the schema does not declare is answered with a bare 500 (kube-apiserver 1.3x), as if nothing could be said.
-
-    It never becomes right by asking again: it is what 422 is for.
-    """
-    code = int(error.status or 500)
-    undeclared = "field not declared in schema" in str(status.get("message", ""))
-    return INVALID if code == 500 and undeclared else code
 
 
 def _described(resource: Resource, obj: JsonObject) -> str:
