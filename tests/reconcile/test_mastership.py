@@ -61,6 +61,26 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         [],
     ),
     (
+        "the preferred one is updated first, as a slave",
+        c.outdated(c.settled(**PREFER_3), "orders-1", "orders-3"),
+        ["replace orders-3"],
+    ),
+    (
+        "an update takes it from the preferred one",
+        c.seen_with(c.outdated(c.settled(**PREFER_3), "orders-3"), b.record(master=3)),
+        ["switch orders-3"],
+    ),
+    (
+        "and does not give it back before that one is updated",
+        c.seen_with(c.outdated(c.settled(**PREFER_3), "orders-3"), b.record(master=2)),
+        ["replace orders-3"],
+    ),
+    (
+        "an update that waits for a person keeps nobody from being master",
+        c.outdated(c.settled(**PREFER_3, updateStrategy={"type": "OnDelete"})),
+        ["switch orders-1 to 3"],
+    ),
+    (
         "a drain comes before an update",
         c.on_nodes(c.outdated(c.settled()), node_1=CORDONED, **FINE),
         ["switch orders-1 to 2"],

@@ -17,7 +17,7 @@ from brokergroup_operator.reconcile.forgetting import forgetting_step
 from brokergroup_operator.reconcile.hibernation import hibernation_steps
 from brokergroup_operator.reconcile.mastership import mastership_step
 from brokergroup_operator.reconcile.outdated import ASKED_FOR, Outdated, outdated_members
-from brokergroup_operator.reconcile.rollout import rollout_steps
+from brokergroup_operator.reconcile.rollout import due_now, rollout_steps
 from brokergroup_operator.reconcile.scale_in import leaving, leaving_step
 from brokergroup_operator.reconcile.standing import Standing, standings
 from brokergroup_operator.reconcile.steps import Step, Verb
@@ -70,13 +70,14 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
     leaver = leaving(seen, known)
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
     outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
+    due = due_now(outdated, seen.group.spec.update_strategy)
     course = Course(
         standings=known,
         safe=safe,
         outdated=tuple(outdated),
         leaver=leaver,
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
-        moving=mastership_step(seen, known, safe=is_safe),
+        moving=mastership_step(seen, known, safe=is_safe, updating={one.member.broker_id for one in due}),
         forgetting=forgetting_step(seen, members, known),
         rollout=tuple(rollout_steps(staying, outdated, strategy=seen.group.spec.update_strategy, safe=may_step)),
     )

@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.failover_safe import candidates
 from brokergroup_operator.reconcile.steps import Step, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.observed import Observed
@@ -42,8 +42,14 @@ def is_draining(node: JsonObject) -> bool:
     )
 
 
-def mastership_step(seen: Observed, standings: Mapping[int, Standing], *, safe: bool) -> Step | None:
-    """Move it, say why it can't be moved, or None where it is right as it is."""
+def mastership_step(
+    seen: Observed, standings: Mapping[int, Standing], *, safe: bool, updating: Collection[int] = ()
+) -> Step | None:
+    """Move it, say why it can't be moved, or None where it is right as it is.
+
+    The preferred master gets it back when it has been updated: before, an update and the preference would move it to and fro
+    without end. `updating`: the ids of those whose pods are still to be replaced.
+    """
     master = next((standing for standing in standings.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
@@ -60,7 +66,7 @@ def mastership_step(seen: Observed, standings: Mapping[int, Standing], *, safe: 
             )
         return _move(master, able[0], why)
     preferred = seen.group.spec.failover.preferred_master
-    if safe and preferred in able:
+    if safe and preferred in able and preferred not in updating:
         return _move(master, preferred, f"broker {preferred} is preferred")
     return None
 

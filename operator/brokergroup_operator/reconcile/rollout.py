@@ -34,7 +34,7 @@ def rollout_steps(
     safe: Verdict,
 ) -> list[Step]:
     """The steps of this pass: none if nothing is outdated, several only for members that give nothing."""
-    due = [item for item in outdated if strategy.type is UpdateType.ROLLING or item.why in ASKED_FOR]
+    due = due_now(outdated, strategy)
     if not due:
         return [_left_to_a_person(outdated)] if outdated else []
     has_master = any(standing.is_master for standing in standings.values())
@@ -44,6 +44,11 @@ def rollout_steps(
     if waiting := _not_back(standings):
         return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
     return [_next_turn(standings, due, strategy=strategy, safe=safe)]
+
+
+def due_now(outdated: Sequence[Outdated], strategy: UpdateStrategySpec) -> list[Outdated]:
+    """Those that are replaced without anybody doing it by hand."""
+    return [item for item in outdated if strategy.type is UpdateType.ROLLING or item.why in ASKED_FOR]
 
 
 def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
