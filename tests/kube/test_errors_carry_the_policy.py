@@ -50,7 +50,9 @@ def test_an_invalid_object_names_its_fields() -> None:
 
 def test_a_field_that_no_schema_declares_is_invalid_whatever_the_status() -> None:
     """Kube-apiserver 1.3x answers a server-side apply of one with a bare 500; asking again would never end."""
-    said = "failed to create typed patch object (shop/bn-1; /v1, Kind=Pod): .spec.imaginary: field not declared in schema"
+    said = (
+        "failed to create typed patch object (shop/bn-1; /v1, Kind=Pod): .spec.imaginary: field not declared in schema"
+    )
     error = error_from_status("PATCH /x", 500, {"message": said}, write=True)
 
     assert type(error) is InvalidError

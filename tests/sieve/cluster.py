@@ -35,6 +35,11 @@ MESSAGES = 100
 class Broker(FakeBroker):
     """Asks until somebody answers; after a refusal it takes its time."""
 
+    def ha_address_of_master(self) -> str:
+        """As NameServers tell it."""
+        host, _, port = self.master_address.rpartition(":")
+        return f"{host}:{int(port) + 1}"
+
     async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
         while True:
             try:
@@ -141,17 +146,21 @@ class Node:
         if not pod["spec"].get("nodeName"):
             await self._api.bind_pod(name, namespace=self._namespace, node_name="node-1")
         disk = self._disks.setdefault(claim["metadata"]["uid"], Disk())
-        broker = Broker(
+        broker = await self._broker(pod, disk, host=f"127.64.{life // 250}.{life % 250 + 1}")
+        self.pods[name] = Pod(name, pod["metadata"]["uid"], f"{name}/{life}", broker)
+        await self._report(name, address=broker.host, exit_code=None)
+        self._loop.spawn(f"{name}/{life}", self._live(broker, disk))
+
+    async def _broker(self, pod: dict[str, Any], disk: Disk, *, host: str) -> Broker:
+        """The process of the pod's container."""
+        return Broker(
             self.group,
             broker_id=disk.broker_id,
             epoch_file=disk.epoch_file,
             max_offset=disk.max_offset,
             heartbeat_seconds=HEARTBEAT_SECONDS,
-            host=f"127.64.{life // 250}.{life % 250 + 1}",
+            host=host,
         )
-        self.pods[name] = Pod(name, pod["metadata"]["uid"], f"{name}/{life}", broker)
-        await self._report(name, address=broker.host, exit_code=None)
-        self._loop.spawn(f"{name}/{life}", self._live(broker, disk))
 
     async def _live(self, broker: Broker, disk: Disk) -> None:
         await broker.start()
@@ -161,8 +170,7 @@ class Node:
             broker.max_offset = disk.max_offset
             if not broker.is_master and broker.master_address and not broker.ha_address:
                 # As a Java slave that learns its master's HA address from a NameServer, when nobody pushed it (906).
-                host, _, port = broker.master_address.rpartition(":")
-                broker.ha_address = f"{host}:{int(port) + 1}"
+                broker.ha_address = broker.ha_address_of_master()
                 await broker.link()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.sandbox.api_server.storage import Storage
 
 HALF_A_ROUND_TRIP_SECONDS = 0.0005
+# When virtual time begins, by the API's clock.
+BEGINNING_UNIX_SECONDS = 1_700_000_000
 # A stale answer is this many commits behind.
 STALE_COMMITS = 6
 
@@ -118,7 +120,7 @@ class MemoryApiServer:
     """The embedded API without its sockets."""
 
     def __init__(self) -> None:
-        self.store = ObjectStore(seed=1, clock=lambda: 1_700_000_000 + asyncio.get_running_loop().time())
+        self.store = ObjectStore(seed=1, clock=lambda: BEGINNING_UNIX_SECONDS + asyncio.get_running_loop().time())
         self._server = SandboxApiServer(store=self.store)
         model_schemas.load({resource.behaviour.model for resource in self.store.registry} - {""})
         loop = asyncio.get_running_loop()

@@ -219,11 +219,11 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
         return loop.run_until_complete(main)
     finally:
         loop.allow_more_turns()
-        loop.run_until_complete(_end_all())
+        loop.run_until_complete(end_all())
         loop.close()
 
 
-async def _end_all() -> None:
+async def end_all() -> None:
     while rest := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in rest:
             task.cancel()
