@@ -64,6 +64,7 @@ async def api() -> AsyncIterator[KubernetesApi]:
 
 @pytest.mark.parametrize("case", DOCUMENT["cases"], ids=[case["name"] for case in DOCUMENT["cases"]])
 async def test_case(api: KubernetesApi, case: dict[str, Any]) -> None:
+    """Patroni #2868, zalando/postgres-operator #1145: a timeout out of bounds was taken and ignored; here it is refused."""
     resource = RESOURCES[case["kind"]]
     if "then" in case:
         await api.create(resource, case_object(case))

@@ -117,6 +117,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def test_fifty_groups_in_ten_namespaces_under_one_operator(cluster: Cluster) -> None:
+    """apache/rocketmq-operator #54, #55, #56, #68, #70, #158, #176, #183, #240: one cluster an operator,
+    and the NameServer of another namespace.
+    """
     for team, group in PLACES:
         await cluster.create_group(team, group)
     operator = await cluster.start_operator("operator")

@@ -25,6 +25,7 @@ async def group() -> AsyncIterator[FakeGroup]:
 
 
 async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: StartPlane, group: FakeGroup) -> None:
+    """CNPG #7888: the pod ended before its switchover."""
     directory = FixedDirectory(settings=STRICT)
     plane = await start_plane(directory=directory)
     group.planes = [plane.address]

@@ -113,6 +113,7 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
 
 
 async def test_a_frozen_master_is_killed_before_anybody_is_elected(start_plane: StartPlane, group: FakeGroup) -> None:
+    """CNPG #7407, #7465, canonical/postgresql-operator #712, #1152: two masters, because nobody stopped the old one."""
     notes, fencer = Notes(), KillingFencer(group)
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
     group.planes = [plane.address]
@@ -130,6 +131,7 @@ async def test_a_frozen_master_is_killed_before_anybody_is_elected(start_plane: 
 
 
 async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, group: FakeGroup) -> None:
+    """CNPG #11347, #11348: an old primary that does not answer held the failover up."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
     group.planes = [plane.address]
@@ -371,6 +373,7 @@ def _block_the_loop(*, seconds: float) -> None:
 
 
 async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
+    """CNPG #6091: failoverDelay never ended."""
     directory = FixedDirectory(settings=STRICT, failover_delay_seconds=1000.0)
     plane = await start_plane(directory=directory, no_successor_pause_seconds=0.02)
     group.planes = [plane.address]

@@ -71,6 +71,7 @@ async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(
 
 
 async def test_nobody_becomes_master_who_lacks_a_topic(start_plane: StartPlane, group: FakeGroup) -> None:
+    """itboon/rocketmq-helm #33, apache/rocketmq #9804: topics were gone after a switch."""
     plane, (first, _, third) = await _three(start_plane, group, metadata_copy_seconds=0.1)
     first.topics["orders"] = third.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match=r"broker 2 lacks 1 .* Topic 'orders'"):

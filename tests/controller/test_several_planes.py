@@ -144,7 +144,10 @@ async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(
 
 
 async def test_a_plane_that_dies_with_the_master_is_not_missed(start_plane: StartPlane, group: FakeGroup) -> None:
-    """Active-active: the other one needs no election of anything."""
+    """Active-active: the other one needs no election of anything.
+
+    CNPG #778: what if the operator dies?
+    """
     store = CheckedStore()
     first_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
     second_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))

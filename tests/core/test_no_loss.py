@@ -149,7 +149,10 @@ def test_without_rule_3_a_restored_record_elects_stale_data() -> None:
 
 
 def test_an_unclean_election_loses() -> None:
-    """V7: why it needs to be allowed, and is counted."""
+    """V7: why it needs to be allowed, and is counted.
+
+    apache/rocketmq #4771: what it costs. It happens only where the spec allows it.
+    """
     assert "without" in _loses(_far(UNCLEAN), LONG_LIFE)
 
 

@@ -46,6 +46,9 @@ async def service_addresses(house: House, group: WholeGroup, addressing: str) ->
 
 @pytest.mark.parametrize("addressing", WISHES)
 async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House, addressing: str) -> None:
+    """apache/rocketmq-operator #202, #203, #218, itboon/rocketmq-helm #19:
+    clients outside the cluster were told the pods' own addresses.
+    """
     name = addressing.lower()
     async with whole_group(house, name, replicas=3) as group:
         operator = await house.start_operator()

@@ -26,6 +26,10 @@ def incident(group: WholeGroup, *, epoch_before: int) -> dict[str, object] | Non
 
 
 async def test_the_master_is_killed(group: WholeGroup) -> None:
+    """itboon/rocketmq-helm #23: about 10 s without a master, so better no controller mode.
+
+    zalando/postgres-operator #993: the master's pod was deleted, and nobody took over.
+    """
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     assert master is not None
@@ -41,6 +45,9 @@ async def test_the_master_is_killed(group: WholeGroup) -> None:
 
 
 async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
+    """CNPG #6154, #6146, #6168, Patroni #759, dragonfly-operator #227, #302:
+    a lost node is noticed by who hears it, not by the kubelet.
+    """
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     assert master is not None

@@ -59,6 +59,7 @@ async def test_a_bad_field_is_refused_by_name(house: House, wish: str) -> None:
 
 @pytest.mark.parametrize("role", ["slave", "master"])
 async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, role: str) -> None:
+    """apache/rocketmq-operator #92: a deleted pod did not find its volume again."""
     await group.until_settled()
     broker_id = next(each for each in group.pids() if (each == group.seen.master_id) is (role == "master"))
     name, epoch = f"{group.name}-{broker_id}", group.seen.master_epoch

@@ -59,6 +59,7 @@ async def test_a_master_without_its_log_does_not_lead(house: House, group: Whole
 
 
 async def test_a_slave_without_its_log_is_filled_again(house: House, group: WholeGroup) -> None:
+    """OT-CONTAINER-KIT/redis-operator #421: a follower without its volume never came back."""
     await group.until_settled()
     async with group.under_load():
         master, epoch = group.seen.master_id, group.seen.master_epoch

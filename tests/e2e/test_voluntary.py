@@ -113,6 +113,7 @@ async def test_a_bad_image_stops_at_the_first_pod_and_is_taken_back(group: Whole
 
 
 async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
+    """apache/rocketmq-operator #50, #239: scaling in did nothing."""
     await group.until_settled()
     next_id = group.seen.record["nextBrokerId"]
     async with group.under_load():
@@ -144,7 +145,10 @@ async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
 
 
 async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> None:
-    """Here there is one node only, so a drain is refused and told of; to move for a wish is the same step."""
+    """Here there is one node only, so a drain is refused and told of; to move for a wish is the same step.
+
+    apache/rocketmq #5588: a preferred master was wanted.
+    """
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     api, before = group.house.api, await pod_uids(group)

@@ -193,7 +193,10 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 
 async def test_an_isolated_master_is_killed_and_nobody_else(group: Group) -> None:
-    """The others' fences do not answer: they may hear a controller."""
+    """The others' fences do not answer: they may hear a controller.
+
+    CNPG #7407, #7465: the same where nobody reaches the old master from outside.
+    """
     await group.start()
     for pod in group.pods[1:]:
         pod.fence.kill()

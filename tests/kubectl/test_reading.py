@@ -21,6 +21,7 @@ SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switc
 
 
 def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
+    """apache/rocketmq-dashboard #233, #361, apache/rocketmq #4443: who leads, who is in the SyncStateSet, who is not."""
     bench.create_group()
     bench.create(BROKER_GROUP_OPERATIONS, "move", spec=SWITCHOVER)
     bench.create(BROKER_GROUP_OPERATIONS, "done", spec=SWITCHOVER)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from brokergroup_operator.kubectl.cluster import Cluster
 from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, EVENTS, PODS
 from brokergroup_operator.kubectl.redaction import REDACTED, redacted, redacted_text
 from brokergroup_operator.kubectl.verbs.report import _is_about, archive
@@ -229,3 +230,38 @@ def test_the_report_of_a_namespace(bench: Bench) -> None:
     files = unpacked(target.read_bytes())
     assert len(yaml.safe_load(files["brokergroup-report/brokergroups.yaml"])) == 2
     assert not [name for name, text in files.items() if PLANTED in text]
+
+
+def test_issue_153_what_a_container_said_before_it_was_restarted_is_packed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apache/rocketmq-operator #153: the operator was restarted several times, and nobody could say why.
+
+    Every container is asked for: an API server refuses a log without a container's name where a pod has two.
+    """
+    asked: list[tuple[str, str, bool]] = []
+
+    def log(_: Cluster, namespace: str, pod: str, container: str, *, lines: int, previous: bool = False) -> str:
+        asked.append((f"{namespace}/{pod}", container, previous))
+        return f"password={PLANTED} {lines} lines"
+
+    monkeypatch.setattr(Cluster, "log", log)
+    labels, place = {"brokergroup.dev/component": "operator"}, f"{bench.namespace}/operator-0"
+    containers = [{"name": name, "image": "o:1"} for name in ("operator", "proxy")]
+    bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": containers})
+    statuses = [
+        {"name": "operator", "restartCount": 3, "image": "o:1", "imageID": "", "ready": True},
+        {"name": "proxy", "restartCount": 0, "image": "o:1", "imageID": "", "ready": True},
+    ]
+    bench.set_status(PODS, "operator-0", {"containerStatuses": statuses})
+    target = bench.folder / "report.tar.gz"
+    try:
+        bench.must("report", "-f", str(target))
+    finally:
+        bench.api("DELETE", PODS.path(bench.namespace, "operator-0"))
+    assert asked == [(place, "operator", False), (place, "operator", True), (place, "proxy", False)]
+    logs = {name: text for name, text in unpacked(target.read_bytes()).items() if "/logs/" in name}
+    assert {name.rpartition("/")[2] for name in logs} == {
+        "operator-0.operator.log", "operator-0.operator.previous.log", "operator-0.proxy.log",
+    }  # fmt: skip
+    assert not [text for text in logs.values() if PLANTED in text]

@@ -148,6 +148,7 @@ async def test_a_peer_can_make_no_labels_up() -> None:
 
 
 async def test_every_family_on_the_page_is_a_shared_name() -> None:
+    """apache/rocketmq-operator #50: metrics."""
     metrics = Metrics()
     metrics.attach(View())
     metrics.observer.incident_closed(timeline())

@@ -187,6 +187,7 @@ def test_services_go_when_nobody_is_known_by_them_any_more() -> None:
 
 
 def test_host_network() -> None:
+    """apache/rocketmq-operator #202: hostNetwork, and the registered address was another."""
     of = b.group(network={"addressing": "HostNetwork"}, scheduling={"antiAffinity": "Required"})
     pod = build_pod(of, b.member(1), b.SETTINGS)
     assert pod["spec"]["hostNetwork"] is True

@@ -191,6 +191,7 @@ def shown(seen: Observed, kind: str) -> tuple[str, str] | None:
     ("seen", "kind", "expected"), [case[1:] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES]
 )
 def test_condition(seen: Observed, kind: str, expected: tuple[str, str] | None) -> None:
+    """Strimzi #10647: one slow broker, and everything is NotReady: Available and Ready are two conditions."""
     assert shown(seen, kind) == expected
 
 

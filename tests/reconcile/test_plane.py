@@ -263,6 +263,7 @@ async def test_without_any_watch_the_resync_does_the_work(
 async def test_the_plane_outlives_the_api_server(
     world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
+    """Patroni #3344, #3462: half an API was worse than none."""
     await start_plane(backoff_maximum_seconds=0.5)
     await make_ready(world)
     await sandbox.stop()

@@ -77,6 +77,7 @@ RESTRICTED: dict[str, Callable[[Pod], bool]] = {
 @pytest.mark.parametrize("rule", RESTRICTED)
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_a_pod_is_restricted(implementation: str, rule: str) -> None:
+    """apache/rocketmq-operator #60, #61, #67: no security context."""
     added = {"spec": {"containers": [SIDECAR], "initContainers": [SIDECAR | {"name": "prepare"}]}}
     assert RESTRICTED[rule](pod(implementation=implementation))
     assert RESTRICTED[rule](pod(implementation=implementation, podTemplate=added))

@@ -72,6 +72,7 @@ def test_trouble(seen: dict[str, Any], expected: str | None) -> None:
 
 
 def test_a_lost_node_is_named_with_both_ways_out() -> None:
+    """Strimzi #13101: a pod stuck in Terminating on a dead node."""
     trouble = pod_trouble(pod({}, deletionTimestamp="2026-11-20T23:00:00Z"), now=b.NOW)
     assert trouble is not None
     for text in ("node-1", "kubectl taint node node-1 node.kubernetes.io/out-of-service", "Rebuild for broker id 2"):

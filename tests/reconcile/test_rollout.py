@@ -65,11 +65,15 @@ CASES: list[tuple[str, Observed, list[str]]] = [
 
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_next_step(seen: Observed, expected: list[str]) -> None:
+    """Strimzi #12649: the roller gave up instead of waiting for the in-sync replicas."""
     assert c.steps(seen) == expected
 
 
 def test_a_whole_update_touches_each_pod_once_and_never_two() -> None:
-    """Told by the steps alone: whoever is replaced comes back up to date and in sync."""
+    """Told by the steps alone: whoever is replaced comes back up to date and in sync.
+
+    Strimzi #3710, #7800, #10936: pods were restarted twice by one upgrade.
+    """
     seen, told = c.outdated(c.settled()), []
     while acts := c.steps(seen):
         assert len(acts) == 1

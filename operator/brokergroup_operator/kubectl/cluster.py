@@ -60,12 +60,13 @@ class Cluster:
         """GET any path that answers with an object, like /version."""
         return self._ask("GET", path, what=path)
 
-    def log(self, namespace: str, pod: str, *, lines: int) -> str:
-        """The end of a pod's log."""
+    def log(self, namespace: str, pod: str, container: str, *, lines: int, previous: bool = False) -> str:
+        """The end of a container's log, or of the one it had before its last restart."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        response = self._send("GET", path, parameters={"tailLines": str(lines)})
+        parameters = {"container": container, "tailLines": str(lines)} | ({"previous": "true"} if previous else {})
+        response = self._send("GET", path, parameters=parameters)
         if response.status_code >= 400:
-            raise _refusal(f"log of pod {namespace}/{pod}", response)
+            raise _refusal(f"{'previous ' if previous else ''}log of {container} in pod {namespace}/{pod}", response)
         return response.text
 
     def follow(self, kind: Kind, name: str) -> Iterator[JsonObject | None]:

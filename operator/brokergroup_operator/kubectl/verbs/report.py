@@ -155,16 +155,27 @@ def _operator_pods(cluster: "Cluster", problems: list[str]) -> list[JsonObject]:
 
 
 def _logs(cluster: "Cluster", pods: list[JsonObject], problems: list[str]) -> Iterator[tuple[str, str]]:
+    """Of every container; and of one that was restarted, what it said before it ended: there the reason stands."""
     from brokergroup_operator.kubectl.redaction import redacted_text
 
-    for pod in pods:
+    for pod, container, previous in _containers(pods):
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         try:
-            text = cluster.log(namespace, name, lines=LOG_LINES)
+            text = cluster.log(namespace, name, container, lines=LOG_LINES, previous=previous)
         except (ForbiddenError, NotFoundError, RefusedError) as error:
             problems.append(str(error))
             continue
-        yield f"logs/{namespace}/{name}.log", redacted_text(text)
+        yield f"logs/{namespace}/{name}.{container}{'.previous' if previous else ''}.log", redacted_text(text)
+
+
+def _containers(pods: list[JsonObject]) -> Iterator[tuple[JsonObject, str, bool]]:
+    for pod in pods:
+        statuses = (pod.get("status") or {}).get("containerStatuses") or []
+        restarted = {item["name"] for item in statuses if item.get("restartCount")}
+        for container in (str(item["name"]) for item in pod["spec"]["containers"]):
+            yield pod, container, False
+            if container in restarted:
+                yield pod, container, True
 
 
 def _yaml(value: Any) -> str:

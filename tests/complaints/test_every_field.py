@@ -1,0 +1,159 @@
+"""Every field of a BrokerGroup's spec counts after the group was made: apache/rocketmq-operator #216 (image, resources: ignored).
+
+For each field of the kind: a change of it, and where the change shows: in an object that the operator applies (and then the pods
+are restarted, or the object is patched), or in what the controller plane goes by. What is read only at the moment when it is
+needed names the test that shows it. A field that the table does not know fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.schema import structural_schema
+from brokergroup_operator.controller import kubernetes_binding
+from brokergroup_operator.reconcile import children, hot_config
+from brokergroup_operator.reconcile.addressing import build_member_service
+from brokergroup_operator.reconcile.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.pods import build_pod
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Spec = dict[str, Any]
+JAVA: Spec = {"implementation": "rocketmq"}
+JAVA_LIMITED: Spec = JAVA | {"resources": {"limits": {"memory": "4Gi"}}}
+FAST: Spec = {"durability": "Fast"}
+NODE_PORT: Spec = {"network": {"addressing": "NodePort", "firstNodePort": 30000}}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+# Field, its new value, where that shows, and what the group is like beside it.
+CHANGES: list[tuple[str, Any, str, Spec]] = [
+    ("brokerClusterName", "Other", "configuration", {}),  # on the disks: the API refuses it later
+    ("brokerName", "other", "configuration", {}),
+    ("replicas", 5, "controller", {}),
+    ("implementation", "rocketmq", "pod", {}),
+    ("version", "5.3.3", "pod", JAVA),
+    ("image", "example.com/rocketmq:mine", "pod", JAVA),
+    ("imagePullPolicy", "Always", "pod", {}),
+    ("imagePullSecrets", [{"name": "registry"}], "pod", {}),
+    ("nameServers", ["nameserver:9876"], "configuration", {}),
+    ("durability", "Available", "hot", {}),
+    ("replication.minInSyncReplicas", 3, "hot", {}),
+    ("replication.inSyncReplicas", 2, "hot", FAST),
+    ("replication.slaveNotCatchUpSeconds", 9, "hot", {}),
+    ("failover.heartbeatTimeoutMilliseconds", 5000, "controller", {}),
+    ("failover.minimumHeartbeatTimeoutMilliseconds", 1500, "controller", {}),
+    ("failover.heartbeatIntervalMilliseconds", 250, "configuration", {}),
+    ("failover.fenceTimeoutMilliseconds", 2500, "controller", {}),
+    ("failover.isolation.enabled", False, "pod", JAVA),
+    ("failover.isolation.timeoutMilliseconds", 1500, "pod", JAVA),
+    ("failover.delaySeconds", 60, "controller", {}),
+    ("failover.uncleanElection", "Allowed", "controller", FAST),
+    ("failover.electionPolicy", "preferred-zone", "controller", {}),
+    ("failover.priorities", [{"brokerId": 2, "priority": 0}], "controller", {}),
+    ("failover.preferredZones", ["a"], "controller", {}),
+    ("security.signature", "Off", "controller", {}),
+    ("security.credentialsSecretName", "keys", "pod", {}),
+    ("storage.size", "9Ti", "claim", {}),
+    ("storage.storageClassName", "fast", "claim", {}),  # the API refuses a later change
+    ("config", {"maxMessageSize": "1000"}, "configuration", {}),
+    ("resources.requests", {"cpu": "1"}, "pod", {}),
+    ("resources.limits", {"memory": "4Gi"}, "pod", {}),
+    ("jvm.heapPercent", 40, "pod", JAVA_LIMITED),
+    ("jvm.directMemoryPercent", 20, "pod", JAVA_LIMITED),
+    ("jvm.extraArguments", ["-Dmine=1"], "pod", JAVA),
+    ("network.addressing", "HostNetwork", "pod", {}),
+    ("network.firstNodePort", 31000, "member service", NODE_PORT),
+    ("network.listenPort", 20911, "pod", {}),
+    ("network.haPort", 20912, "pod", {}),
+    ("monitoring.exporter", True, "pod", JAVA),
+    ("monitoring.port", 5000, "pod", JAVA | {"monitoring": {"exporter": True}}),
+    ("scheduling.antiAffinity", "Required", "pod", {}),
+    ("scheduling.topologyKey", "topology.kubernetes.io/zone", "pod", {}),
+    ("scheduling.nodeSelector", {"disk": "fast"}, "pod", {}),
+    ("scheduling.tolerations", [{"key": "rocketmq", "operator": "Exists"}], "pod", {}),
+    ("scheduling.affinity", {"podAffinity": {}}, "pod", {}),
+    ("scheduling.topologySpreadConstraints", [SPREAD], "pod", {}),
+    ("scheduling.priorityClassName", "high", "pod", {}),
+    ("podTemplate.metadata.labels", {"team": "shop"}, "pod", {}),
+    ("podTemplate.metadata.annotations", {"team": "shop"}, "pod", {}),
+    ("podTemplate.spec.containers", [{"name": "shipper", "image": "s:1"}], "pod", {}),
+    ("podTemplate.spec.initContainers", [{"name": "prepare", "image": "p:1"}], "pod", {}),
+    ("podTemplate.spec.volumes", [{"name": "spool", "emptyDir": {}}], "pod", {}),
+    ("podTemplate.spec.hostAliases", [{"ip": "10.0.0.1", "hostnames": ["a"]}], "pod", {}),
+    ("podTemplate.spec.dnsConfig", {"searches": ["a"]}, "pod", {}),
+    ("podTemplate.spec.runtimeClassName", "gvisor", "pod", {}),
+    ("podTemplate.spec.schedulerName", "mine", "pod", {}),
+    ("podTemplate.spec.serviceAccountName", "mine", "pod", {}),
+    ("maintenance.hibernated", True, "controller", {}),
+    ("terminationGracePeriodSeconds", 77, "pod", {}),
+]  # fmt: skip
+# Looked at when the moment comes, by a test of their own: path of the file, name of the test.
+AT_THEIR_MOMENT = {
+    "configFrom": ("tests/reconcile/test_config_sources.py", "test_a_change_of_a_cold_key_is_another_configuration"),
+    "disruptionBudget.enabled": ("tests/reconcile/test_disruption.py", "test_budgets_can_be_switched_off"),
+    "failover.preferredMaster": ("tests/reconcile/test_mastership.py", "test_next_step"),
+    "storage.retention.whenDeleted": ("tests/reconcile/test_evaluate.py", "test_deleted_claims_take_the_record_with_them_last"),
+    "storage.retention.whenScaled": ("tests/reconcile/test_scale_in.py", "test_next_step"),
+    "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
+    "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),
+    "maintenance.paused": ("tests/reconcile/test_rollout.py", "test_what_waits_for_a_person_is_said"),
+}  # fmt: skip
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Every field that holds a value: `failover.isolation.enabled`."""
+    properties = schema.get("properties")
+    if not properties:
+        yield path
+        return
+    for name, child in properties.items():
+        yield from leaves(child, f"{path}.{name}" if path else name)
+
+
+def seen_in(spec: Spec) -> dict[str, str]:
+    """Everything that follows from a spec, by where it goes."""
+    of, member = b.group(**spec), b.member(1)
+    pod = build_pod(of, member, b.SETTINGS)
+    values = {
+        "pod": pod["spec"] | {"metadata": {**pod["metadata"], "annotations": None, "template": _own(pod)}},
+        "configuration": pod["metadata"]["annotations"]["brokergroup.dev/config-hash"],
+        "hot": hot_config.hot(of, b.SETTINGS),
+        "claim": children.build_claim(of, member),
+        "budgets": build_disruption_budgets(of, open_for_one=True),
+        "controller": str(kubernetes_binding.binding_of(b.group_object(**spec))),
+        "member service": build_member_service(of, member, slot=0) if of.spec.network.first_node_port else None,
+    }
+    return {place: json.dumps(value, sort_keys=True) for place, value in values.items()}
+
+
+def _own(pod: dict[str, Any]) -> dict[str, str]:
+    return {key: text for key, text in pod["metadata"]["annotations"].items() if "brokergroup.dev" not in key}
+
+
+def with_value(base: Spec, field: str, value: Any) -> Spec:
+    """The spec with one field changed, wherever it lies."""
+    name, _, rest = field.partition(".")
+    return base | {name: with_value(base.get(name, {}), rest, value) if rest else value}
+
+
+@pytest.mark.parametrize(("field", "value", "place", "base"), CHANGES, ids=[case[0] for case in CHANGES])
+def test_issue_216_a_change_of_a_field_shows(field: str, value: Any, place: str, base: Spec) -> None:
+    """apache/rocketmq-operator #216: changes of image, resources and more were ignored once the StatefulSet was there."""
+    changed = with_value(base, field, value)
+    assert seen_in(base)[place] != seen_in(changed)[place]
+    if place in {"pod", "configuration"}:
+        outdated = c.course(c.wishing(c.settled(**base), **changed)).outdated
+        assert [item.member.pod for item in outdated] == ["orders-1", "orders-2", "orders-3"]
+
+
+def test_issue_216_no_field_is_left_out() -> None:
+    """apache/rocketmq-operator #216: a field that somebody adds is in one of the two tables, or this fails."""
+    fields = set(leaves(structural_schema(BrokerGroup)["properties"]["spec"]))
+    assert {case[0] for case in CHANGES} | AT_THEIR_MOMENT.keys() == fields
+    assert not {case[0] for case in CHANGES} & AT_THEIR_MOMENT.keys()

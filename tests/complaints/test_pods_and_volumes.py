@@ -1,0 +1,108 @@
+"""What users of apache/rocketmq-operator found wrong with its pods and volumes, and how ours are instead."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokergroup_operator.reconcile import children
+from brokergroup_operator.reconcile.pods import build_pod
+from tests.reconcile import builders as b
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPLEMENTATIONS = ("rocketmq", "replica")
+OTHER_SPECS: list[dict[str, Any]] = [
+    {},
+    {"replicas": 5},
+    {"image": "example.com/other:2"},
+    {"storage": {"size": "9Ti", "storageClassName": "longhorn"}},
+    {"podTemplate": {"metadata": {"labels": {"team": "shop"}}}},
+]
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_issue_117_a_claim_is_called_after_its_broker_id_whatever_the_spec_says(implementation: str) -> None:
+    """apache/rocketmq-operator #117, #92, emqx-operator #1151: another name, and the data was on the volume of the old one."""
+    for spec in OTHER_SPECS:
+        of = b.group(implementation=implementation, **spec)
+        claim = children.build_claim(of, b.member(2))
+        volumes = build_pod(of, b.member(2), b.SETTINGS)["spec"]["volumes"]
+        assert claim["metadata"]["name"] == "orders-2"
+        assert [one["persistentVolumeClaim"] for one in volumes if "persistentVolumeClaim" in one] == [
+            {"claimName": "orders-2"}
+        ]
+
+
+def test_issue_117_volumes_outlive_the_group_unless_somebody_says_otherwise() -> None:
+    """apache/rocketmq-operator #117: by default neither a deleted group nor a smaller one takes a volume along."""
+    retention = b.group().spec.storage.retention
+    assert (retention.when_deleted.value, retention.when_scaled.value) == ("Retain", "Retain")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_docker_115_the_store_is_on_the_claim(implementation: str) -> None:
+    """apache/rocketmq-docker #115: the volume was mounted beside the store, and a restarted pod had an empty one."""
+    of = b.group(implementation=implementation)
+    pod = build_pod(of, b.member(1), b.SETTINGS)
+    [container] = [one for one in pod["spec"]["containers"] if one["name"] == "broker"]
+    [mounted] = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "store"]
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert environment["STORE_DIR"] == mounted
+    configuration = children.build_config_map(of, b.SETTINGS)["data"]["broker.conf"]
+    stores = [line for line in configuration.splitlines() if line.startswith("storePath")]
+    assert stores
+    assert all("=${STORE_DIR}" in line for line in stores)
+
+
+def test_issue_80_nothing_is_done_by_a_shell_in_a_pod() -> None:
+    """apache/rocketmq-operator #80: metadata was copied by exec and echo, `<nil>` among it, and the replica never started again.
+
+    The chart gives no right to (tests/real/test_chart.py), and nothing of the operator's asks for it.
+    """
+    package = ROOT / "operator" / "brokergroup_operator"
+    asking = [
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        # The sandbox is an API server: it answers who asks for it.
+        if "sandbox" not in path.parts
+        and any(word in path.read_text() for word in ("pods/exec", "/exec?", "ws_connect"))
+    ]
+    assert asking == []
+
+
+@pytest.mark.parametrize("version", ["5.1.1", "5.3.3", "5.5.0", "6.0.0"])
+def test_issue_69_any_version_is_upstreams_own_image(version: str) -> None:
+    """apache/rocketmq-operator #69, #226: only images of 4.5 that the project had built itself, and nobody knew how."""
+    pod = build_pod(b.group(implementation="rocketmq", version=version), b.member(1), b.SETTINGS)
+    assert pod["spec"]["containers"][0]["image"] == f"apache/rocketmq:{version}"
+
+
+def test_issue_154_every_dependency_is_there_for_arm() -> None:
+    """apache/rocketmq-operator #154: amd64 only. The image is built from wheels; each is for every machine, or for ARM too."""
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "--platform" not in dockerfile
+    assert "amd64" not in dockerfile
+    locked = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
+    for package in _needed_at_run_time(locked):
+        wheels = [wheel["url"].rpartition("/")[2] for wheel in package.get("wheels", [])]
+        fits = any("-none-any" in name for name in wheels) or any(
+            "manylinux" in name and "aarch64" in name and ("cp311" in name or "abi3" in name) for name in wheels
+        )
+        # uv builds it from its source where there is no wheel at all.
+        assert fits or not wheels, package["name"]
+
+
+def _needed_at_run_time(locked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `uv sync --no-default-groups` installs: our own dependencies and theirs, without extras."""
+    by_name = {package["name"]: package for package in locked}
+    wanted, found = ["brokergroup-operator"], {}
+    while wanted:
+        package = by_name[wanted.pop()]
+        if package["name"] not in found:
+            found[package["name"]] = package
+            wanted += [entry["name"] for entry in package.get("dependencies", [])]
+    assert len(found) > 10
+    return [package for name, package in found.items() if name != "brokergroup-operator"]

@@ -1,0 +1,117 @@
+"""docs/quick-start.md: its commands are run as they stand there, and what no test runs says why.
+
+Changed are only places that others may be using: the folder /tmp/sandbox and two ports. What is started in the background ends with
+the shell's process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.real.parts import install, java
+from tests.real.parts.kubernetes_api import start_kube_apiserver
+from tests.real.parts.process import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"<!-- (?P<how>run|not run): (?P<what>[^\n]*?) -->\n```\n(?P<text>.*?)```", re.DOTALL)
+DEADLINE_SECONDS = 300
+PLUGIN = f'#!/bin/sh\nexec {sys.executable} -m brokergroup_operator.kubectl.main "$@"\n'
+
+
+def page() -> str:
+    return (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
+
+
+def commands(what: str) -> str:
+    """All blocks of one kind, in the page's order."""
+    found = [block["text"] for block in BLOCK.finditer(page()) if (block["how"], block["what"]) == ("run", what)]
+    assert found, what
+    return "".join(found)
+
+
+def shell(script: str, folder: Path, **environment: str) -> str:
+    """Run it with the real programs on the PATH; the output, after everything that it started has ended."""
+    programs = folder / "bin"
+    programs.mkdir()
+    mqadmin = java.java_command("mqadmin", folder / "mqadmin", flags=(java.QUIET,))
+    for name, text in (
+        ("kubectl-brokergroup", PLUGIN),
+        ("mqadmin", f'#!/bin/sh\nexec {shlex.join(mqadmin)} "$@"\n'),
+        ("kubectl", f'#!/bin/sh\nexec {install.kubernetes_folder() / "kubectl"} "$@"\n'),
+        ("helm", f'#!/bin/sh\nexec {install.helm_program()} "$@"\n'),
+    ):
+        (programs / name).write_text(text, encoding="utf-8")
+        (programs / name).chmod(0o755)
+    with (folder / "output").open("w", encoding="utf-8") as output:
+        started = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), **environment},
+        )
+        try:
+            code = started.wait(DEADLINE_SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # everything has ended by itself
+                os.killpg(started.pid, signal.SIGTERM)
+    said = (folder / "output").read_text(encoding="utf-8")
+    assert code == 0, said
+    return said
+
+
+def test_every_block_of_the_page_says_whether_it_is_run() -> None:
+    assert page().count("```") == 2 * len(BLOCK.findall(page()))
+    kinds = {block["what"] for block in BLOCK.finditer(page()) if block["how"] == "run"}
+    assert kinds == {"make", "sandbox", "cluster"}
+    left_out = [block["text"].split()[:2] for block in BLOCK.finditer(page()) if block["how"] == "not run"]
+    assert left_out == [["docker", "build"], ["kubectl", "-n"], ["kubectl", "wait"]]
+
+
+def test_the_make_targets_are_there_and_the_demo_has_its_own_test() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"(?:^|`)make ([\w-]+)", page(), re.MULTILINE):
+        assert f"\n{target}:" in makefile, target
+    assert (ROOT / "tests" / "real" / "test_demo.py").is_file()
+
+
+@pytest.mark.real("java", "rocketmq", "kube-apiserver", "helm")
+@pytest.mark.timeout(2 * DEADLINE_SECONDS)
+def test_issue_149_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
+    """apache/rocketmq-operator #65, #149, apache/rocketmq #6435: how is controller mode set up, and what must be started for it?"""
+    script = commands("sandbox").replace("/tmp/sandbox", str(tmp_path / "sandbox"))
+    for port in ("9876", "9878"):
+        script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free_port()}")
+    said = shell(script, tmp_path)
+    assert "brokergroup.brokergroup.dev/first created" in said
+    assert re.search(r"Succeeded: .*broker \d", said)
+    history = next(line for line in said.splitlines() if " Failover " in line)
+    assert "Completed" in history
+    # What was acknowledged before the master was killed is read from the one after it.
+    assert "first-message" in said.partition("Succeeded: ")[2]
+    assert 'brokergroup.brokergroup.dev "first" deleted' in said
+
+
+@pytest.mark.real("kube-apiserver", "helm")
+@pytest.mark.timeout(DEADLINE_SECONDS)
+def test_the_cluster_s_commands_are_taken_by_a_real_apiserver(tmp_path: Path) -> None:
+    # Its own: Helm takes over no kind that another test has installed.
+    server = start_kube_apiserver(tmp_path / "api")
+    try:
+        said = shell(commands("cluster"), tmp_path, KUBECONFIG=str(server.kubeconfig))
+    finally:
+        server.stop()
+    assert "STATUS: deployed" in said
+    assert "brokergroup.brokergroup.dev/orders created" in said
+    assert re.search(r"^orders +3 ", said, re.MULTILINE)

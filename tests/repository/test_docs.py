@@ -1,0 +1,99 @@
+"""The pages of docs/: the index leads to each, no link leads nowhere, and what they say of tests is so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
+NAMED = re.compile(r"`(?P<path>tests/[\w/.]+|benchmarks/[\w/.]+)(?:::(?P<name>test_\w+))?`")
+TARGET = re.compile(r"`make (?P<target>[\w-]+)")
+
+
+def pages() -> list[Path]:
+    """Every page of ours that a reader may come upon, as git knows them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+PAGES = [str(path.relative_to(ROOT)) for path in pages()]
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL), re.MULTILINE
+    )
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_link_leads_nowhere(page: str) -> None:
+    path = ROOT / page
+    for link in LINK.finditer(re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)):
+        target = (path.parent / link["path"]).resolve() if link["path"] else path
+        assert target.exists(), f"{page}: {link[0]}"
+        if link["anchor"] and target.suffix == ".md":
+            assert link["anchor"] in anchors(target), f"{page}: {link[0]}: no such heading"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    text = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert [
+        path.name for path in sorted(DOCS.glob("*.md")) if path.name != "README.md" and f"({path.name})" not in text
+    ] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_and_target_that_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for named in NAMED.finditer(text):
+        path = ROOT / named["path"]
+        assert path.exists() or path.with_suffix(".py").exists(), f"{page}: {named[0]}"
+        if named["name"]:
+            assert re.search(rf"^(async )?def {named['name']}\(", path.read_text(encoding="utf-8"), re.MULTILINE), (
+                named[0]
+            )
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in TARGET.findall(text):
+        assert f"\n{target}:" in makefile, f"{page}: make {target}"
+
+
+def test_every_level_item_is_shown_or_said_not_to_be_built() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|\n ").split(" | ")]
+        for line in (DOCS / "capability-levels.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ") and not line.startswith("| item")
+    ]
+    assert len(rows) > 20
+    for item, state, shown in rows:
+        if state.startswith(("no", "**no**")):
+            assert len(shown) == 1, item  # a dash
+        else:
+            assert NAMED.search(shown) or TARGET.search(shown), f"{item}: {shown}"
+
+
+def test_every_failure_is_shown_by_a_test() -> None:
+    """The page's own list, at its end: which test shows which row."""
+    text = (DOCS / "failure-modes.md").read_text(encoding="utf-8")
+    body, _, listed = text.partition("## Which test shows it")
+    assert listed, "no list of tests"
+    rows = [
+        line.split("|")[1].strip()
+        for line in body.splitlines()
+        if line.startswith("|") and not line.startswith(("|---", "| fault", "| change"))
+    ]
+    shown = {line.split("|")[1].strip(): line.split("|")[2] for line in listed.splitlines() if line.startswith("| ")}
+    shown.pop("row", None)
+    assert set(shown) == set(rows)
+    for row, tests in shown.items():
+        assert NAMED.search(tests) or TARGET.search(tests) or "not shown" in tests, f"{row}: {tests}"
