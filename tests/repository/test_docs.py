@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +16,9 @@ TARGET = re.compile(r"`make (?P<target>[\w-]+)")
 
 
 def pages() -> list[Path]:
-    """Every page of ours that a reader may come upon, as git knows them."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return [ROOT / line for line in listed.stdout.splitlines()]
+    """Every page of ours that a reader may come upon."""
+    folders = ("docs", "charts", "tests", "benchmarks", "operator", "examples")
+    return [*ROOT.glob("*.md"), *(path for folder in folders for path in sorted((ROOT / folder).rglob("*.md")))]
 
 
 PAGES = [str(path.relative_to(ROOT)) for path in pages()]
