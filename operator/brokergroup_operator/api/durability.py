@@ -65,7 +65,9 @@ def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
     minimum = wish.min_in_sync_replicas or rule.minimum_in_sync
     lag_seconds = wish.slave_not_catch_up_seconds
     return AcknowledgementRule(
-        all_acknowledge=rule.all_acknowledge,
+        all_acknowledge=rule.all_acknowledge
+        if wish.all_ack_in_sync_state_set is None
+        else wish.all_ack_in_sync_state_set,
         minimum_in_sync=minimum,
         acknowledging=wish.in_sync_replicas or minimum,
         slave_not_caught_up_milliseconds=rule.slave_not_caught_up_milliseconds

@@ -76,16 +76,18 @@ LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 CONTAINER_BROKER: Final = "broker"
 CONTAINER_FENCE: Final = "fence"
 VOLUME_STORE: Final = "store"
+VOLUME_COMMIT_LOG: Final = "commitlog"
 VOLUME_CONFIG: Final = "config"
 VOLUME_RUN: Final = "run"
 # A pod template can't change these.
 OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
-OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_CONFIG, VOLUME_RUN)
+OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_COMMIT_LOG, VOLUME_CONFIG, VOLUME_RUN)
 CONFIG_FILE: Final = "broker.conf"
 # Beside it, where the controllers speak TLS: whose certificates the fence believes. Public, and followed while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
 
 STORE_DIR: Final = "/var/lib/rocketmq/store"
+COMMIT_LOG_DIR: Final = "/var/lib/rocketmq/commitlog"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 
@@ -113,6 +115,11 @@ def broker_id_of_pod_name(group: str, name: str) -> int | None:
     if not name.startswith(prefix) or not digits.isdecimal() or digits.startswith("0"):
         return None
     return int(digits)
+
+
+def commit_log_claim_name(pod: str) -> str:
+    """The claim of a member's commit log, where that has a volume of its own."""
+    return f"{pod}-commitlog"
 
 
 def config_map_name(group: str) -> str:

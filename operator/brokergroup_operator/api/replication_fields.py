@@ -24,6 +24,14 @@ class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " Absent: as many as minInSyncReplicas. Strict and Available always wait for every replica that is in sync."
         ),
     ] = None
+    all_ack_in_sync_state_set: Annotated[
+        bool | None,
+        Meta(
+            description="True: a message is acknowledged once every replica that is in sync has it (allAckInSyncStateSet)."
+            " False: once inSyncReplicas of them have it; durability Fast alone allows that. Absent: false with Fast, else true."
+            " Fast with true waits as Available does, and promises as little across a failover as Fast."
+        ),
+    ] = None
     slave_not_catch_up_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=300)] | None,
         Meta(

@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, SecuritySpec, StorageSpec
+from brokergroup_operator.api.brokergroup import (
+    BrokerGroupSpec,
+    CommitLogStorage,
+    FailoverSpec,
+    JvmSpec,
+    SecuritySpec,
+    StorageSpec,
+)
 from brokergroup_operator.api.brokergroup_operation import OperationSpec, OperationType
 from brokergroup_operator.api.brokergroup_state import GroupRecord
 from brokergroup_operator.api.names import OWN_CONTAINERS, OWN_VOLUMES
@@ -146,6 +153,19 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".replication.minInSyncReplicas",
         ),
         Rule(
+            "!has(self.replication.allAckInSyncStateSet) || self.replication.allAckInSyncStateSet ||"
+            " (has(self.durability) && self.durability == 'Fast')",
+            "replication.allAckInSyncStateSet false needs durability Fast: Strict and Available promise that every replica in sync"
+            " has what was acknowledged",
+            field_path=".replication.allAckInSyncStateSet",
+        ),
+        Rule(
+            "!has(self.replication.allAckInSyncStateSet) || !self.replication.allAckInSyncStateSet ||"
+            " !has(self.replication.inSyncReplicas)",
+            "replication.inSyncReplicas is not looked at while replication.allAckInSyncStateSet is true: give one of them",
+            field_path=".replication.inSyncReplicas",
+        ),
+        Rule(
             "!has(self.replication.inSyncReplicas) || (has(self.durability) && self.durability == 'Fast')",
             "replication.inSyncReplicas needs durability Fast: Strict and Available wait for every replica that is in sync",
             field_path=".replication.inSyncReplicas",
@@ -192,6 +212,11 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "network.addressing of a group of Python replicas can't change between a pod's own address (PodIP, HostNetwork) and"
             " a Service's: a master that is known by its own lets only slaves in that are too",
             field_path=".network.addressing",
+        ),
+        Rule(
+            "!self.maintenance.hibernated || !has(self.storage.ephemeral)",
+            "maintenance.hibernated contradicts storage.ephemeral: without pods nothing would be left to wake",
+            field_path=".maintenance.hibernated",
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
         Rule(
@@ -286,6 +311,24 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     ),
     StorageSpec: (
         immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
+        Rule(
+            "has(self.commitLog) == has(oldSelf.commitLog)",
+            "commitLog can't be added or taken away: a broker that finds its log elsewhere has lost it",
+            field_path=".commitLog",
+        ),
+        Rule(
+            "has(self.ephemeral) == has(oldSelf.ephemeral)",
+            "ephemeral can't be added or taken away: every member would lose its data at once",
+            field_path=".ephemeral",
+        ),
+        Rule(
+            "!has(self.ephemeral) || !(has(self.commitLog) || has(self.storageClassName))",
+            "ephemeral excludes storageClassName and commitLog: there are no claims then",
+            field_path=".ephemeral",
+        ),
+    ),
+    CommitLogStorage: (
+        immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
     ),
     OperationSpec: (
         *(only_the_section_of(kind) for kind in OperationType),
@@ -376,6 +419,9 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
     ("FailoverSpec", "preferredZones"): (
         # Not as FieldValueDuplicate: of that the API server tells the value only.
         Rule("self.all(zone, self.exists_one(other, other == zone))", "preferredZones names a zone twice"),
+    ),
+    ("CommitLogStorage", "size"): (
+        Rule("quantity(self).compareTo(quantity(oldSelf)) >= 0", "storage.commitLog.size may grow but never shrink"),
     ),
     ("StorageSpec", "size"): (
         Rule(

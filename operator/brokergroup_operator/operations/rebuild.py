@@ -103,8 +103,8 @@ def _successor(scene: Scene, operation: Operation) -> int | None:
     """The member whose volume was made since the start: pods are restarted for other reasons too, claims are not."""
     started_seconds = operation.started_seconds or 0.0
     for broker_id in scene.members:
-        claim = scene.claim(broker_id)
-        if claim is not None and created_seconds(claim) >= started_seconds:
+        volume = scene.volume(broker_id)
+        if volume is not None and created_seconds(volume) >= started_seconds:
             return broker_id
     return None
 

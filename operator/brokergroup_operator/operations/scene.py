@@ -194,6 +194,11 @@ class Scene:
         """The claim of a member: it has its pod's name."""
         return self.claims.get(self.pod_name(broker_id))
 
+    def volume(self, broker_id: int) -> JsonObject | None:
+        """What a member's data lives and dies with: its claim, or its pod where the group has no claims."""
+        storage = ((self.group or {}).get("spec") or {}).get("storage") or {}
+        return self.pod(broker_id) if "ephemeral" in storage else self.claim(broker_id)
+
     def condition(self, kind: str) -> JsonObject | None:
         """One condition of the group's status."""
         conditions: list[JsonObject] = ((self.group or {}).get("status") or {}).get("conditions") or []

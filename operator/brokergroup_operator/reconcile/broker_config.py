@@ -69,7 +69,8 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         "brokerHeartbeatInterval": str(spec.failover.heartbeat_interval_milliseconds),
         "controllerHeartBeatTimeoutMills": str(spec.failover.heartbeat_timeout_milliseconds),
         "storePathRootDir": "${STORE_DIR}",
-        "storePathCommitLog": "${STORE_DIR}/commitlog",
+        # Not the volume itself: what a file system keeps there (lost+found) is no part of a log.
+        "storePathCommitLog": f"${{{'STORE_DIR' if spec.storage.commit_log is None else 'COMMIT_LOG_DIR'}}}/commitlog",
         "storePathEpochFile": "${STORE_DIR}/epochFileCheckpoint",
         "storePathBrokerIdentity": "${STORE_DIR}/brokerIdentity",
     }

@@ -10,7 +10,7 @@ from brokergroup_operator.reconcile.broker_config import broker_conf
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.brokergroup import BrokerGroup, CommitLogStorage, StorageSpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -30,13 +30,34 @@ def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObj
 
 def build_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
     """Not owned by the group: data outlives it unless its deletion was asked for. `size` instead of the spec's."""
+    return _claim(group, member, member.pod, group.spec.storage, size)
+
+
+def build_commit_log_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
+    """Where the commit log has a volume of its own."""
+    storage = group.spec.storage.commit_log
+    assert storage is not None
+    return _claim(group, member, names.commit_log_claim_name(member.pod), storage, size)
+
+
+def claim_names(group: BrokerGroup, pod: str) -> tuple[str, ...]:
+    """The claims without which this pod's data is not whole; none where its disk goes with it."""
+    storage = group.spec.storage
+    if storage.ephemeral is not None:
+        return ()
+    return (pod,) if storage.commit_log is None else (pod, names.commit_log_claim_name(pod))
+
+
+def _claim(
+    group: BrokerGroup, member: Member, name: str, storage: StorageSpec | CommitLogStorage, size: str | None
+) -> JsonObject:
     spec: JsonObject = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": size or group.spec.storage.size}},
+        "resources": {"requests": {"storage": size or storage.size}},
     }
-    if group.spec.storage.storage_class_name is not None:
-        spec["storageClassName"] = group.spec.storage.storage_class_name
-    metadata = identity.object_metadata(group, member.pod, identity.member_labels(group, member), owned=False)
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    metadata = identity.object_metadata(group, name, identity.member_labels(group, member), owned=False)
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 

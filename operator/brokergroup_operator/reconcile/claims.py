@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 
 
 def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
-    """Make or grow the member's claim."""
-    claim = seen.claims.get(member.pod)
-    wanted = children.build_claim(seen.group, member, size=_size_kept(seen, claim))
+    """Make or grow the member's claims."""
+    storage = seen.group.spec.storage
+    if storage.ephemeral is not None:
+        return
+    size = _size_kept(seen.claims.get(member.pod), storage.size)
+    wanted = children.build_claim(seen.group, member, size=size)
     yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+    if storage.commit_log is not None:
+        claim = seen.claims.get(names.commit_log_claim_name(member.pod))
+        size = _size_kept(claim, storage.commit_log.size)
+        wanted = children.build_commit_log_claim(seen.group, member, size=size)
+        yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
 
 
-def _size_kept(seen: Observed, claim: JsonObject | None) -> str | None:
+def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
     """The size that the claim has, where it is not to grow to the spec's.
 
     Only a bound claim may grow; until then it keeps the size it was made with. One that somebody else made larger (an
@@ -36,7 +44,7 @@ def _size_kept(seen: Observed, claim: JsonObject | None) -> str | None:
     if claim is None:
         return None
     size = observed.claim_size(claim)
-    larger = quantities.parse(size) > quantities.parse(seen.group.spec.storage.size)
+    larger = quantities.parse(size) > quantities.parse(wanted)
     return size if larger or not observed.claim_is_bound(claim) else None
 
 
@@ -59,18 +67,23 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
     for name, claim in sorted(own_claims(seen).items()):
         marked = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
         if marked and name not in known and name not in seen.pods and not observed.being_deleted(claim):
-            yield DeleteObject(
-                reason="its member has left the group",
-                resource=PERSISTENT_VOLUME_CLAIMS,
-                name=name,
-                uid=observed.uid(claim),
-            )
+            # The marked one last: it is what brings us here again.
+            for one in (names.commit_log_claim_name(name), name):
+                if one in seen.claims and not observed.being_deleted(seen.claims[one]):
+                    yield DeleteObject(
+                        reason="its member has left the group",
+                        resource=PERSISTENT_VOLUME_CLAIMS,
+                        name=one,
+                        uid=observed.uid(seen.claims[one]),
+                    )
 
 
 def own_claims(seen: Observed) -> dict[str, JsonObject]:
     """Those of members, by their names. A copy that somebody made of one carries our labels and marks, and is a backup."""
     group = identity.name_of(seen.group)
-    return {name: claim for name, claim in seen.claims.items() if names.broker_id_of_pod_name(group, name) is not None}
+    own = {name: claim for name, claim in seen.claims.items() if names.broker_id_of_pod_name(group, name) is not None}
+    logs = {log: seen.claims[log] for name in own if (log := names.commit_log_claim_name(name)) in seen.claims}
+    return own | logs
 
 
 def growing_claims(seen: Observed) -> list[str]:

@@ -54,6 +54,7 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings, *, plac
             {"name": "STORE_DIR", "value": names.STORE_DIR},
             {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
+            *_commit_log_environment(spec),
             *environment(spec, place),
             *_credentials(spec),
             *(fence_container.broker_environment() if fence_container.wanted(spec) else ()),
@@ -67,6 +68,7 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings, *, plac
         ],
         "volumeMounts": [
             {"name": names.VOLUME_STORE, "mountPath": names.STORE_DIR},
+            *_commit_log_mount(spec),
             {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
             {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
         ],
@@ -87,6 +89,16 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings, *, plac
     if fence_container.wanted(spec):
         container["lifecycle"] = fence_container.broker_lifecycle(spec)
     return container | ({"resources": resources} if resources else {})
+
+
+def _commit_log_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
+    return [{"name": "COMMIT_LOG_DIR", "value": names.COMMIT_LOG_DIR}] if spec.storage.commit_log is not None else []
+
+
+def _commit_log_mount(spec: BrokerGroupSpec) -> list[JsonObject]:
+    if spec.storage.commit_log is None:
+        return []
+    return [{"name": names.VOLUME_COMMIT_LOG, "mountPath": names.COMMIT_LOG_DIR}]
 
 
 def _exporter_port(spec: BrokerGroupSpec) -> list[JsonObject]:
@@ -117,7 +129,8 @@ def command(spec: BrokerGroupSpec) -> list[str]:
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
         f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
     )
-    filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in environment(spec, None))]
+    further = [*_commit_log_environment(spec), *environment(spec, None)]
+    filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
     render = JAVA_RENDER.format(" ".join(rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in))
     if spec.security.credentials_secret_name is not None:
         render = f"(umask 077 && {render} && {JAVA_RENDER_CREDENTIALS})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import hot_config, observed
@@ -48,6 +49,15 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
                 yield replace(action, successor=successor)
         case Verb.DROP_VOLUME:
             note = Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {step.why}", warning=True)
+            # The commit log's first: the other one is what brings us here again.
+            log = seen.claims.get(names.commit_log_claim_name(member.pod))
+            if log is not None and not observed.being_deleted(log):
+                yield DeleteObject(
+                    reason=step.why,
+                    resource=PERSISTENT_VOLUME_CLAIMS,
+                    name=names.commit_log_claim_name(member.pod),
+                    uid=observed.uid(log),
+                )
             yield from _delete(PERSISTENT_VOLUME_CLAIMS, seen.claims, member, step, note)
         case Verb.MARK:
             yield from marked_as_leaving(seen, member)

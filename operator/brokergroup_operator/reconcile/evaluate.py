@@ -48,6 +48,11 @@ if TYPE_CHECKING:
 
 # While something of the group is not as it should be, look again this soon even if no event arrives.
 UNSETTLED_SECONDS = 5.0
+_EPHEMERAL = Note(
+    reason="EphemeralStorage",
+    message="Brokers write on the disks of their nodes: a pod that goes takes its data with it, all pods take all messages",
+    warning=True,
+)
 
 
 def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
@@ -134,6 +139,7 @@ def _hold_group(seen: Observed) -> Iterator[Action]:
             name=identity.name_of(seen.group),
             resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),
             finalizers=(*held, names.FINALIZER_BROKER_GROUP),
+            note=_EPHEMERAL if seen.group.spec.storage.ephemeral is not None else None,
         )
 
 
@@ -176,8 +182,9 @@ def _reservations(members: Membership) -> Iterator[Action]:
 
 
 def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[Action]:
-    claim, pod = seen.claims.get(member.pod), seen.pods.get(member.pod)
-    if claim is not None and observed.being_deleted(claim):
+    pod = seen.pods.get(member.pod)
+    claims = (seen.claims.get(name) for name in children.claim_names(seen.group, member.pod))
+    if any(claim is not None and observed.being_deleted(claim) for claim in claims):
         return
     if pod is None and not seen.group.spec.maintenance.hibernated:
         if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile import children, identity
 from brokergroup_operator.reconcile.identity import Member
 from controller_core.events import ADOPTED
 
@@ -37,7 +37,8 @@ def membership(observed: Observed) -> Membership:
     for pod, replica in _latest_by_pod(observed, group).items():
         member = Member(broker_id=replica.broker_id, pod=pod)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
-        gone = replica.registered and pod not in observed.claims and pod not in observed.pods
+        whole = bool(needed := children.claim_names(observed.group, pod)) and observed.claims.keys() >= set(needed)
+        gone = replica.registered and not whole and pod not in observed.pods
         (lost if gone else ours).append(member)
     ours.sort(key=lambda member: member.broker_id)
     wanted = observed.group.spec.replicas

@@ -21,7 +21,7 @@ from brokergroup_operator.reconcile.scheduling import scheduling
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.brokergroup import BrokerGroup, StorageSpec
     from brokergroup_operator.api.pod_fields import TemplateMetadata
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.place import Place
@@ -62,12 +62,22 @@ def pod_revision(spec: JsonObject, template: TemplateMetadata) -> str:
     return content_hash(json.dumps([spec, *further] if any(further) else spec, sort_keys=True))
 
 
+def _data_volumes(storage: StorageSpec, member: Member) -> list[JsonObject]:
+    if storage.ephemeral is not None:
+        limit = storage.ephemeral.size_limit
+        return [{"name": names.VOLUME_STORE, "emptyDir": {"sizeLimit": limit} if limit else {}}]
+    claims = {names.VOLUME_STORE: member.pod}
+    if storage.commit_log is not None:
+        claims[names.VOLUME_COMMIT_LOG] = names.commit_log_claim_name(member.pod)
+    return [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
+
+
 def _pod_spec(group: BrokerGroup, member: Member, settings: ReconcileSettings, place: Place | None) -> JsonObject:
     containers = [broker_container(group.spec, settings, place=place)]
     spec: JsonObject = {
         "containers": containers,
         "volumes": [
-            {"name": names.VOLUME_STORE, "persistentVolumeClaim": {"claimName": member.pod}},
+            *_data_volumes(group.spec.storage, member),
             {"name": names.VOLUME_CONFIG, "configMap": {"name": names.config_map_name(identity.name_of(group))}},
             {"name": names.VOLUME_RUN, "emptyDir": {}},
         ],

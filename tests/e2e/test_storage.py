@@ -1,0 +1,64 @@
+"""Groups with other disks than one claim a member: a commit log of its own, and disks that go with their pods."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from tests.e2e.house import NAMESPACE, whole_group
+
+if TYPE_CHECKING:
+    from tests.e2e.house import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+async def claims(house: House, group: str) -> set[str]:
+    listed = (await house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+    return {one["metadata"]["name"] for one in listed if one["metadata"]["name"].startswith(f"{group}-")}
+
+
+async def test_a_member_whose_pod_goes_comes_back_as_another_and_nothing_is_lost(house: House) -> None:
+    async with whole_group(house, "brief", replicas=3) as group:
+        operator = await house.start_operator()
+        await house.create_group("brief", storage={"ephemeral": {}})
+        await group.until_settled()
+        for role in ("slave", "master"):
+            ids = set(group.pids())
+            gone = next(one for one in sorted(ids) if (one == group.seen.master_id) is (role == "master"))
+            async with group.under_load():
+                await house.api.delete(PODS, f"brief-{gone}", namespace=NAMESPACE)
+                await group.until(lambda gone=gone: gone not in group.pids(), "its id is given up")
+                await group.until_settled()
+                await group.until_acknowledged()
+            await group.verify()
+            assert set(group.pids()) == ids - {gone} | {max(ids) + 1}
+        assert await claims(house, "brief") == set()
+        await house.kill_operator(operator)
+
+
+async def test_a_commit_log_of_its_own_is_where_the_messages_are(house: House) -> None:
+    async with whole_group(house, "logs", replicas=3) as group:
+        operator = await house.start_operator()
+        await house.create_group("logs", storage={"commitLog": {"size": "1Gi"}})
+        await group.until_settled()
+        async with group.under_load():
+            master = group.seen.master_id
+            pid = group.pids()[master]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await group.until(lambda: group.seen.master_id not in (None, master), "another is elected")
+            await group.until_acknowledged()
+        await group.verify()
+        assert await claims(house, "logs") == {f"logs-{one}{end}" for one in (1, 2, 3) for end in ("", "-commitlog")}
+        volumes = house.node_folder / "claims"
+        for broker_id in (1, 2, 3):
+            [log] = volumes.glob(f"{NAMESPACE}_logs-{broker_id}-commitlog_*")
+            [store] = volumes.glob(f"{NAMESPACE}_logs-{broker_id}_*")
+            assert [file for file in (log / "commitlog").iterdir() if file.stat().st_size]
+            assert not (store / "commitlog").exists()
+        await house.kill_operator(operator)
