@@ -6,8 +6,9 @@
 
 Each switchover is a BrokerGroupOperation, as a person would make it; a rolling restart one of type Restart; a drain is the
 deletion of the master's pod with its grace period. The load comes from the unmodified Java client, which polls its route
-every 200 ms (`--route-poll-ms`: that poll is a part of each gap, up to its whole length) and tries a failed send again for three seconds: a failed send is one that was not acknowledged even so. A gap is
-the longest time between two acknowledgements while the move lasted. The last line of the output is JSON.
+every 200 ms (`--route-poll-ms`: that poll is a part of each gap, up to its whole length) and tries a failed send again for three
+seconds: a failed send is one that was not acknowledged even so. A gap is the longest time between two acknowledgements
+while the move lasted. The last line of the output is JSON.
 """
 
 from __future__ import annotations
