@@ -68,6 +68,15 @@ test-switchover: .venv/.installed-all ## 30 switchovers, rolling restarts and dr
 test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of seven workloads: the end is the same
 	@$(BIN)/python tests/sieve/run.py $(ARGUMENTS)
 
+.PHONY: test-fuzz
+test-fuzz: .venv/.installed-all ## Changes of a BrokerGroup drawn from the CRD's own schema: reached or explained, and back again
+	@$(BIN)/python tests/fuzz/run.py $(ARGUMENTS)
+
+.PHONY: sla-truth
+sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and every reader: the report finds what was planted
+	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
+	@$(BIN)/python tests/sla/truth.py $(ARGUMENTS)
+
 .PHONY: bench-replica
 bench-replica: .venv/.installed-all ## Sends per second, latency, replication and memory of the Python replica, a Java broker's beside them
 	@$(BIN)/python tests/real/parts/install.py rocketmq >&2

@@ -84,6 +84,7 @@ class Proof:
 PROOFS = (
     Proof("differential test", ["tests/differential/run.py"], ("rocketmq", "older-java-controller")),
     Proof("sandbox parity", ["tests/parity/run.py"], ("kube-apiserver", "etcd")),
+    Proof("SLA truth", ["tests/sla/truth.py"], ("java", "prometheus")),
     Proof(
         "interop",
         ["tests/interop/run.py"],
