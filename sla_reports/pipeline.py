@@ -17,8 +17,9 @@ from sla_reports.outages.logged import Circumstance, logged_incidents
 from sla_reports.reduction import intervals
 from sla_reports.reduction.cells import Quality, collect_runs, quality, reduce_samples
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import metric_column
-from sla_reports.states.entities import REPLICA_LABELS, REPORT_METRICS, Fleet
+from sla_reports.states.entities import REPLICA_LABELS, Fleet
 
 
 @dataclass(frozen=True, slots=True)

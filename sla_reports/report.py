@@ -1,4 +1,4 @@
-"""Puts the report together: availability per group beside its recovery times, as text and as one JSON object."""
+"""A report from files: exports and incident logs in, a summary and the report's files out, and a text for the terminal."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,65 +7,105 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sla_reports.availability import availability
-from sla_reports.incidents import read_incidents
-from sla_reports.recovery import recovery
-from sla_reports.samples import read_samples
+from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
+from sla_reports.output.files import provenance_document, write_report
+from sla_reports.pipeline import Reduced, evidence, reduce_for_report
+from sla_reports.readers import incident_log, query_range
+from sla_reports.readers.contract import ExportFormatError
+from sla_reports.readers.errors import readable_errors
+from sla_reports.states.spans import Window
 
-SCHEMA_VERSION = 1
+DEFAULT_OBJECTIVE = 0.9995
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to report on. Without a window: from the first sample to the last; without an interval: as inferred."""
+
+    exports: Sequence[Path]
+    incident_logs: Sequence[Path]
+    window: Window | None = None
+    objective: float = DEFAULT_OBJECTIVE
+    interval_ms: int | None = None
+    amendments: Sequence[Amendment] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What is known of each group in the period the exports cover.
+    """The figures, what they were made of, and how many lines of the incident logs could not be used."""
 
-    `groups` and `recoveries` are lists of objects with the columns of `availability` and `recovery`; `unreadable_incidents` is the
-    number of lines of the incident logs that could not be used.
-    """
-
-    groups: list[dict[str, Any]]
-    recoveries: list[dict[str, Any]]
+    request: Request
+    summary: Summary
+    reduced: Reduced
     unreadable_incidents: int
-    max_gap_seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+    def write(self, folder: Path) -> list[Path]:
+        """The report's files."""
+        request, agreement = self.request, self.summary.agreement
+        question = {
+            "startMs": agreement.window.start_ms,
+            "endMs": agreement.window.end_ms,
+            "objective": request.objective,
+            "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
+            "amendments": len(request.amendments),
+        }
+        quality = {**asdict(self.reduced.quality), "unreadable_incidents": self.unreadable_incidents}
+        inputs = [*request.exports, *request.incident_logs]
+        return write_report(folder, self.summary, self.reduced.runs, provenance_document(inputs, question, quality))
 
 
-def make_report(
-    spark: SparkSession, *, exports: Sequence[Path], incident_logs: Sequence[Path], max_gap_seconds: float
-) -> Report:
-    """Read, reduce, collect. Raises ExportFormatError or FileNotFoundError for input that can't be read."""
-    groups = availability(read_samples(spark, exports), max_gap_seconds=max_gap_seconds)
-    incidents = read_incidents(spark, incident_logs)
-    by_name = ("namespace", "broker_group")
-    return Report(
-        groups=[row.asDict() for row in groups.orderBy(*by_name).collect()],
-        recoveries=[row.asDict() for row in recovery(incidents).orderBy("namespace", "name", "trigger").collect()],
-        unreadable_incidents=incidents.where("unreadable is not null").count(),
-        max_gap_seconds=max_gap_seconds,
-    )
+def make_report(spark: SparkSession, request: Request) -> Report:
+    """Read, reduce, summarise. Raises ExportFormatError for input that can't be read or holds nothing of ours."""
+    logs = incident_log.read_rows(request.incident_logs)
+    samples = query_range.read(spark, request.exports).frame
+    with readable_errors():
+        reduced = reduce_for_report(samples, interval_ms=request.interval_ms)
+    if not reduced.runs:
+        names = ", ".join(path.name for path in request.exports)
+        raise ExportFormatError(f"{names}: holds no sample of the operator's metrics")
+    last_ms = max(run.end_ms for run in reduced.runs)
+    # A window has at least a millisecond, also around a single scrape.
+    window = request.window or Window(min(run.start_ms for run in reduced.runs), last_ms + 1)
+    known = evidence(reduced, logs.rows, amendments=request.amendments, now_ms=max(last_ms + 1, window.start_ms + 1))
+    summary = summarise(Agreement(window, request.objective), known)
+    return Report(request, summary, reduced, len(logs.unreadable))
 
 
 def as_text(report: Report) -> str:
-    """The report for a person: one line a group, then one a trigger."""
-    lines = [f"availability (gaps over {report.max_gap_seconds:.0f} s between samples count as unknown)"]
-    lines += [
-        f"  {group['namespace']}/{group['broker_group']}: {_percent(group['availability'])}"
-        f"  (between {_percent(group['at_least'])} and {_percent(group['at_most'])};"
-        f" up {group['up_seconds']:.1f} s, down {group['down_seconds']:.1f} s, unknown {group['unknown_seconds']:.1f} s)"
-        for group in report.groups
-    ]
-    lines.append("recovery (last sign of life to new master)")
-    lines += [
-        f"  {entry['namespace']}/{entry['name']} {entry['trigger']}: {entry['completed']} of {entry['incidents']} completed,"
-        f" p50 {_milliseconds(entry['rto_p50_ms'])}, p95 {_milliseconds(entry['rto_p95_ms'])},"
-        f" max {_milliseconds(entry['rto_max_ms'])}, unfenced {entry['unfenced']}"
-        for entry in report.recoveries
-    ]
+    """The report for a person: a line for each group and cluster, then recovery and what was left out."""
+    summary = report.summary
+    intervals = sorted(set(report.reduced.intervals_ms.values()))
+    gaps = ", ".join(f"{interval / 400:.1f} s" for interval in intervals)
+    lines = [f"availability, objective {_percent(summary.agreement.objective)} (gaps over {gaps} count as unknown)"]
+    lines += [_group_line(figures) for figures in summary.groups]
+    for cluster in summary.clusters:
+        write, ordered = cluster.write.availability, cluster.ordered_write.availability
+        lines.append(
+            f"  cluster {cluster.namespace}/{cluster.cluster}: any group writable {_percent(write)}, all {_percent(ordered)}"
+        )
+    rto = summary.recovery.total
+    lines.append(
+        f"recovery: {rto.n} failovers ({rto.censored} open), p50 {_milliseconds(rto.p50_ms)},"
+        f" p95 {_milliseconds(rto.p95_ms)}, max {_milliseconds(rto.max_ms)};"
+        f" most time in {summary.recovery.dominant or '-'}"
+    )
     if report.unreadable_incidents:
         lines.append(f"left out: {report.unreadable_incidents} unreadable lines of the incident logs")
     return "\n".join(lines)
+
+
+def _group_line(figures: GroupFigures) -> str:
+    told = figures.availability
+    causes: dict[str, int] = {}
+    for incident in figures.incidents:
+        causes[incident.cause] = causes.get(incident.cause, 0) + 1
+    named = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items())) or "none"
+    return (
+        f"  {figures.group}: {figures.verdict.value}, {_percent(told.availability)}"
+        f" (between {_percent(told.worst)} and {_percent(told.best)}; down {told.down_ms / 1000:.3f} s by"
+        f" {told.source.value}, unknown {told.unknown_ms / 1000:.1f} s), incidents: {named}"
+    )
 
 
 def _percent(value: float | None) -> str:
@@ -74,3 +114,41 @@ def _percent(value: float | None) -> str:
 
 def _milliseconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f} ms"
+
+
+def result_line(report: Report) -> dict[str, Any]:
+    """The last line of the command, for a program: the essence of summary.json."""
+    summary = report.summary
+    groups = [
+        {**asdict(figures.group), "verdict": figures.verdict.value, **_times(figures)} for figures in summary.groups
+    ]
+    incidents = [
+        {
+            "group": str(one.group),
+            "trigger": one.logged.trigger if one.logged else None,
+            "outcome": one.logged.outcome if one.logged else None,
+            "cause": one.cause,
+            "start_ms": one.start_ms,
+            "length_ms": one.length_ms(summary.until_ms),
+        }
+        for figures in summary.groups
+        for one in figures.incidents
+    ]
+    return {
+        "verdict": summary.verdict.value,
+        "groups": groups,
+        "incidents": incidents,
+        "rto_p95_ms": summary.recovery.total.p95_ms,
+        "samples": report.reduced.quality.samples,
+        "unreadable_incidents": report.unreadable_incidents,
+    }
+
+
+def _times(figures: GroupFigures) -> dict[str, Any]:
+    told = figures.availability
+    return {
+        "availability": told.availability,
+        "up_ms": told.up_ms,
+        "down_ms": told.down_ms,
+        "unknown_ms": told.unknown_ms,
+    }

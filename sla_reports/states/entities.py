@@ -8,28 +8,13 @@ differ in `instance` are several processes: of a gauge the first that knows is t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller_core.metric_names import (
-    FAILOVER_PHASE_SECONDS,
-    FAILOVERS_TOTAL,
-    GROUP_WRITABLE,
-    LABEL_BROKER_GROUP,
-    LABEL_CLUSTER,
-    LABEL_NAMESPACE,
-    SYNC_STATE_SET_SIZE,
-    UNAVAILABLE_SECONDS_TOTAL,
-    UNCLEAN_ELECTIONS_TOTAL,
-)
+from controller_core.metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE
 from sla_reports.reduction.runs import Run
 from sla_reports.series import Series, parse_series
 from sla_reports.states.counters import Increase, increase
 from sla_reports.states.spans import Span, State, Window, combine, first_known, spans_of
 
 REPLICA_LABELS = ("prometheus_replica", "__replica__", "replica")
-# The metrics a report reads. Their values change seldom, so their runs are few; a value that moves at every scrape makes none.
-REPORT_METRICS = (
-    GROUP_WRITABLE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL, FAILOVERS_TOTAL, UNCLEAN_ELECTIONS_TOTAL,
-    f"{FAILOVER_PHASE_SECONDS}_bucket",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,8 +11,9 @@ from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.outages.incidents import Source
 from sla_reports.outages.logged import logged_incidents
 from sla_reports.reduction.runs import by_series, gap_limit_ms
+from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import parse_series
-from sla_reports.states.entities import REPORT_METRICS, Fleet
+from sla_reports.states.entities import Fleet
 from sla_reports.states.spans import Window
 from tests.sla.planted.figures import incidents_found, mismatches
 from tests.sla.planted.month import Month, Planted, plant

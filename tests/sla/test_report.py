@@ -1,21 +1,24 @@
-"""The report says exactly what was planted: in samples with an outage and a gap, and in a log with a torn line."""
+"""The report says exactly what was planted, in text and in files that are the same bytes each time."""
 
+from __future__ import annotations
+
+import csv
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.real("java")
 
 
 def _series(metric: str, group: str, values: list[tuple[float, float]], **labels: str) -> dict[str, Any]:
-    return {
-        "metric": {"__name__": metric, "namespace": "default", "broker_group": group, **labels},
-        "values": [[at_seconds, str(value)] for at_seconds, value in values],
-    }
+    own = {"__name__": metric, "namespace": "default", "cluster": "c", "broker_group": group, **labels}
+    return {"metric": own, "values": [[1_763_700_000 + at_seconds, str(value)] for at_seconds, value in values]}
 
 
 def _export(path: Path, samples: dict[str, list[tuple[float, float]]], *more: dict[str, Any]) -> Path:
@@ -27,75 +30,78 @@ def _export(path: Path, samples: dict[str, list[tuple[float, float]]], *more: di
 def _incident(number: int, **changes: Any) -> str:
     document = {
         "schemaVersion": 1, "id": f"default/orders/{number}", "kind": "failover", "namespace": "default", "name": "orders",
-        "trigger": "silence", "epoch": number, "startedAt": f"2026-11-21T00:10:0{number}.000Z",
-        "detectionMilliseconds": 3000.0, "durationMilliseconds": 100.0, "unfenced": False, "outcome": "completed",
-        "stepsMilliseconds": {"detected": 0.0, "roleChanged": 100.0},
+        "cluster": "c", "brokerName": "orders", "trigger": "silence", "epoch": number, "epochBefore": number - 1,
+        "startedAt": f"2025-11-21T04:40:{number:02}.000Z", "detectionMilliseconds": 300.0, "durationMilliseconds": 100.0,
+        "unfenced": False, "outcome": "completed", "stepsMilliseconds": {"detected": 0.0, "roleChanged": 100.0},
     }  # fmt: skip
     return json.dumps({**document, **changes})
 
 
-def test_the_planted_outage_gap_and_incidents_come_out_exactly(spark: Any, tmp_path: Path) -> None:
-    from sla_reports.report import as_text, make_report
+def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) -> None:
+    from sla_reports.report import Request, as_text, make_report, result_line
 
+    # 04:40:00 UTC is the first sample. orders is down from 20 to 30, which the log knows better, and once unseen at 40.
     orders = [(float(second), 0.0 if 20 <= second < 30 else 1.0) for second in range(61)]
     # payments is scraped until 30, then not before 50: 20 s nobody knows about.
     payments = [(float(second), 1.0) for second in (*range(31), *range(50, 61))]
-    export = _export(tmp_path / "export.json", {"orders": orders, "payments": payments})
+    rises = [(0.0, 100.0), (30.0, 109.5), (41.0, 109.9)]
+    counter = _series(UNAVAILABLE_SECONDS_TOTAL, "orders", rises, cause="silence", instance="a")
+    export = _export(tmp_path / "export.json", {"orders": orders, "payments": payments}, counter)
     log = tmp_path / "incidents.jsonl"
+    long = {"detected": 0.0, "roleChanged": 100.0, "inSync": 9200.0}
     lines = [
-        _incident(1),
-        _incident(1),  # the same incident, written by a second operator pod
-        _incident(2, durationMilliseconds=300.0, unfenced=True),
-        _incident(3, kind="switchover"),
-        _incident(4, outcome="noEligibleReplica", durationMilliseconds=None),
+        _incident(20, stepsMilliseconds=long),
+        _incident(20, stepsMilliseconds=long),  # the same incident, written by a second operator pod
+        _incident(40),
+        _incident(45, outcome="cancelled"),
         '{"schemaVersion": 1, "id": "default/ord',
-        _incident(5, schemaVersion=99),
     ]
     log.write_text("\n".join(lines) + "\n")
+    request = Request([export], [log], interval_ms=1000, objective=0.99)
+    report = make_report(spark, request)
 
-    report = make_report(spark, exports=[export], incident_logs=[log], max_gap_seconds=5.0)
+    line = result_line(report)
+    assert (line["verdict"], line["samples"], line["rto_p95_ms"]) == ("breached", 61 + 42 + 3, 9500.0)
+    assert [(group["broker_group"], group["up_ms"], group["down_ms"]) for group in line["groups"]] == [
+        ("orders", 50_101, 9_900), ("payments", 40_001, 0),
+    ]  # fmt: skip
+    assert [(one["trigger"], one["length_ms"]) for one in line["incidents"]] == [("silence", 9500), ("silence", 400)]
+    assert line["unreadable_incidents"] == 1
+    text = as_text(report)
+    assert "default/c/orders: breached, 83.500 % (between 83.500 % and 83.500 %; down 9.900 s by incident_log" in text
+    assert "default/c/payments: undecidable" in text
+    assert "left out: 1 unreadable lines" in text
 
-    by_group = {group["broker_group"]: group for group in report.groups}
-    assert by_group["orders"]["up_seconds"] == pytest.approx(50.0)
-    assert by_group["orders"]["down_seconds"] == pytest.approx(10.0)
-    assert by_group["orders"]["availability"] == pytest.approx(50 / 60)
-    assert by_group["payments"]["unknown_seconds"] == pytest.approx(20.0)
-    assert by_group["payments"]["availability"] == pytest.approx(1.0)
-    assert by_group["payments"]["at_least"] == pytest.approx(40 / 60)
-    [recovered] = report.recoveries
-    assert (recovered["incidents"], recovered["completed"], recovered["unfenced"]) == (3, 2, 1)
-    assert recovered["rto_p50_ms"] == pytest.approx(3200.0)
-    assert recovered["rto_max_ms"] == pytest.approx(3300.0)
-    assert report.unreadable_incidents == 2
-    assert "default/orders: 83.333 %" in as_text(report)
-
-
-def test_what_no_scrape_saw_is_counted_by_the_counter(spark: Any, tmp_path: Path) -> None:
-    from sla_reports.report import make_report
-
-    always_up = [(float(second), 1.0) for second in range(61)]
-    # One outage of 3.5 s before a restart of the operator, one of 2 s after it; an old total of 100 s from before the export.
-    rises = [(10.0, 3.5), (20.0, 3.5), (30.0, 2.0), (60.0, 2.0)]
-    export = _export(
-        tmp_path / "export.json",
-        {"orders": always_up},
-        _series(UNAVAILABLE_SECONDS_TOTAL, "orders", rises, cause="silence", instance="a"),
-        _series(UNAVAILABLE_SECONDS_TOTAL, "orders", [(0.0, 100.0), (60.0, 100.0)], cause="silence", instance="b"),
-    )
-    log = tmp_path / "incidents.jsonl"
-    log.write_text(_incident(1) + "\n")
-    report = make_report(spark, exports=[export], incident_logs=[log], max_gap_seconds=5.0)
-    [group] = report.groups
-    assert group["down_seconds"] == pytest.approx(5.5)
-    assert group["up_seconds"] == pytest.approx(54.5)
-    assert group["availability"] == pytest.approx(54.5 / 60)
+    first, second = (report.write(tmp_path / name) for name in ("first", "second"))
+    again = make_report(spark, request).write(tmp_path / "third")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    files = {path.name: path for path in first}
+    assert sorted(files) == ["groups.csv", "incidents.jsonl", "provenance.json", "runs.parquet", "summary.json"]
+    document = json.loads(files["summary.json"].read_text())
+    assert (document["schemaVersion"], document["verdict"]) == (1, "breached")
+    assert [group["verdict"] for group in document["groups"]] == ["breached", "undecidable"]
+    assert document["groups"][0]["recovery"]["dominant"] == "firstSuccess"
+    incidents = [json.loads(line) for line in files["incidents.jsonl"].read_text().splitlines()]
+    assert [(one["endMs"] - one["startMs"], one["seenByGauge"]) for one in incidents] == [(9500, True), (400, False)]
+    rows = list(csv.DictReader(files["groups.csv"].read_text().splitlines()))
+    assert [row["write.downMs"] for row in rows] == ["9900", "0"]
+    provenance = json.loads(files["provenance.json"].read_text())
+    assert [one["name"] for one in provenance["inputs"]] == ["export.json", "incidents.jsonl"]
+    assert provenance["quality"]["unreadable_incidents"] == 1
+    assert str(tmp_path) not in "".join(path.read_text() for name, path in files.items() if name != "runs.parquet")
 
 
 def test_a_file_that_is_no_export_is_named(spark: Any, tmp_path: Path) -> None:
-    from sla_reports.report import make_report
-    from sla_reports.samples import ExportFormatError
+    from sla_reports.readers.contract import ExportFormatError
+    from sla_reports.report import Request, make_report
 
     export = tmp_path / "export.json"
     export.write_text('{"status": "success", "data": {"resultType": "vector", "result": []}}')
-    with pytest.raises(ExportFormatError, match=r"export\.json: data\.resultType is 'vector'; expected 'matrix'"):
-        make_report(spark, exports=[export], incident_logs=[], max_gap_seconds=5.0)
+    log = tmp_path / "incidents.jsonl"
+    log.write_text(_incident(1) + "\n")
+    with pytest.raises(ExportFormatError, match=r"export\.json: .*vector"):
+        make_report(spark, Request([export], [log]))
+    _export(export, {})
+    with pytest.raises(ExportFormatError, match=r"export\.json: holds no sample"):
+        make_report(spark, Request([export], [log]))

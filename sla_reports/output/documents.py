@@ -1,0 +1,181 @@
+"""A summary as documents: one object for the whole, one for each group, one for each incident.
+
+`schemaVersion` rises when a member changes its meaning or goes; members may be added. Times are milliseconds since 1970 UTC,
+durations milliseconds, shares between 0 and 1. What is not known is null, never 0.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sla_reports.measures.amendments import Audit
+from sla_reports.measures.availability import Availability
+from sla_reports.measures.breakdown import BY_GROUP, BY_LOST_MASTER, Share, availability_by, incidents_by
+from sla_reports.measures.budget import Budget
+from sla_reports.measures.recovery import Recovery
+from sla_reports.measures.summary import ClusterFigures, GroupFigures, Summary
+from sla_reports.outages.incidents import Incident
+
+SCHEMA_VERSION = 1
+
+
+def summary_document(summary: Summary) -> dict[str, Any]:
+    """The whole report."""
+    window, until_ms = summary.agreement.window, summary.until_ms
+    incidents = [one for figures in summary.groups for one in figures.incidents]
+    told = {figures.group: figures.availability for figures in summary.groups}
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "period": {"startMs": window.start_ms, "endMs": window.end_ms, "dataUntilMs": until_ms},
+        "objective": summary.agreement.objective,
+        "promisedCopies": summary.agreement.promised_copies,
+        "verdict": summary.verdict.value,
+        "groups": [group_document(figures, until_ms) for figures in summary.groups],
+        "clusters": [_cluster(figures) for figures in summary.clusters],
+        "recovery": _recovery(summary.recovery),
+        "availabilityBy": {
+            name: {value: _availability(one) for value, one in availability_by(name_of, told).items()}
+            for name, name_of in BY_GROUP.items()
+        },
+        "incidentsBy": {
+            "cause": [_share(one) for one in incidents_by(lambda one: one.cause, incidents, until_ms=until_ms)],
+            **{name: _by_fact(name, incidents, until_ms) for name in BY_LOST_MASTER},
+        },
+        "events": [
+            {
+                "startMs": event.start_ms,
+                "groups": [str(group) for group in event.groups],
+                "incidents": [one.id for one in event.incidents],
+                "common": dict(event.common),
+            }
+            for event in summary.events
+            if len(event.groups) > 1
+        ],
+    }
+
+
+def group_document(figures: GroupFigures, until_ms: int) -> dict[str, Any]:
+    """One group."""
+    incidents = figures.incidents
+    return {
+        "namespace": figures.group.namespace,
+        "cluster": figures.group.cluster,
+        "brokerGroup": figures.group.broker_group,
+        "verdict": figures.verdict.value,
+        "write": _availability(figures.availability),
+        "counterMs": _rounded(figures.counter_ms),
+        "plannedDownMs": sum(one.length_ms(until_ms) for one in incidents if one.planned),
+        "incidents": len(incidents),
+        "unattributed": sum(one.logged is None for one in incidents),
+        "skewedClocks": sum(one.skewed for one in incidents),
+        "recovery": _recovery(figures.recovery),
+        "exposure": camel_case(asdict(figures.exposure)),
+        "mttr": camel_case(asdict(figures.mttr)),
+        "mtbf": camel_case(asdict(figures.mtbf)),
+        "budget": _budget(figures.budget),
+        "amendments": [_audit(one) for one in figures.audit],
+    }
+
+
+def incident_document(incident: Incident) -> dict[str, Any]:
+    """One incident; `endMs` is null while it is open."""
+    logged = incident.logged
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "id": incident.id,
+        "namespace": incident.group.namespace,
+        "cluster": incident.group.cluster,
+        "brokerGroup": incident.group.broker_group,
+        "startMs": incident.start_ms,
+        "endMs": incident.end_ms,
+        "source": incident.source.value,
+        "errorMs": incident.error_ms,
+        "cause": incident.cause,
+        "planned": incident.planned,
+        "trigger": logged.trigger if logged else None,
+        "outcome": logged.outcome if logged else None,
+        "unfenced": logged.unfenced if logged else None,
+        "unclean": logged.unclean if logged else None,
+        "truncatedBytes": logged.truncated_bytes if logged else None,
+        "stepsMs": dict(sorted(logged.steps_ms.items(), key=lambda one: (one[1], one[0]))) if logged else None,
+        "seenByGauge": incident.seen_by_gauge,
+        "skewedClocks": incident.skewed,
+        "facts": dict(sorted(incident.facts.items())),
+    }
+
+
+def camel_case(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Python's names of members as JSON's; numbers that JSON does not have become null."""
+    return {_camel(name): _rounded(value) for name, value in document.items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _rounded(value: Any) -> Any:
+    """Durations to the microsecond: what comes after is noise of adding, and would differ with the order."""
+    if isinstance(value, float):
+        return round(value, 3) if math.isfinite(value) else None
+    return value
+
+
+def _availability(one: Availability) -> dict[str, Any]:
+    return {
+        "upMs": one.up_ms, "downMs": one.down_ms, "unknownMs": one.unknown_ms, "availability": one.availability,
+        "worst": one.worst, "best": one.best, "coverage": one.coverage, "source": one.source.value,
+        "errorMs": one.error_ms,
+    }  # fmt: skip
+
+
+def _cluster(figures: ClusterFigures) -> dict[str, Any]:
+    return {
+        "namespace": figures.namespace, "cluster": figures.cluster, "groups": figures.groups,
+        "write": _availability(figures.write), "writeVerdict": figures.write_verdict.value,
+        "orderedWrite": _availability(figures.ordered_write),
+        "orderedWriteVerdict": figures.ordered_write_verdict.value,
+    }  # fmt: skip
+
+
+def _recovery(one: Recovery) -> dict[str, Any]:
+    return {
+        "rto": camel_case(asdict(one.total)),
+        "stages": {stage: camel_case(asdict(distribution)) for stage, distribution in one.stages.items()},
+        "shares": {stage: round(share, 6) for stage, share in one.shares.items()},
+        "dominant": one.dominant,
+    }
+
+
+def _budget(one: Budget) -> dict[str, Any]:
+    return {
+        "allowedMs": _rounded(one.allowed_ms),
+        "spentMs": one.spent_ms,
+        "leftMs": _rounded(one.left_ms),
+        "burnRates": {name: None if rate is None else round(rate, 6) for name, rate in one.burn_rates.items()},
+        "forecast": None if one.forecast is None else camel_case(asdict(one.forecast)),
+    }
+
+
+def _share(one: Share) -> dict[str, Any]:
+    return {
+        "value": one.value, "incidents": one.incidents, "downMs": one.down_ms, "share": round(one.share, 6),
+        "rto": camel_case(asdict(one.rto)),
+    }  # fmt: skip
+
+
+def _by_fact(name: str, incidents: list[Incident], until_ms: int) -> list[dict[str, Any]]:
+    return [_share(one) for one in incidents_by(lambda one: one.facts.get(name, ""), incidents, until_ms=until_ms)]
+
+
+def _audit(one: Audit) -> dict[str, Any]:
+    return {
+        "groups": one.amendment.groups,
+        "startMs": one.amendment.start_ms,
+        "endMs": one.amendment.end_ms,
+        "state": one.amendment.state.value if one.amendment.state else "excluded",
+        "reason": one.amendment.reason,
+        "by": one.amendment.by,
+        "changed": {"upMs": one.up_ms, "downMs": one.down_ms, "unknownMs": one.unknown_ms},
+    }
