@@ -50,7 +50,10 @@ def test_versions(bench: Bench) -> None:
         "app.kubernetes.io/version": "0.9.9",
     }
     bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
-    assert "0.9.9" in bench.must("version", "-o", "json")
+    try:
+        assert "0.9.9" in bench.must("version", "-o", "json")
+    finally:
+        bench.api("DELETE", PODS.path(bench.namespace, "operator-0"))
 
 
 def test_completion_knows_verbs_options_and_groups(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
