@@ -2,9 +2,10 @@
 
     python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--keep FOLDER]
 
-A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader. For
-each series the number of samples and a checksum over times and values must be those of the truth. The last line is one JSON object; the
-exit code is 1 where something differs.
+A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader.
+For each series the number of samples and a checksum over times and values must be those of the truth, and the report made of it
+must tell the planted incidents and times to the millisecond. The last line is one JSON object; the exit code is 1 where
+something differs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
 from pyspark.sql import functions as sql  # noqa: E402
 
+from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
+from sla_reports.pipeline import evidence, reduce_for_report  # noqa: E402
 from sla_reports.readers import (  # noqa: E402
     lake,
     openmetrics,
@@ -33,8 +36,11 @@ from sla_reports.readers import (  # noqa: E402
 )
 from sla_reports.readers.duplicates import without_duplicates  # noqa: E402
 from sla_reports.readers.errors import readable_errors  # noqa: E402
+from sla_reports.readers.incident_log import read_rows  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
+from sla_reports.states.spans import Window  # noqa: E402
 from tests.sla.planted import exports  # noqa: E402
+from tests.sla.planted.figures import incidents_found, mismatches  # noqa: E402
 from tests.sla.planted.month import Month, Planted, plant  # noqa: E402
 
 if TYPE_CHECKING:
@@ -52,13 +58,14 @@ class ReaderResult:
     reader: str
     samples: int
     mismatches: int
+    incidents: int
     wall_s: float
     notes: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
         """For the result line."""
-        known = {"reader": self.reader, "samples": self.samples, "mismatches": self.mismatches, "wall_s": self.wall_s}
-        return {**known, **self.notes}
+        known = {"reader": self.reader, "samples": self.samples, "mismatches": self.mismatches}
+        return {**known, "incidents_found": self.incidents, "wall_s": self.wall_s, **self.notes}
 
 
 def checksums(frame: DataFrame) -> Sums:
@@ -153,17 +160,26 @@ def readers(
     }
 
 
-def compare(name: str, make: Callable[[dict[str, Any]], DataFrame], truth: Sums) -> ReaderResult:
-    """Read, and hold against the truth."""
+def compare(
+    name: str, make: Callable[[dict[str, Any]], DataFrame], truth: Sums, planted: Planted, incidents: Path
+) -> ReaderResult:
+    """Read, report, and hold both against the truth."""
     notes: dict[str, Any] = {}
     begun = time.monotonic()
-    found = checksums(make(notes))
-    wrong = differences(truth, found)
-    for series in wrong[:3]:
-        say(f"  {name}: {series}: planted {truth.get(series)}, read {found.get(series)}")
-    seconds = round(time.monotonic() - begun, 2)
-    result = ReaderResult(name, sum(samples for samples, _ in found.values()), len(wrong), seconds, notes)
-    say(f"{name}: {result.samples} samples, {result.mismatches} mismatches, {seconds} s")
+    frame = make(notes).persist()
+    found = checksums(frame)
+    wrong = [f"{one}: planted {truth.get(one)}, read {found.get(one)}" for one in differences(truth, found)]
+    summary = summarise(
+        Agreement(Window(planted.month.start_ms, planted.month.end_ms), 0.9995),
+        evidence(reduce_for_report(frame), read_rows([incidents]).rows),
+    )
+    frame.unpersist()
+    wrong += mismatches(planted, summary)
+    for text in wrong[:5]:
+        say(f"  {name}: {text}")
+    samples, seconds = sum(count for count, _ in found.values()), round(time.monotonic() - begun, 2)
+    result = ReaderResult(name, samples, len(wrong), incidents_found(summary), seconds, notes)
+    say(f"{name}: {samples} samples, {result.incidents} incidents, {result.mismatches} mismatches, {seconds} s")
     return result
 
 
@@ -181,14 +197,15 @@ def run(month: Month, folder: Path) -> dict[str, Any]:
         spark = start_session("truth", master="local[2]", short_jobs=True)
         truth = checksums(spark.read.parquet(str(files.truth)))
         results = [
-            compare(name, make, truth) for name, make in readers(spark, planted, files, server.url, folder).items()
+            compare(name, make, truth, planted, files.incidents)
+            for name, make in readers(spark, planted, files, server.url, folder).items()
         ]
         spark.stop()
     finally:
         server.process.stop()
     return {
         "incidents_planted": len(planted.incidents),
-        "incidents_found": None,
+        "incidents_found": min(one.incidents for one in results),
         "mismatches": sum(one.mismatches for one in results),
         "samples_planted": planted.samples,
         "readers": [one.as_json() for one in results],

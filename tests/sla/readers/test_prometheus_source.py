@@ -1,0 +1,203 @@
+"""The `prometheus` source: however it is sliced, sharded and filtered it reads the same; what a server fails at is an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from sla_reports.readers import prometheus, prometheus_api
+from sla_reports.readers.contract import ExportFormatError
+from sla_reports.readers.prometheus import PrometheusReader
+from sla_reports.readers.prometheus_api import Server, ServerError
+from sla_reports.readers.prometheus_query import OptionError, query_of
+from sla_reports.series import series_text
+from tests.sla.readers.stand_in import StandIn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+START_MS = 1_790_812_800_000
+HOUR_MS = 3_600_000
+Rows = list[tuple[str, int, float]]
+SERIES = {
+    series_text("brokergroup_up", {"broker_group": name}): [
+        (START_MS + number * 15_000 + offset, float(number % 3)) for number in range(200)
+    ]
+    for offset, name in enumerate(("a", "b.c", "b+c", 'd"|\\', ""))
+}
+
+
+def options(url: str, **more: Any) -> dict[str, str]:
+    bounds = {"start_ms": START_MS, "end_ms": START_MS + HOUR_MS}
+    return {name: str(value) for name, value in {"url": url, **bounds, **more}.items()}
+
+
+def read(reader: PrometheusReader, filters: Sequence[Any] = ()) -> Rows:
+    list(reader.pushFilters(list(filters)))
+    found: Rows = []
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            found += [(row["series"], row["ts_ms"], row["value"]) for row in batch.to_pylist()]
+    return sorted(found)
+
+
+def planted(start_ms: int = START_MS, end_ms: int = START_MS + HOUR_MS) -> Rows:
+    return sorted((name, at, v) for name, samples in SERIES.items() for at, v in samples if start_ms <= at < end_ms)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    slice_hours=st.sampled_from([24, 1, 0.3, 0.011]),
+    shards=st.integers(1, 7),
+    start=st.integers(0, 800_000),
+    length=st.integers(1, 3_000_000),
+    left_open=st.booleans(),
+)
+def test_slices_and_shards_never_change_what_is_read(
+    slice_hours: float, shards: int, start: int, length: int, left_open: bool
+) -> None:
+    bounds = {"start_ms": START_MS + start, "end_ms": START_MS + start + length}
+    # A sample exactly at an edge belongs to the slice that begins there.
+    bounds["start_ms"] -= bounds["start_ms"] % 15_000 if start % 2 else 0
+    with StandIn(SERIES, left_open=left_open) as server:
+        asked = options(server.url, slice_hours=slice_hours, shards=shards, shard_label="broker_group", **bounds)
+        assert read(PrometheusReader(query_of(asked, needs_end=True))) == planted(**bounds)
+
+
+@pytest.mark.parametrize("left_open", [False, True])
+def test_filters_narrow_what_is_asked_for_and_are_given_back(left_open: bool) -> None:
+    name = 'brokergroup_up{broker_group="b.c"}'
+    awkward = series_text("brokergroup_up", {"broker_group": 'd"|\\'})
+    edge_ms = START_MS + 15_000 * 10
+    cases: list[tuple[Any, Rows]] = [
+        (EqualTo(("series",), name), [row for row in planted() if row[0] == name]),
+        (In(("series",), (name, awkward)), [row for row in planted() if row[0] in (name, awkward)]),
+        (StringStartsWith(("series",), "brokergroup_up{"), planted()),
+        (StringStartsWith(("series",), "brokergroup_u"), planted()),
+        (StringStartsWith(("series",), "other.x"), []),
+        (GreaterThanOrEqual(("ts_ms",), edge_ms), planted(start_ms=edge_ms)),
+        (GreaterThan(("ts_ms",), edge_ms), planted(start_ms=edge_ms + 1)),
+        (LessThan(("ts_ms",), edge_ms), planted(end_ms=edge_ms)),
+        (LessThanOrEqual(("ts_ms",), edge_ms), planted(end_ms=edge_ms + 1)),
+        (EqualTo(("ts_ms",), edge_ms), planted(edge_ms, edge_ms + 1)),
+        (EqualTo(("series",), "no { series"), planted()),
+    ]
+    for one, expected in cases:
+        with StandIn(SERIES, left_open=left_open) as server:
+            reader = PrometheusReader(query_of(options(server.url), needs_end=True))
+            assert list(PrometheusReader(query_of(options(server.url), needs_end=True)).pushFilters([one])) == [one]
+            assert read(reader, [one]) == expected, one
+
+
+def test_a_server_that_finds_a_slice_too_large_is_asked_for_its_halves() -> None:
+    with StandIn(SERIES, most_samples=300) as server:
+        assert read(PrometheusReader(query_of(options(server.url), needs_end=True))) == planted()
+        assert len(server.asked) > 3
+        assert set(server.methods) == {"POST"}
+
+
+def test_what_may_pass_is_tried_again_and_what_does_not_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus_api, "_PAUSE_SECONDS", 0.001)
+    with StandIn(SERIES, fail_first=2) as server:
+        assert read(PrometheusReader(query_of(options(server.url), needs_end=True))) == planted()
+    with StandIn(SERIES, fail_first=9) as server, pytest.raises(ServerError, match=r"HTTP 503: .*starting"):
+        read(PrometheusReader(query_of(options(server.url), needs_end=True)))
+    with StandIn(SERIES) as server:
+        gone = server.url
+    with pytest.raises(ServerError, match=r"refused.*3 attempts"):
+        list(Server(gone).samples("{a}", START_MS, START_MS + 1))
+    with StandIn(SERIES) as server, pytest.raises(ServerError, match=r"HTTP 400: .*parse error"):
+        list(Server(server.url).samples("nonsense", START_MS, START_MS + 1))
+    with StandIn(SERIES, cut_at_bytes=200) as server, pytest.raises(ServerError, match="3 attempts"):
+        list(Server(server.url).samples('{__name__="brokergroup_up"}', START_MS, START_MS + HOUR_MS))
+
+
+def test_an_answer_in_part_is_an_error() -> None:
+    message = "partial_answer: the server warns: store gateway unavailable"
+    with (
+        StandIn(SERIES, warnings=["store gateway unavailable"]) as server,
+        pytest.raises(ExportFormatError, match=message),
+    ):
+        read(PrometheusReader(query_of(options(server.url), needs_end=True)))
+
+
+def test_options_that_make_no_sense_are_named(tmp_path: Path) -> None:
+    good = options("http://127.0.0.1:1")
+    for changes, message in (
+        ({"url": ""}, "url: missing"),
+        ({"end_ms": ""}, "end_ms: '' is no number"),
+        ({"end_ms": good["start_ms"]}, "end_ms: .* is not after start_ms"),
+        ({"slice_hours": "0"}, "slice_hours: 0; expected"),
+        ({"shards": "2"}, "shards: 2 without shard_label"),
+        ({"match": "up{a=1}}{"}, "match: .* is no selector"),
+        ({"match": "{}"}, "match: .* is no selector"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            query_of({**good, **changes}, needs_end=True)
+    with pytest.raises(ServerError, match="expected http"):
+        query_of({**good, "url": "file:///etc/passwd"}, needs_end=True)
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    with StandIn(SERIES) as server:
+        read(PrometheusReader(query_of(options(server.url, bearer_token_file=token), needs_end=True)))
+        assert set(server.tokens) == {"Bearer secret"}
+    match = query_of({**good, "match": 'up{a="b"}\n{c=~"d"}\nup'}, needs_end=True).matchers
+    assert match == ('__name__="up",a="b"', '{c=~"d"}'[1:-1], '__name__="up"')
+
+
+@pytest.mark.real("java")
+def test_in_spark_filters_reach_the_server_and_a_stream_reads_each_sample_once(spark: Any, tmp_path: Path) -> None:
+    with StandIn(SERIES) as server:
+        bounds = {"start_ms": START_MS, "end_ms": START_MS + HOUR_MS}
+        samples = prometheus.read(spark, server.url, slice_hours=0.25, **bounds)
+        part = samples.frame.where(f"ts_ms >= {START_MS + 1_000_000} and ts_ms < {START_MS + 1_200_000}")
+        found = sorted((row["series"], row["ts_ms"], row["value"]) for row in part.collect())
+        assert found == planted(START_MS + 1_000_000, START_MS + 1_200_000)
+        assert len(server.asked) == 1, "four slices in the hour, one of them in the filter"
+        stream = (
+            spark.readStream.format(prometheus.NAME)
+            .options(url=server.url, start_ms=START_MS, most_hours_per_batch=0.3, lag_seconds=0)
+            .load()
+        )
+        query = (
+            stream.writeStream.format("memory")
+            .queryName("scraped")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        rows = spark.sql("select series, ts_ms, value from scraped").collect()
+        assert sorted((row["series"], row["ts_ms"], row["value"]) for row in rows) == planted()
+
+
+def test_the_stream_waits_for_late_scrapes_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sla_reports.readers import prometheus_stream
+
+    query = query_of({"url": "http://127.0.0.1:1"}, needs_end=False)
+    now_ms = [START_MS]
+    monkeypatch.setattr(prometheus_stream.time, "time_ns", lambda: now_ms[0] * 1_000_000)
+    stream = prometheus_stream.PrometheusStreamReader(query, {"lag_seconds": "30", "most_hours_per_batch": "0.5"})
+    first = stream.initialOffset()
+    assert first == {"end_ms": START_MS - 30_000}
+    assert stream.latestOffset(first, None) == first  # type: ignore[arg-type]
+    assert stream.partitions(first, first) == []
+    now_ms[0] -= 60_000
+    assert stream.latestOffset(first, None) == first, "the wall clock went back"  # type: ignore[arg-type]
+    now_ms[0] = START_MS + HOUR_MS
+    assert stream.latestOffset(first, None) == {"end_ms": START_MS - 30_000 + HOUR_MS // 2}  # type: ignore[arg-type]
