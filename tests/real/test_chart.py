@@ -29,7 +29,12 @@ RIGHTS = Path(__file__).with_name("rights.yaml")
 VARIANTS: dict[str, dict[str, str]] = {
     "defaults": {},
     "one pod, one namespace": {"replicaCount": "1", "watch__namespace": "{namespace}"},
-    "everything on": {"dashboards__create": "true", "networkPolicy__create": "true", "image__tag": "test"},
+    "everything on": {
+        "dashboards__create": "true",
+        "networkPolicy__create": "true",
+        "image__tag": "test",
+        "incidentLog__storage": "100Mi",
+    },
     "secured": {
         "security__tls__secretName": "controller-tls",
         "security__tls__clientCertificates": "required",
@@ -226,6 +231,18 @@ def test_without_a_word_nothing_is_opened_and_nothing_mounted() -> None:
     assert not any(parsed[flag] for flag in ("configuration_readable", "brokers_without_pods", "broker_tls"))
     assert parsed["admin_credentials"] is None
     assert not [volume for volume in pod["volumes"] if "secret" in volume]
+
+
+def test_the_incident_log_outlives_its_pod_where_it_is_given_a_volume() -> None:
+    [plain] = [item["spec"] for item in rendered("system") if item["kind"] == "StatefulSet"]
+    assert "volumeClaimTemplates" not in plain
+    assert {"name": "incidents", "emptyDir": {}} in plain["template"]["spec"]["volumes"]
+    values = {"incidentLog__storage": "100Mi", "incidentLog__storageClassName": "fast"}
+    [kept] = [item["spec"] for item in rendered("system", **values) if item["kind"] == "StatefulSet"]
+    [claim] = kept["volumeClaimTemplates"]
+    assert (claim["metadata"]["name"], claim["spec"]["storageClassName"]) == ("incidents", "fast")
+    assert claim["spec"]["resources"]["requests"]["storage"] == "100Mi"
+    assert "incidents" not in [volume["name"] for volume in kept["template"]["spec"]["volumes"]]
 
 
 def test_one_pod_alone_has_nobody_to_send_brokers_to() -> None:
