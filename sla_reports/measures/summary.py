@@ -8,6 +8,7 @@ from sla_reports.measures.amendments import Account, Amendment, Audit, amend, co
 from sla_reports.measures.availability import Availability, Verdict, availability
 from sla_reports.measures.budget import Budget, budget
 from sla_reports.measures.exposure import Exposure, exposure
+from sla_reports.measures.phase_histogram import PhaseQuantiles, phase_quantiles
 from sla_reports.measures.recovery import Recovery, recovery
 from sla_reports.measures.reliability import Estimate, mtbf, mttr
 from sla_reports.outages.blast_radius import Event, events
@@ -52,6 +53,7 @@ class GroupFigures:
     verdict: Verdict
     counter_ms: float | None
     recovery: Recovery
+    phases: Mapping[str, PhaseQuantiles]
     exposure: Exposure
     mttr: Estimate
     mtbf: Estimate
@@ -129,6 +131,7 @@ def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
         verdict=told.verdict(agreement.objective),
         counter_ms=counter_ms,
         recovery=recovery(incidents, until_ms=window.end_ms),
+        phases=phase_quantiles(fleet, key, window),
         exposure=exposure(
             fleet, key, window, incidents,
             promised=agreement.promised_copies_of.get(key, agreement.promised_copies),

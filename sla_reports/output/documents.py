@@ -70,6 +70,7 @@ def group_document(figures: GroupFigures, until_ms: int) -> dict[str, Any]:
         "unattributed": sum(one.logged is None for one in incidents),
         "skewedClocks": sum(one.skewed for one in incidents),
         "recovery": _recovery(figures.recovery),
+        "phases": {phase: camel_case(asdict(one)) for phase, one in figures.phases.items()},
         "exposure": camel_case(asdict(figures.exposure)),
         "mttr": camel_case(asdict(figures.mttr)),
         "mtbf": camel_case(asdict(figures.mtbf)),

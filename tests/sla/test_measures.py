@@ -17,11 +17,14 @@ from sla_reports.measures.availability import Availability, Verdict, availabilit
 from sla_reports.measures.breakdown import BY_GROUP, availability_by, incidents_by
 from sla_reports.measures.budget import budget
 from sla_reports.measures.periods import PeriodError, days_of, window_of
+from sla_reports.measures.phase_histogram import PhaseQuantiles, phase_quantiles
 from sla_reports.measures.recovery import STAGES, distribution, kaplan_meier_quantile, recovery, stages_of
 from sla_reports.measures.reliability import gamma_quantile, mtbf, mttr, poisson_bounds, regularised_gamma
 from sla_reports.outages.incidents import Incident, Source
 from sla_reports.outages.logged import LoggedIncident
-from sla_reports.states.entities import GroupKey
+from sla_reports.reduction.runs import Run, by_series
+from sla_reports.series import series_text
+from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import Span, State, Window, overlay
 
 if TYPE_CHECKING:
@@ -210,6 +213,26 @@ def test_gamma_and_poisson_are_those_of_the_tables() -> None:
     for shape in (0.5, 1, 7, 120, 5000):
         for share in (0.001, 0.5, 0.975):
             assert regularised_gamma(shape, gamma_quantile(shape, share)) == pytest.approx(share, abs=1e-9)
+
+
+def test_the_histogram_tells_bounds() -> None:
+    def run(phase: str, bound: str, *points: tuple[int, float]) -> list[Run]:
+        labels = {
+            "namespace": "default",
+            "cluster": "DefaultCluster",
+            "broker_group": "orders",
+            "phase": phase,
+            "le": bound,
+        }
+        series = series_text("brokergroup_failover_phase_seconds_bucket", labels)
+        return [Run(series, value, at_ms, at_ms, 1) for at_ms, value in points]
+
+    runs = [
+        *run("total", "0.5", (0, 0.0), (1000, 3.0)), *run("total", "5.0", (0, 1.0), (1000, 10.0)),
+        *run("total", "+Inf", (0, 1.0), (1000, 11.0)), *run("detected", "+Inf", (0, 7.0), (1000, 7.0)),
+    ]  # fmt: skip
+    told = phase_quantiles(Fleet(by_series(runs), gap_ms=2000), ORDERS, DAY)
+    assert told == {"total": PhaseQuantiles(10, (500.0, 5000.0), (5000.0, None), (5000.0, None))}
 
 
 def test_mttr_and_mtbf_have_intervals() -> None:
