@@ -14,7 +14,7 @@ from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_status import ConditionType
 from brokergroup_operator.api.election_policies import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
-from brokergroup_operator.api.reference import CONDITIONS, reference
+from brokergroup_operator.api.reference import CONDITIONS
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.schema import structural_schema
 from controller_core.policies import POLICIES
@@ -138,8 +138,8 @@ def test_the_page_about_the_fields_is_what_the_types_say(monkeypatch: pytest.Mon
     monkeypatch.chdir(REPOSITORY)
     page = generate.REFERENCE.read_text(encoding="utf-8")
 
-    assert page == reference()
-    monkeypatch.setattr(generate, "reference", lambda: page + "more")
+    assert page == generate.reference_page()
+    monkeypatch.setattr(generate, "reference_page", lambda: page + "more")
     assert generate.main(["--check"]) == 1
 
 
@@ -154,7 +154,7 @@ def test_every_field_says_what_it_is(node: dict[str, Any], request: pytest.Fixtu
 @pytest.mark.parametrize("part", ["spec", "status"])
 @pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
 def test_every_field_is_on_the_page(kind: type[Struct], part: str) -> None:
-    _, section = reference().split(f"## {kind.__name__}.{part}\n")
+    _, section = generate.reference_page().split(f"## {kind.__name__}.{part}\n")
     rows = re.findall(rf"^\| `({part}\.[^`]+)` \|", section.split("\n## ")[0], flags=re.MULTILINE)
     schema = structural_schema(kind)["properties"][part]
     fields = [path for path, _ in nodes(schema, part) if path != part and not path.endswith("[]")]

@@ -57,6 +57,10 @@ FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
 # Held by the pod of a fenced master until its containers are reported terminated (design.md §4, rule 7).
 FINALIZER_FENCE: Final = f"{GROUP}/fence"
 
+# On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.
+ANNOTATION_LAST_WRITE: Final = f"{GROUP}/last-write"
+
+FIELD_MANAGER_CONTROLLER: Final = "brokergroup-controller"
 FIELD_MANAGER_RECONCILE: Final = "brokergroup-reconcile"
 FIELD_MANAGER_STATUS: Final = "brokergroup-status"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"

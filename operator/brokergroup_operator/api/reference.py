@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, registers
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_state import BrokerGroupState
@@ -17,7 +17,7 @@ from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.schema import structural_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
 
@@ -32,12 +32,20 @@ and the API server drops the field before anybody could look at it. What `podTem
 `scheduling.affinity`, is checked by the API server when a pod is made; until it is right, condition `Stalled` says what is wrong.
 """
 
-ANNOTATIONS: Final = {
-    names.ANNOTATION_ACCEPT_EPOCH: "On a BrokerGroup: a number. A person accepts that brokers report a master epoch up to this one,"
-    " although it is far above the record's (condition `EpochJump`).",
-    names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"
-    " rolling update. (A `BrokerGroupOperation` of type Restart does the same, and tells when it is over.)",
-}
+EVENTS_HEADER: Final = """Of the BrokerGroup, for people: `kubectl describe bg NAME`. Each reason of condition `Stalled` is told
+as a Warning too, when it begins. The failover's record is the status and the incident log; an Event may get lost.
+"""
+# Fields that were thought of and are not there, each with the reason.
+LEFT_OUT: Final = """- `mode: Static` (roles by configuration, no controller): there would be nothing for this operator to decide. A
+  group of one replica is the same thing with a controller that never has to elect.
+- `clusterRef`: needs the kind `RocketMQCluster`, which does not exist yet. Until then each group names its `nameServers`.
+- `proxy` (RocketMQ's Proxy inside the broker's process): run it as a Deployment of its own, with the NameServers' addresses. It
+  then outlives a change of master, and is scaled without one.
+- `replication.learners` (asynchronous copies that are never elected): not built. `failover.priorities` with priority 0 bars a
+  replica from mastership, but it is in the SyncStateSet and is waited for.
+- `configFrom` from Secrets, `maintenance.fencedBrokers`, `storage.accessModes` and `volumeAttributesClassName`, a PodMonitor by the
+  group (the chart makes one): not built.
+"""
 
 # Condition -> what it means while it is True (or False for those that are always there), and what a person does then.
 CONDITIONS: Final = {
@@ -113,8 +121,8 @@ CONDITIONS: Final = {
 }
 
 
-def reference() -> str:
-    """The whole page."""
+def reference(columns: Mapping[str, Sequence[JsonObject]]) -> str:
+    """The whole page. `columns`: what `kubectl get` shows, by kind."""
     group = structural_schema(BrokerGroup)["properties"]
     state = structural_schema(BrokerGroupState)["properties"]
     operation = structural_schema(BrokerGroupOperation)["properties"]
@@ -129,8 +137,19 @@ def reference() -> str:
         *(f"| `{kind}` | {means} | {what} |" for kind, (means, what) in CONDITIONS.items()),
         "\n## Words of the status\n",
         *_words(),
+        "## Events\n",
+        EVENTS_HEADER,
+        *_register(registers.EVENTS, "reason"),
+        "## Labels\n",
+        *_register(registers.LABELS, "label"),
         "## Annotations\n",
-        *(f"- `{name}`: {text}" for name, text in ANNOTATIONS.items()),
+        *_register(registers.ANNOTATIONS, "annotation"),
+        "## Finalizers and field managers\n",
+        *_register(registers.FINALIZERS | registers.FIELD_MANAGERS, "name"),
+        "## Columns of kubectl get\n",
+        *_columns(columns),
+        "## What is left out on purpose\n",
+        LEFT_OUT,
         "\n## Keys of broker.conf that spec.config may not have\n",
         "| key | instead |\n|---|---|",
         *(f"| `{key}` | {instead} |" for key, instead in RESERVED_CONFIG_KEYS.items()),
@@ -144,6 +163,20 @@ def reference() -> str:
         *_section(state["record"], "record"),
     ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _register(entries: Mapping[str, str], what: str) -> Iterator[str]:
+    yield f"| {what} | meaning |\n|---|---|"
+    yield from (f"| `{name}` | {text} |" for name, text in entries.items())
+    yield ""
+
+
+def _columns(columns: Mapping[str, Sequence[JsonObject]]) -> Iterator[str]:
+    for kind, shown in columns.items():
+        yield f"{kind}:\n\n| column | from | shown |\n|---|---|---|"
+        for one in shown:
+            yield f"| `{one['name']}` | `{one['jsonPath']}` | {'with -o wide' if one.get('priority') else 'always'} |"
+        yield ""
 
 
 def _words() -> Iterator[str]:

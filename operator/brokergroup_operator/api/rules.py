@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Keys of broker.conf that belong to the operator, and what a user writes instead.
 RESERVED_CONFIG_KEYS: Final = {
     "allAckInSyncStateSet": "use spec.durability",
+    "asyncLearner": "every member would be one, and nobody could be elected",
     "bindAddress": "the operator sets where a broker listens",
     "brokerClusterName": "use spec.brokerClusterName",
     "brokerHeartbeatInterval": "use spec.failover.heartbeatIntervalMilliseconds",

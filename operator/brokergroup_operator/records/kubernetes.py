@@ -20,6 +20,7 @@ import copy
 import uuid
 from typing import TYPE_CHECKING, Any, cast
 
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import RecordMoved
     from controller_core.model import BrokerGroupRecord
 
-WRITE_ANNOTATION = "brokergroup.dev/last-write"
-FIELD_MANAGER = "brokergroup-controller"
+WRITE_ANNOTATION = names.ANNOTATION_LAST_WRITE
+FIELD_MANAGER = names.FIELD_MANAGER_CONTROLLER
 # One try gets at most this share of the deadline, so that a hanging API server leaves time to ask again.
 SHARE_OF_ONE_TRY = 0.5
 PAUSE_BETWEEN_TRIES_SECONDS = 0.02

@@ -1,0 +1,140 @@
+"""What others rely on by name, held against the reference page: Events, reasons of conditions, labels, annotations, columns.
+
+The page is made from `api/registers.py` and the types, so these tests ask the code: whatever it can put on an object or into an
+Event is registered, and nothing is registered that it can't.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.api import names, registers
+from brokergroup_operator.api.brokergroup_operation import OperationType
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.generate import KINDS, reference_page
+from brokergroup_operator.reconcile import transitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "brokergroup_operator"
+TELLING = ("reconcile", "observe", "operations", "controller", "cli")
+WORD = re.compile(r"(?:[A-Z][a-z]+)+")
+
+
+def trees(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
+    for folder in folders or (".",):
+        for file in sorted((PACKAGE / folder).rglob("*.py")):
+            yield file, ast.parse(file.read_text(encoding="utf-8"))
+
+
+def words_in(node: ast.AST) -> set[str]:
+    strings = (item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and isinstance(item.value, str))
+    return {text for text in strings if WORD.fullmatch(text)}
+
+
+def told_reasons(function: ast.AST) -> Iterator[set[str]]:
+    """Of each Event that a function tells: its reason, or the words of the function where that is a variable."""
+    for call in ast.walk(function):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name == "Note":
+            reason = next((one.value for one in call.keywords if one.arg == "reason"), None)
+        elif name == "_post" and len(call.args) > 1:
+            reason = call.args[1]
+        else:
+            continue
+        match reason:
+            case ast.Constant(value=str(text)):
+                yield {text}
+            case ast.Name():
+                yield words_in(function)
+            case _:
+                yield set()
+
+
+def produced_events() -> set[str]:
+    found: set[str] = set()
+    for _, tree in trees(*TELLING):
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for node in (*nodes, tree):
+            found = found.union(*told_reasons(node)) if node is not tree else found | module_level(tree)
+    # Those whose reason is put together: see the functions that tell them.
+    found |= {event for event, *_ in (*transitions._BECOMES_TRUE.values(), *transitions._ENDS.values())}
+    ends = ("Started", "Completed", "Rejected", "Failed")
+    switchover = {"SwitchoverStarted", "SwitchoverCompleted"}  # told by the controller plane
+    found |= {f"{kind.value}{end}" for kind in OperationType for end in ends} | switchover
+    return found | {f"{name}{end}" for name in ("Failover", "Switchover") for end in ("Cancelled", "Completed")}
+
+
+def module_level(tree: ast.Module) -> set[str]:
+    statements = [item for item in tree.body if isinstance(item, ast.Assign | ast.AnnAssign)]
+    return set().union(*(told for item in statements for told in told_reasons(item)))
+
+
+def test_every_event_is_registered_and_every_registered_one_can_be_told() -> None:
+    assert produced_events() == set(registers.EVENTS)
+
+
+def test_every_reason_of_a_condition_is_used() -> None:
+    used = set()
+    for file, tree in trees():
+        if file.name == "brokergroup_status.py":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason":
+                used.add(node.attr)
+    assert used & set(Reason.__members__) == set(Reason.__members__)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "register"),
+    [
+        ("LABEL_", registers.LABELS),
+        ("ANNOTATION_", registers.ANNOTATIONS),
+        ("FINALIZER_", registers.FINALIZERS),
+        ("FIELD_MANAGER_", registers.FIELD_MANAGERS),
+    ],
+)
+def test_every_name_that_we_put_on_objects_is_registered(prefix: str, register: dict[str, str]) -> None:
+    ours = {value for name, value in vars(names).items() if name.startswith(prefix)}
+    assert ours == set(register)
+
+
+def test_names_of_ours_stand_in_one_place() -> None:
+    """A literal elsewhere would be a name that nobody registered."""
+    pattern = re.compile(rf"{re.escape(names.GROUP)}/[a-z-]+")
+    known = {*registers.LABELS, *registers.ANNOTATIONS, *registers.FINALIZERS, names.API_VERSION}
+    known |= {f"{names.GROUP}/kubelet", f"{names.GROUP}/"}
+    strangers = {
+        (file.name, found)
+        for file, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for found in pattern.findall(node.value)
+        if found not in known and not found.startswith(f"{names.GROUP}/v1")
+    }
+    assert strangers == set()
+
+
+def test_the_page_has_all_of_it() -> None:
+    page = reference_page()
+    registered = [*registers.EVENTS, *registers.LABELS, *registers.ANNOTATIONS, *registers.FINALIZERS]
+    for name in [*registered, *(reason.value for reason in Reason)]:
+        assert f"`{name}`" in page, name
+    for kind in KINDS:
+        for column in kind.columns:
+            assert f"| `{column['name']}` |" in page, column["name"]
+
+
+@pytest.mark.parametrize(
+    "text", [*registers.EVENTS.values(), *registers.LABELS.values(), *registers.ANNOTATIONS.values()]
+)
+def test_every_entry_says_something(text: str) -> None:
+    assert len(text.split()) >= 4
