@@ -1,4 +1,4 @@
-"""How long a broker's silence is still life, learnt from its own heartbeats (`reliability-security.md` §5.1).
+"""How long a broker's silence is still life, learnt from its own heartbeats.
 
 A fixed timeout is either too long for the broker that beats like a clock, or too short for the one on a busy node. So the
 intervals between one broker's heartbeats are remembered as a running mean and variance, and the timeout is the silence

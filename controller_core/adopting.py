@@ -1,4 +1,4 @@
-"""Re-adoption: a replica whose disk knows an id that the record does not (issue 4.8, `reliability-security.md` F28, F29).
+"""Re-adoption: a replica whose disk knows an id that the record does not.
 
 The record was lost, the group re-created, or etcd restored to before the id was given. Java brokers with an identity file
 never apply again: refused, they loop for ever on 2010. Here the id is taken back into the record, without a seat: what

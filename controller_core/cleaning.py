@@ -1,4 +1,4 @@
-"""CleanBrokerData (1011): an administrator forgets replicas. Java's checks in Java's order (`controller-protocol.md` §5.6).
+"""CleanBrokerData (1011): an administrator forgets replicas. Java's checks in Java's order (docs/controller.md).
 And RemoveMember, ours: the operator forgets one member, and only where nothing that was acknowledged can depend on it.
 
 Java forgets too much: cleaning the last in-sync member drops the epochs and the id counter, so the next broker gets a

@@ -1,6 +1,6 @@
 """The response codes a decision can carry, with the numbers and names of the Java controller.
 
-Source: `controller-protocol.md` §3. The core keeps its own small list, because it speaks to nobody: the wire's
+Java's. The core keeps its own small list, because it speaks to nobody: the wire's
 complete list lives in `rocketmq_remoting`, and the number is the contract between the two.
 """
 

@@ -1,7 +1,7 @@
 """What the state machine hands out: an answer, the events that must be durable before the answer may leave, and the reason.
 
 An answer holds the fields of Java's response header and body as typed values; `None` means that Java leaves the field
-out. It is filled on errors too, with what Java has filled by then (`controller-protocol.md` §3, last paragraph).
+out. It is filled on errors too, with what Java has filled by then (docs/controller.md).
 """
 
 from collections.abc import Mapping

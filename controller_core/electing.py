@@ -1,4 +1,4 @@
-"""ElectMaster (1002): from the policy's choice to a decision, in Java's order of checks (`controller-protocol.md` §5.2).
+"""ElectMaster (1002): from the policy's choice to a decision, in Java's order of checks (docs/controller.md).
 
 Before anything else the record itself is doubted (safety rule 3): a living replica with an epoch above the record's
 proves that it went back in time. Then the floor is raised in the same decision, and it is a first election. An epoch too

@@ -1,6 +1,6 @@
 """Who should be master where seats say whose data counts: pure functions over what is recorded and what is alive.
 
-Java's `DefaultElectPolicy` (`controller-protocol.md` §5.3) orders the live members of the SyncStateSet by epoch, then
+Java's `DefaultElectPolicy` (docs/controller.md) orders the live members of the SyncStateSet by epoch, then
 by offset, then by priority, and keeps a living master. That is kept (`policies/most_data.py`). What differs, and why:
 
 * A master whose process was lost competes like everybody else and wins among equals: its new process may have come

@@ -1,7 +1,7 @@
 """What a decision changes, and the only code that changes a record.
 
 Every change of a record is one of these events applied by `apply_event`; `decision.record` is the old record with
-`decision.events` applied in order. They follow Java's events (`controller-protocol.md` §4) except where the safety
+`decision.events` applied in order. They follow Java's events (docs/controller.md) except where the safety
 rules say better: cleaning never forgets an id, an epoch or a SyncStateSet epoch (rule 4); a lost process of the master
 is remembered (rule 6); an address belongs to one replica (rule 8); seats are lost and epochs raised by what brokers
 report (rules 1 to 3). An event carries all that applying it needs, so that nothing but record and event decides what

@@ -139,7 +139,7 @@ def _choose_on_empty_disks(
         return Choice(broker_id=None, why=f"first election: nobody knows the address of {caller}")
     if caller in live and live[caller].has_reported:
         return Choice(broker_id=caller, why=f"first election on empty disks: {caller} called first")
-    # A starting broker's request may overtake its heartbeat (controller-protocol.md §7.2 step 8). What its disk holds is
+    # A starting broker's request may overtake its heartbeat. What its disk holds is
     # then unknown, which matters only if somebody else could hold more.
     unheard = electorate.unheard(one for one in _to_be_heard(record) if one != caller)
     if unheard:

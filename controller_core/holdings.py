@@ -1,7 +1,7 @@
 """What a replica holds, against what it must hold: marks, seats, and whether a report is news (safety rules 1 to 3).
 
 A replica's *mark* is what any later report of it must reach, in epoch and in offset, or it has lost data and with it its
-seat (`reliability-security.md` §0.3b, V6, V10; KIP-966 for Kafka). The whole difficulty is that a healthy replica's
+seat (KIP-966 for Kafka). The whole difficulty is that a healthy replica's
 report may fall too: it truncates what nobody acknowledged when it follows another master. So a mark is never taken from
 a report that may be older than such a truncation, and never says more than what no truncation can take:
 

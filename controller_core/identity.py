@@ -1,4 +1,4 @@
-"""Broker ids: promised (ours), asked for (1012), taken (1013) and used (1003). Source: `controller-protocol.md` §5.4, §5.5.
+"""Broker ids: promised (ours), asked for (1012), taken (1013) and used (1003). Source: docs/controller.md.
 
 An id is the name of a disk. Handing one out twice makes two disks one replica, so safety rule 4 is stricter than Java:
 the next id is a high-water mark, only the next id can be taken, and an id that was cleaned is gone for good. Ids may
@@ -7,7 +7,7 @@ have holes: a broker whose answer to ApplyBrokerId was lost comes back for anoth
 A caller that is known by its pod's name finds the id that was reserved for the pod, as long as no process has
 registered with it: until then no disk can know that id, so a pod that died between taking and storing it takes it
 again, with a new check code. A pod that comes for a new id although a disk of its had one has lost that disk: whatever
-seat the old id has is withdrawn with the same commit (safety rule 2, F10).
+seat the old id has is withdrawn with the same commit (safety rule 2).
 """
 
 from controller_core.codes import ControllerCode

@@ -1,6 +1,6 @@
 """Who is alive: the heartbeat table, with the time passed in.
 
-Source: `controller-protocol.md` §2.8 and §6. Times are monotonic seconds of one process and mean nothing to another.
+Beside Java's: docs/controller.md, 904. Times are monotonic seconds of one process and mean nothing to another.
 What differs from Java's table, and why:
 
 * A heartbeat binds the replica to the connection it came on: *the latest connection wins*. Java never rebinds, so the

@@ -1,7 +1,7 @@
 """Every metric of the project by name, with its kind, labels and help text.
 
 One small module of constants, so that what the operator exposes, what the dashboards query and what the SLA reports
-read cannot drift apart: all three import it (`operator-anchors.md` §4 "Metrics"). Base units, `_total` for counters,
+read cannot drift apart: all three import it. Base units, `_total` for counters,
 never a pod IP in a label.
 """
 
@@ -150,7 +150,7 @@ _DESCRIPTIONS: Final = (
 METRICS: Final = {description.name: description for description in _DESCRIPTIONS}
 """Every metric by its name."""
 
-# What the Java controller's page shows under its own names (`controller-protocol.md` §10), for dashboards made for it.
+# What the Java controller's page shows under its own names, for dashboards made for it.
 UPSTREAM_LABEL_ADDRESS: Final = "address"
 UPSTREAM_LABEL_GROUP: Final = "group"
 UPSTREAM_LABEL_PEER_ID: Final = "peer_id"

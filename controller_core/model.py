@@ -1,10 +1,9 @@
 """What the controller remembers of a broker group, and what it hears from it.
 
 `BrokerGroupRecord` is the durable part: the few facts that must survive every crash, because forgetting one of them
-hands out an identity twice or grants a mastership twice (`controller-protocol.md` §4, and what the safety rules add:
-reservations, registered flags, lost master processes, a next broker id that never falls). `LiveReplica` is the
-perishable part: what the last heartbeats said. Both are values: nothing here changes in place, and two records that
-say the same compare equal.
+hands out an identity twice or grants a mastership twice. What Java keeps, and what the safety rules add: reservations,
+registered flags, lost master processes, a next broker id that never falls. `LiveReplica` is the perishable part: what the
+last heartbeats said. Both are values: nothing here changes in place, and two records that say the same compare equal.
 
 The record outlives its replicas. A wholly cleaned group keeps its next broker id and its epochs (safety rule 4), and
 answers brokers as if it were unknown: `BrokerGroupRecord.is_known` is the question "would Java have this broker set in
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 DEFAULT_ELECTION_PRIORITY = 2**31 - 1
-"""What a broker without `brokerElectionPriority` has (`controller-protocol.md` §2.8). Lower wins."""
+"""What a broker without `brokerElectionPriority` has (docs/controller.md). Lower wins."""
 
 MAX_EPOCH = 2**31 - 1
 """Epochs are Java ints: there is none above this one."""

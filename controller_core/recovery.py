@@ -1,8 +1,8 @@
 """A record that went back in time, and how the group goes on (safety rule 3).
 
 Every epoch a broker reports was committed before it was granted. So a report above the record's epoch proves that the
-record is older than the disks: etcd was restored, the object was re-created, or a backup tool wrote it (F28, F29). Its
-SyncStateSet is then a rumour, and electing from it loses acknowledged messages (V5); brokers would not follow anyway,
+record is older than the disks: etcd was restored, the object was re-created, or a backup tool wrote it. Its
+SyncStateSet is then a rumour, and electing from it loses acknowledged messages; brokers would not follow anyway,
 since they ignore every epoch not above their own.
 
 The record continues *above* what was seen: nobody is master, no seat is left, and the epoch is the highest seen + 1, as

@@ -1,13 +1,13 @@
-"""RegisterBroker (1003): a process of a replica has started. Source: `controller-protocol.md` §5.5 and §7.2.
+"""RegisterBroker (1003): a process of a replica has started. Source: docs/controller.md.
 
 A broker sends this once at its start (and again only if it is told that the group is unknown). So the current master's
 own registration means that the process which was granted the epoch is gone. Java hands the same epoch to the new
-process, which then writes different bytes under the same (epoch, offset) as the old one (invariant I5 of
-`reliability-security.md`). Here the loss is recorded, the answer names no master, and the next election grants a new
-epoch, to the same replica or another (safety rule 6).
+process, which then writes different bytes under the same (epoch, offset) as the old one.
+Here the loss is recorded, the answer names no master, and the next election grants a new epoch, to the same replica or
+another (safety rule 6).
 
-A broker with an identity file never applies again, and loops for ever where its id is unknown (`reliability-security.md`
-F29). So an unknown id is adopted first, if the settings allow (`adopting.py`).
+A broker with an identity file never applies again, and loops for ever where its id is unknown. So an unknown id is
+adopted first, if the settings allow (`adopting.py`).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """RenewMaster: the same master under the next epoch, without an election. Ours, for one purpose.
 
 A Java slave that hangs on a wrong link gives it up only for a change of role, and takes a role only under an epoch above its
-own (`switchover-and-strict.md`, "Cure for a replica on a wrong HA link"). So epochs must be made for it, and the whole group must
+own. So epochs must be made for it, and the whole group must
 go on above them. The master stays, it lives and knows what it acknowledged; so the SyncStateSet and the eligible stay as they
 are: nothing that any of them holds is in doubt. Both epochs rise by one, so that what the master asked before is fenced.
 """

@@ -7,7 +7,7 @@ the losers are remembered: one that has its data again while nobody was elected,
 gets its seat back.
 
 A seat lost makes the set smaller without the master's doing, under the shrink floor too. A Java master that learns of a
-set of one acknowledges what waits (`switchover-and-strict.md`, hole A). That releases no more than its own broken link
+set of one acknowledges what waits. That releases no more than its own broken link
 already did: the loser's report comes from a new process, so the link to the old one is closed, and Java 5.5.0 applied
 the smaller set to itself in that moment, asked or not. What was put since was refused (the set is below the minimum)
 or waits for the members that are left. To keep the loser in the set instead would be worse: it would be waited for

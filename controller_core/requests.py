@@ -1,6 +1,6 @@
 """What can be asked of the state machine: one value per request.
 
-The first eight are RocketMQ's controller requests, reduced to what the decision needs (`controller-protocol.md` §2);
+The first eight are RocketMQ's controller requests, reduced to what the decision needs (docs/controller.md);
 the field names are those of the wire in Python form. A field that a broker may leave out is `None` here, as it is null
 in Java. `requester` is ours: the name of the pod that asks, if the caller knows it. `ReserveBrokerId` is ours too and
 never on the wire: the reconcile plane takes an id before it creates the pod that will claim it.
@@ -173,7 +173,7 @@ class ReportAhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptBroker:
-    """Ours. A broker with an identity file that the record does not know was heard (F28, F29): take it in, without a seat."""
+    """Ours. A broker with an identity file that the record does not know was heard: take it in, without a seat."""
 
     cluster_name: str
     broker_name: str

@@ -11,7 +11,7 @@ NEVER_ELECT_PRIORITY = 0
 
 
 class Adoption(Enum):
-    """Who may bring a broker id that the record does not know (issue 4.8, `reliability-security.md` F28, F29)."""
+    """Who may bring a broker id that the record does not know."""
 
     NEVER = "Never"
     KNOWN_REQUESTERS = "KnownRequesters"

@@ -1,6 +1,6 @@
 """AlterSyncStateSet (1001): the master moves members in and out. Java's checks in Java's order.
 
-The order is that of `controller-protocol.md` §5.1. Two checks are ours. A master whose process was lost may not alter
+The order is in docs/controller.md. Two checks are ours. A master whose process was lost may not alter
 anything until it is granted a new epoch (safety rule 6): what arrives under its id is either the dead process's last
 word or the new process's first before it has a mandate. It is refused as 2002, "not the master", because that is the
 truth of that moment. And under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused

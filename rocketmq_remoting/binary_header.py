@@ -1,4 +1,4 @@
-"""The ROCKETMQ form of a command's header: fixed binary fields, then remark and ext fields (controller-protocol.md §1.3).
+"""The ROCKETMQ form of a command's header: fixed binary fields, then remark and ext fields.
 
 Empty and absent are one thing here: a zero-length string reads as null, so an ext field with an empty value reads as absent
 and an empty set of ext fields as none. The code is an int16, so requests above 32767 (pop, for instance) only travel as JSON.

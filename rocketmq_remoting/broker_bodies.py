@@ -1,4 +1,4 @@
-"""Bodies of what a broker answers to operators and peers (ha-and-deployment.md E, controller-protocol.md §8)."""
+"""Bodies of what a broker answers to operators and peers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class HAClientRuntimeInfo(JsonPart, frozen=True):
 
 
 class HARuntimeInfoBody(JsonBody, frozen=True):
-    """907. What it says of the slaves is proof only at the master (switchover-and-strict.md)."""
+    """907. What it says of the slaves is proof only at the master (measured)."""
 
     master: bool = False
     master_commit_log_max_offset: int = 0

@@ -1,7 +1,7 @@
-"""Frames: a length word, a word with serialize type and header length, the header, the body (controller-protocol.md §1.1).
+"""Frames: a length word, a word with serialize type and header length, the header, the body.
 
 :class:`FrameDecoder` takes the bytes as TCP delivers them and gives out whole commands. The length word is checked before
-anything is buffered, so a peer that announces gigabytes costs nothing (reliability-security.md F33). What is not a frame
+anything is buffered, so a peer that announces gigabytes costs nothing. What is not a frame
 raises :class:`FrameError`, and the connection is to be closed: after a bad length nobody knows where the next frame begins.
 """
 

@@ -1,6 +1,6 @@
 """Request and response codes under their Java names.
 
-Only the codes our two reference files describe (controller-protocol.md §2, §3; ha-and-deployment.md D, E). An unknown code
+Only the codes that we send, answer or read. An unknown code
 is an ordinary int on the wire: a command carries ``int``, and compares equal to these members.
 """
 
@@ -12,7 +12,7 @@ from enum import IntEnum
 class RequestCode(IntEnum):
     """Request codes of controller, broker and NameServer."""
 
-    # Messages and offsets, answered by brokers (ha-and-deployment.md D.2)
+    # Messages and offsets, answered by brokers
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
     QUERY_CONSUMER_OFFSET = 14
@@ -49,7 +49,7 @@ class RequestCode(IntEnum):
     QUERY_ASSIGNMENT = 400
     GET_ALL_MESSAGE_REQUEST_MODE = 402
 
-    # NameServer (ha-and-deployment.md D.3)
+    # NameServer
     REGISTER_BROKER = 103
     UNREGISTER_BROKER = 104
     GET_ROUTEINFO_BY_TOPIC = 105
@@ -60,7 +60,7 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_BROKER_MEMBER_GROUP = 901
 
-    # Brokers among themselves and their container (ha-and-deployment.md E)
+    # Brokers among themselves and their container
     ADD_BROKER = 902
     REMOVE_BROKER = 903
     BROKER_HEARTBEAT = 904
@@ -68,7 +68,7 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     RESET_MASTER_FLUSH_OFFSET = 908
 
-    # Controller (controller-protocol.md §2)
+    # Controller (docs/controller.md)
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002
     CONTROLLER_REGISTER_BROKER = 1003
@@ -106,7 +106,7 @@ class ResponseCode(IntEnum):
     BROKER_NOT_EXIST = 211
     GO_AWAY = 1500
 
-    # Controller (controller-protocol.md §3)
+    # Controller (docs/controller.md)
     CONTROLLER_FENCED_MASTER_EPOCH = 2000
     CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
     CONTROLLER_INVALID_MASTER = 2002

@@ -1,7 +1,7 @@
 """One remoting command: what travels in a frame, whichever header encoding carries it.
 
 A request and its answer have the same shape; bit 0 of ``flag`` tells them apart, bit 1 marks a request that wants no
-answer (controller-protocol.md §1.2). ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the
+answer. ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the
 request or response code in string form; headers.py gives it types. ``None`` and an empty mapping differ on the wire in the
 JSON form, so they differ here.
 """
@@ -18,19 +18,19 @@ RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 MQ_VERSION_5_0_0: Final = 413
-"""Ordinal of 5.0.0 in Java's MQVersion; every minor release adds 20, every patch 2 (controller-protocol.md §1.2)."""
+"""Ordinal of 5.0.0 in Java's MQVersion; every minor release adds 20, every patch 2."""
 MQ_VERSION_5_5_0: Final = 513
 
 
 class SerializeType(IntEnum):
-    """How the header of a frame is written: top byte of the frame's second word (controller-protocol.md §1.1)."""
+    """How the header of a frame is written: top byte of the frame's second word."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class LanguageCode(IntEnum):
-    """Language of the sender: by name in the JSON header, by number in the binary one (controller-protocol.md §1.2)."""
+    """Language of the sender: by name in the JSON header, by number in the binary one."""
 
     JAVA = 0
     CPP = 1
@@ -89,7 +89,7 @@ class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
     ) -> RemotingCommand:
         """The answer to this request: same opaque, response flag, written in the request's header encoding.
 
-        Java answers in its own configured encoding instead; every decoder takes both (controller-protocol.md §1.3).
+        Java answers in its own configured encoding instead; every decoder takes both.
         """
         return RemotingCommand(
             code=code,
@@ -111,7 +111,7 @@ def request(
     version: int = 0,
     serialize_type: SerializeType = SerializeType.JSON,
 ) -> RemotingCommand:
-    """A request; the client fills in ``opaque``. NameServers want ``version`` of 401 or above (ha-and-deployment.md D.1)."""
+    """A request; the client fills in ``opaque``. NameServers want ``version`` of 401 or above."""
     return RemotingCommand(
         code=code,
         flag=ONEWAY_FLAG if oneway else 0,

@@ -1,6 +1,6 @@
 """One TCP connection, in both directions: requests, answers, and who answers what.
 
-Roles are told apart by the response flag, not by who connected (controller-protocol.md §1.4): either side may ask. Requests
+Roles are told apart by the response flag, not by who connected: either side may ask. Requests
 of the peer go to the handler; its answer is written as soon as it is there, so a slow one does not hold up those behind it.
 Answers of the peer go to the caller who waits for that opaque.
 
@@ -111,7 +111,7 @@ class RemotingConnection(asyncio.Protocol):
         return len(self._in_flight) + len(self._backlog)
 
     def peer_is_known(self) -> None:
-        """The owner recognised the peer: the full frame limit holds from now on (reliability-security.md F33)."""
+        """The owner recognised the peer: the full frame limit holds from now on."""
         if not self.is_known:
             self.is_known = True
             self._decoder.peer_is_known()
@@ -187,7 +187,7 @@ class RemotingConnection(asyncio.Protocol):
     def _note_timeout(self, begun_seconds: float) -> None:
         """One late answer is a slow peer; a request begun after that, and still not a single byte, is a dead path: close.
 
-        Java closes at the first (controller-protocol.md §1.4), and its controllers take that for a broker's end (§12).
+        Java closes at the first, and its controllers take that for a broker's end.
         Keeping the connection is safe because the opaque is not used again soon: a late answer finds nobody and is dropped.
         """
         if self._silent_since_seconds is None:
@@ -332,7 +332,7 @@ class RemotingConnection(asyncio.Protocol):
             self._turn = self._loop.call_soon(self._next_turn)
 
     def _send_failure(self, request: RemotingCommand, error: BaseException) -> None:
-        """Java's answer when a processor throws: code 1, class and message (controller-protocol.md §1.4)."""
+        """Java's answer when a processor throws: code 1, class and message."""
         if isinstance(error, BodyError):  # the peer's fault: no traceback for it to fill our log with
             peer_log.warning("%s: code %d: %s", self._peer(), request.code, error)
         else:

@@ -15,6 +15,6 @@ class ConnectionSettings:
     idle_timeout_seconds: float = 120.0
     """Without a byte in either direction for so long, the connection is closed (Java: 120 s on both sides)."""
     frame_timeout_seconds: float = 15.0
-    """A frame that has begun must be there in full within this time (reliability-security.md F34)."""
+    """A frame that has begun must be there in full within this time."""
     max_in_flight: int = 1024
     """Requests of this peer being handled at once."""

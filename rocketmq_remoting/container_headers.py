@@ -1,4 +1,4 @@
-"""Headers of what a BrokerContainer is asked on its own port (ha-and-deployment.md E)."""
+"""Headers of what a BrokerContainer is asked on its own port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of the controller's requests and answers (controller-protocol.md §2.1-2.3)."""
+"""Bodies of the controller's requests and answers (docs/controller.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ElectMasterResponseBody(JsonBody, frozen=True):
     sync_state_set: frozenset[int] = frozenset()
 
     def encode(self) -> bytes:
-        """Both shapes in one object: mqadmin reads the body as a bare member group, a Java bug (§2.2)."""
+        """Both shapes in one object: mqadmin reads the body as a bare member group, a Java bug."""
         members = msgspec.to_builtins(self, order="sorted")
         if self.broker_member_group is not None:
             members |= msgspec.to_builtins(self.broker_member_group, order="sorted")

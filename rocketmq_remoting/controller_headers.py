@@ -1,4 +1,4 @@
-"""Headers of the controller's requests and answers, under Java's class names (controller-protocol.md §2).
+"""Headers of the controller's requests and answers, under Java's class names (docs/controller.md).
 
 Defaults are those of the Java classes, because a request without a field is handled, not refused: text that Java leaves
 null is None, an elect request without names has empty ones, primitive booleans and the new epoch of 1001 are never absent.
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, wire_name
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 10_000
-"""What a controller assumes of a heartbeat that does not say (controller-protocol.md §2.8)."""
+"""What a controller assumes of a heartbeat that does not say (docs/controller.md)."""
 LOWEST_ELECTION_PRIORITY = 2**31 - 1
-"""Lower wins; a broker without brokerElectionPriority has this (controller-protocol.md §2.8)."""
+"""Lower wins; a broker without brokerElectionPriority has this (docs/controller.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSyncStateSetRequestHeader(ExtFieldsHeader):
-    """1001; body SyncStateSetBody with the *old* epoch (controller-protocol.md §5.1)."""
+    """1001; body SyncStateSetBody with the *old* epoch (docs/controller.md)."""
 
     broker_name: str | None = None
     master_broker_id: Int64 | None = None
@@ -35,7 +35,7 @@ class AlterSyncStateSetResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectMasterRequestHeader(ExtFieldsHeader):
-    """1002; ``designate_elect`` means: this broker id and no other (controller-protocol.md §5.2)."""
+    """1002; ``designate_elect`` means: this broker id and no other (docs/controller.md)."""
 
     cluster_name: str = ""
     broker_name: str = ""
@@ -56,7 +56,7 @@ class ElectMasterResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader):
-    """1003 (controller-protocol.md §5.5)."""
+    """1003 (docs/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -86,7 +86,7 @@ class GetReplicaInfoRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetReplicaInfoResponseHeader(ExtFieldsHeader):
-    """1004; the epoch of the SyncStateSet is in the body only. A broker throws without ``master_epoch`` (§7.3)."""
+    """1004; the epoch of the SyncStateSet is in the body only. A broker throws without ``master_epoch``."""
 
     master_broker_id: Int64 | None = None
     master_address: str | None = None
@@ -95,7 +95,7 @@ class GetReplicaInfoResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMetaDataResponseHeader(ExtFieldsHeader):
-    """1005; an absent leader address means "ask the next controller" (controller-protocol.md §2.4)."""
+    """1005; an absent leader address means "ask the next controller" (docs/controller.md)."""
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -106,7 +106,7 @@ class GetMetaDataResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
-    """904 (controller-protocol.md §2.8). To a NameServer only the first three fields mean anything."""
+    """904 (docs/controller.md). To a NameServer only the first three fields mean anything."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -123,7 +123,7 @@ class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
-    """1008, controller to broker; body SyncStateSetBody, without which the broker fails (controller-protocol.md §2.9)."""
+    """1008, controller to broker; body SyncStateSetBody, without which the broker fails (docs/controller.md)."""
 
     master_address: str | None = None
     master_broker_id: Int64 | None = None
@@ -133,7 +133,7 @@ class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanBrokerDataRequestHeader(ExtFieldsHeader):
-    """1011; ids separated by ``;``, ignored when living brokers are cleaned too (controller-protocol.md §5.6)."""
+    """1011; ids separated by ``;``, ignored when living brokers are cleaned too (docs/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -161,7 +161,7 @@ class GetNextBrokerIdResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyBrokerIdRequestHeader(ExtFieldsHeader):
-    """1013; the check code is ``host:port;milliseconds`` (controller-protocol.md §5.4)."""
+    """1013; the check code is ``host:port;milliseconds`` (docs/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

@@ -3,7 +3,7 @@
 The type carries the caller's policy:
 
 * :class:`FrameError`: the peer sent something that is not a frame. The connection is closed, there is never an error
-  answer (controller-protocol.md §1.1).
+  answer.
 * :class:`CommandEncodeError`: our own command does not fit the wire. A bug or an oversized value on our side; nothing was
   sent and the connection stays usable.
 * :class:`BodyError`: the frame was good, its body is not what the code promises. The connection stays usable.

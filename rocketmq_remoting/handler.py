@@ -64,7 +64,7 @@ class RemotingHandler(Protocol):
 
 
 def not_supported(request: RemotingCommand) -> RemotingCommand:
-    """Java's answer to a code nobody handles: code 3, remark with its leading space (controller-protocol.md §1.4)."""
+    """Java's answer to a code nobody handles: code 3, remark with its leading space."""
     return request.answer(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {int(request.code)} not supported"
     )

@@ -1,9 +1,9 @@
 """How a typed header becomes ext fields and back.
 
 A header is a frozen dataclass whose fields are text, integers or booleans. On the wire each field that is not None is one
-entry of ``extFields``: the field's name in Java's camel case and Java's ``toString()`` of the value (controller-protocol.md
-§1.2). Reading never refuses: a missing field, or one whose number cannot be parsed, keeps the class default, and unknown
-fields are ignored, as in Java. What a missing field means is for the handler to say.
+entry of ``extFields``: the field's name in Java's camel case and Java's ``toString()`` of the value. Reading
+never refuses: a missing field, or one whose number cannot be parsed, keeps the class default, and unknown fields are ignored, as
+in Java. What a missing field means is for the handler to say.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Java writes maps with number keys unquoted: ``{1:"10.0.0.1:10911"}``, which no JSON parser takes. Reading tries the text as it
 is and, when a key stops it, quotes such keys, outside of string literals. Writing is standard JSON with quoted keys, which Java
-reads as well, and leaves nulls out as Java does (controller-protocol.md §1.5).
+reads as well, and leaves nulls out as Java does.
 """
 
 from __future__ import annotations

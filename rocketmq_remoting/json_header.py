@@ -1,4 +1,4 @@
-"""The JSON form of a command's header (controller-protocol.md §1.2).
+"""The JSON form of a command's header.
 
 Writing reproduces Java byte for byte: members in alphabetical order, absent instead of null, extFields in the order given.
 Reading is as tolerant as Java's fastjson: members in any order, unknown members ignored, explicit nulls, numbers and

@@ -1,4 +1,4 @@
-"""The body of SEND_BATCH_MESSAGE (320): several messages for one queue in one request (``ha-and-deployment.md`` D.2).
+"""The body of SEND_BATCH_MESSAGE (320): several messages for one queue in one request.
 
 The broker stores each as a record of its own; this packing exists on the wire only.
 """
@@ -38,7 +38,7 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
 
 
 def decode_batch(data: bytes) -> list[BatchedMessage]:
-    """The messages of a SEND_BATCH_MESSAGE body (``ha-and-deployment.md`` D.2)."""
+    """The messages of a SEND_BATCH_MESSAGE body."""
     messages: list[BatchedMessage] = []
     position = 0
     while position < len(data):

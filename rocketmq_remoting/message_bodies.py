@@ -1,4 +1,4 @@
-"""Bodies of the requests by which ordered consumers lock their queues (41 and 42, ha-and-deployment.md D.2)."""
+"""Bodies of the requests by which ordered consumers lock their queues (41 and 42)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of the requests a producer or consumer sends to a broker (ha-and-deployment.md D.2).
+"""Headers of the requests a producer or consumer sends to a broker.
 
 A send travels under full names (code 10) or one-letter names (310, 320): :func:`decode_send_header` reads either.
 """

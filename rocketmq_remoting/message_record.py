@@ -4,7 +4,7 @@ The same bytes travel three ways: they are appended to the commit log, replicate
 to consumers as the body of a pull answer (records one after the other). So this module is both the storage format of the
 replica and the read side of every client.
 
-Layout, in order (``ha-and-deployment.md`` C.1, all integers big-endian and signed)::
+Layout, in order (all integers big-endian and signed)::
 
     total size 4 · magic 4 · body CRC 4 · queue id 4 · flag 4 · queue offset 8 · physical offset 8 · sys flag 4
     born timestamp 8 · born host 4|16 + port 4 · store timestamp 8 · store host 4|16 + port 4

@@ -1,4 +1,4 @@
-"""Bodies of NameServer traffic (ha-and-deployment.md D.3)."""
+"""Bodies of NameServer traffic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TopicConfigBody(JsonBody, frozen=True):
 
 
 class RegisterBrokerBody(JsonBody, frozen=True):
-    """103. A first registration with exactly one topic is refused (ha-and-deployment.md D.3)."""
+    """103. A first registration with exactly one topic is refused."""
 
     filter_server_list: tuple[str, ...] = ()
     topic_config_serialize_wrapper: TopicConfigBody = TopicConfigBody()

@@ -1,4 +1,4 @@
-"""Headers of requests to a NameServer, and of 906 between brokers (ha-and-deployment.md D.3, E)."""
+"""Headers of requests to a NameServer, and of 906 between brokers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class UnRegisterBrokerRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetRouteInfoRequestHeader(ExtFieldsHeader):
-    """105; standard JSON has quoted keys, given to requests of version 401 and above (ha-and-deployment.md D.1)."""
+    """105; standard JSON has quoted keys, given to requests of version 401 and above."""
 
     topic: str | None = None
     accept_standard_json_only: bool | None = None

@@ -33,7 +33,7 @@ class RemotingServer:
     """Serves one address. Handler tasks of a lost connection run to their end; only their answers have nowhere to go.
 
     Peers nobody knows (``RemotingConnection.peer_is_known`` was not called) have a share of the connections that is their own:
-    they can take it from each other, never from those who are known (reliability-security.md F34). ``TlsConfigurationError``
+    they can take it from each other, never from those who are known. ``TlsConfigurationError``
     when the TLS files cannot be used.
     """
 

@@ -1,4 +1,4 @@
-"""RocketMQ's ACL signature: who signs a request proves that he holds the secret key (controller-protocol.md §1.7).
+"""RocketMQ's ACL signature: who signs a request proves that he holds the secret key.
 
 The sender adds ``AccessKey`` (and perhaps ``SecurityToken``) to the extFields and signs the *values* of all of them, in ascending
 order of their names, followed by the raw body: Base64(HMAC-SHA1(secret key, content)). What that does not cover: the request code,

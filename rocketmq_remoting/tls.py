@@ -1,4 +1,4 @@
-"""TLS as RocketMQ has it: on the same port as plain frames, told apart by the first byte (controller-protocol.md §1.6).
+"""TLS as RocketMQ has it: on the same port as plain frames, told apart by the first byte.
 
 There is no negotiation in the protocol. A connection that begins with 0x16 begins with a TLS ClientHello; no frame can begin so,
 since its length would be above 16 MiB. Clients send no server name and check none, so nothing of the kind is asked of them.

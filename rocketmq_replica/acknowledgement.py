@@ -1,6 +1,6 @@
 """When a message may be acknowledged: how far the log is replicated, and who waits for which offset.
 
-Pure: the time is passed in, answers come out. The rules are those of ``ha-and-deployment.md`` B.2 and B.3, made stricter where a
+Pure: the time is passed in, answers come out. The rules are those of a Java broker (5.5.0), made stricter where a
 Java broker loses acknowledged messages: only members of the SyncStateSet count, each once, never learners or strangers; and
 ``minInSyncReplicas`` is checked when the message is stored *and* again when it is acknowledged.
 """

@@ -1,4 +1,4 @@
-"""The smaller requests of clients: offsets of queues and groups, heartbeats, topics (``ha-and-deployment.md`` D.2)."""
+"""The smaller requests of clients: offsets of queues and groups, heartbeats, topics."""
 
 from __future__ import annotations
 

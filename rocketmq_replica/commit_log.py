@@ -1,4 +1,4 @@
-"""The commit log: one endless row of bytes in files of one fixed size (``ha-and-deployment.md`` C.2).
+"""The commit log: one endless row of bytes in files of one fixed size.
 
 Files carry their start offset as 20 digits and are as long as ``mappedFileSizeCommitLog`` from birth, zeros being "no data yet".
 A record never crosses files: the rest of a file is a blank. All replicas of a group hold the same bytes at the same offsets.

@@ -1,7 +1,7 @@
 """How this replica dials others and is dialled: from which address, with TLS or plainly, signed or not.
 
 One switch for all that it dials, as in a Java broker's process: ``tls.enable``. The HA port knows neither TLS nor signatures, in
-Java as here. A signature goes with everything that controllers and masters are asked (``controller-protocol.md`` §1.7); NameServers
+Java as here. A signature goes with everything that controllers and masters are asked; NameServers
 have nobody to check one.
 """
 

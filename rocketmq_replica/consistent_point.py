@@ -1,4 +1,4 @@
-"""Up to which offset a slave's log is the master's log: the rest must be cut first (``ha-and-deployment.md``, A.7).
+"""Up to which offset a slave's log is the master's log: the rest must be cut first.
 
 Both sides know which epoch began where. An epoch is one writer's; two logs that hold the same epoch from the same start offset
 agree for as long as both hold it. So the newest such epoch decides, and the shorter of its two ends is the point.

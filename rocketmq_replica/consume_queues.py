@@ -1,6 +1,6 @@
 """Where the n-th message of a topic's queue stands in the commit log.
 
-Java keeps this on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message, ``ha-and-deployment.md`` C.4). Here it is
+Java keeps this on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message). Here it is
 memory only (20 bytes per message too), rebuilt whenever the replica starts: full files of the log have an index next to them
 (``index_files.py``), the rest is read from the log, which is the only truth.
 """

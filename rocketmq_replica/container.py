@@ -1,4 +1,4 @@
-"""Several replicas in one process, each with its own listeners and folder (``ha-and-deployment.md`` F.2, RIP-31).
+"""Several replicas in one process, each with its own listeners and folder (RIP-31).
 
 They share the event loop, the threads for fsync, and one connection to each controller address: the controller hears the
 heartbeats of all on one channel, and hears of the death of all when it closes. Nothing else is shared, and so a replica that fails

@@ -1,4 +1,4 @@
-"""``container.conf``: the container's own port and who may use it (``ha-and-deployment.md`` F.2).
+"""``container.conf``: the container's own port and who may use it.
 
 Java's keys. Its ``namesrvAddr`` is not among them: here each broker registers with the NameServers of its own ``broker.conf``.
 """

@@ -1,4 +1,4 @@
-"""The container's own port: which brokers it has (26), one more (902), one less (903) (``ha-and-deployment.md`` E).
+"""The container's own port: which brokers it has (26), one more (902), one less (903).
 
 Brokers are added and removed by who signs with the container's key. Without a key nobody is asked to believe: 902 makes this
 process read a file that the caller names. What is added is not remembered over a restart; the list of ``broker.conf`` files

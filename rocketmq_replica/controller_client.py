@@ -1,4 +1,4 @@
-"""What this replica asks its controllers, and how it finds the one that answers (``controller-protocol.md`` §2, §7.4).
+"""What this replica asks its controllers, and how it finds the one that answers (docs/controller.md).
 
 Every address of ``controllerAddr`` gets heartbeats; requests go to the leader that 1005 names. When that one cannot be reached or
 says it does not lead, the next address is asked. The type of a failure says what is known: nothing was done

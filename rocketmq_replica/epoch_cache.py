@@ -1,7 +1,7 @@
 """The history of masters: which epoch began at which offset of the log.
 
 Two replicas find where their logs agree by comparing these lists (``consistent_point.py``), so the list must tell apart
-any two writers. Rules of ``ha-and-deployment.md`` A.5, with the trap of upstream #9942 closed: when a new epoch begins where
+any two writers. Java's rules, with the trap of upstream #9942 closed: when a new epoch begins where
 the last one began (not a byte was written in between), it *replaces* the empty epoch. Java refuses it, and two masters can
 then write different bytes under the same (epoch, start offset).
 """

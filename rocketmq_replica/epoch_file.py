@@ -1,4 +1,4 @@
-"""``epochFileCheckpoint``: the epoch cache on disk, in Java's format and place (``ha-and-deployment.md`` A.13).
+"""``epochFileCheckpoint``: the epoch cache on disk, in Java's format and place.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The link to the master: find its HA address, dial, follow, and again (``ha-and-deployment.md`` A.1, A.4).
+"""The link to the master: find its HA address, dial, follow, and again.
 
 The controller names the master's broker address only. The HA address comes from whoever says it: an operator pushes it (906), the
 NameServer's registration answer carries it, and otherwise the master itself is asked (906 with an empty header) after it has

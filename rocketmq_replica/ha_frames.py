@@ -1,4 +1,4 @@
-"""The frames of AutoSwitchHA, both ways, as pure functions and push parsers (``ha-and-deployment.md`` A.2, A.3).
+"""The frames of AutoSwitchHA, both ways, as pure functions and push parsers.
 
 ========================  =====================================================================================
 slave to master, once     state 1 · sync from last file int16 · async learner int16 · slave's broker id int64

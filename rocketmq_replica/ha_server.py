@@ -1,7 +1,7 @@
 """The HA listener: slaves dial here, each connection is a ``MasterLink`` on a socket.
 
 A replica that is not master closes such connections at once. A Java slave serves its HA port, so that another slave can end up
-chained behind it, outside the SyncStateSet for ever (``switchover-and-strict.md``, stuck cases).
+chained behind it, outside the SyncStateSet for ever (measured).
 
 A slave's introduction is only a number, and whoever says a member's number would have its acknowledgements counted, and be sent
 every message (upstream #1893, #3015). So nothing is sent to a slave, and nothing it says counts, before a controller has said

@@ -1,4 +1,4 @@
-"""``brokerIdentity`` and ``brokerIdentity-temp``: the broker id, which outlives the address (``ha-and-deployment.md`` A.12, A.13).
+"""``brokerIdentity`` and ``brokerIdentity-temp``: the broker id, which outlives the address.
 
 ``brokerIdentity`` is one line ``cluster#broker#id``; the temporary file adds the register check code under which the id was
 applied for. The temporary file stays until the outcome of the application is *known*: Java deletes it on a mere time-out and

@@ -1,4 +1,4 @@
-"""One slave's link, seen by the master: a protocol machine without sockets or clock (``ha-and-deployment.md`` A.4, A.6, H).
+"""One slave's link, seen by the master: a protocol machine without sockets or clock.
 
 Bytes from the slave go in, frames for it come out. Nothing is transferred before the slave's first acknowledgement; a first
 acknowledgement of 0 means "from the beginning". A transfer never crosses the end of a log file or of an epoch, is at most

@@ -47,7 +47,7 @@ _HIDDEN_FROM_CONSUMERS = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_RO
 
 @dataclass(frozen=True)
 class StorePaths:
-    """Where Java keeps what (``ha-and-deployment.md`` A.13)."""
+    """Where Java keeps what."""
 
     root: Path
     commit_log: Path

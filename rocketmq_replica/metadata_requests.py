@@ -1,4 +1,4 @@
-"""What is not in the log, for slaves, Proxies and tools: topics, consumer groups, offsets (``ha-and-deployment.md`` A.11, E).
+"""What is not in the log, for slaves, Proxies and tools: topics, consumer groups, offsets.
 
 A Java slave deletes what the master does not list and overwrites the rest, so the answers are everything there is, as it came.
 """

@@ -1,4 +1,4 @@
-"""A slave's copy of what is not in the log: consumers' offsets, topics, consumer groups (``ha-and-deployment.md`` A.11).
+"""A slave's copy of what is not in the log: consumers' offsets, topics, consumer groups.
 
 Pulled from the master's broker address every few seconds, like Java's slave does (requests 43, 21, 201 and 45). After a failover
 consumers go on where the last copy says: a few seconds of messages may come twice, none is skipped. Topics that the master does

@@ -1,4 +1,4 @@
-"""What controllers, operators and slaves ask a broker: its role, its log, its settings (``ha-and-deployment.md`` E).
+"""What controllers, operators and slaves ask a broker: its role, its log, its settings.
 
 1008 is answered when the switch is complete. 25 takes the few keys that are read at every use, and keeps them in memory only: an
 operator that raises ``minInSyncReplicas`` for a switchover and dies leaves nothing behind on disk.
@@ -42,7 +42,7 @@ _VERSION = "V5_5_0"
 
 LARGEST_EPOCH_JUMP = 10_000
 """Anybody who reaches this port can send a 1008. With the largest epoch there is, it would make this replica deaf to all that come
-later (``reliability-security.md`` §4.1, poisoned epoch). One that missed so many hears of them from the controllers it asks."""
+later (poisoned epoch). One that missed so many hears of them from the controllers it asks."""
 
 
 class OperatorRequests:

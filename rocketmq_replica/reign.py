@@ -5,7 +5,7 @@ whole (``end``): whoever still waits is told that nobody knows, never that the m
 
 *Trust.* A process that was paused cannot know what happened meanwhile. When the gap between two looks at the clock exceeds
 half the heartbeat timeout, the controller may have elected somebody else; nothing is acknowledged until a controller has
-confirmed the epoch (design.md §4, rule 7; ``switchover-and-strict.md`` Q2).
+confirmed the epoch (docs/architecture.md, rule 7).
 """
 
 from __future__ import annotations

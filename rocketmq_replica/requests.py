@@ -1,4 +1,4 @@
-"""Which request goes where: the RPC surface of this replica (``ha-and-deployment.md`` D.2, E).
+"""Which request goes where: the RPC surface of this replica.
 
 Everything that is not listed is answered REQUEST_CODE_NOT_SUPPORTED: no request is taken and then not carried out.
 """

@@ -1,4 +1,4 @@
-"""Which files of the commit log are old enough, or too many, and may go (``ha-and-deployment.md`` C.2). Pure.
+"""Which files of the commit log are old enough, or too many, and may go. Pure.
 
 Whole files from the oldest on; never the last one, never one that reaches above the *barrier*: the confirm offset, or what a linked
 slave still has to read. A full disk changes how eagerly files go, not which may: above ``diskMaxUsedSpaceRatio`` expired ones go at

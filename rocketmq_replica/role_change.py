@@ -1,4 +1,4 @@
-"""What a controller's word about the master means for this replica (``ha-and-deployment.md`` A.11, H). Pure; ``roles.py`` does it.
+"""What a controller's word about the master means for this replica. Pure; ``roles.py`` does it.
 
 Only a higher master epoch changes anything, so a notification that comes twice or late does nothing. A master epoch below the
 last one in the log is never taken: the controller's record went back in time, and two masters could write under one epoch.

@@ -1,4 +1,4 @@
-"""Changing this replica's role: one synchronous step, in the one safe order (``ha-and-deployment.md`` A.11, H).
+"""Changing this replica's role: one synchronous step, in the one safe order.
 
 What is to be done is decided in ``role_change.py``. Writes stop first, then the links close, then the log is cut or the epoch
 opened, then the new role begins. Nothing here waits for anybody, so the answer to NOTIFY_BROKER_ROLE_CHANGED (1008) goes out when

@@ -1,6 +1,6 @@
 """SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): the message is stored at once and answered when it is acknowledged.
 
-Codes of ``ha-and-deployment.md`` B.4. One differs: a send that waits while this replica stops being master is answered 14
+Codes as a Java broker's. One differs: a send that waits while this replica stops being master is answered 14
 (SERVICE_NOT_AVAILABLE), never as stored. The message may or may not survive; a Java producer tries it again elsewhere.
 """
 

@@ -1,4 +1,4 @@
-"""Whether a request that changes this replica's role or settings is signed with our key (``controller-protocol.md`` §1.7).
+"""Whether a request that changes this replica's role or settings is signed with our key.
 
 That is 1008 above all, which makes masters. Not what only reads (907, 1007, 26, 28): a controller that holds a wrong key, because
 somebody changed the Secret, must still be able to see which unheard broker acts as master, or the mistake would cost a failover.

@@ -1,4 +1,4 @@
-"""The link to the master, seen by a slave: a protocol machine without sockets or clock (``ha-and-deployment.md`` A.4, A.7, H).
+"""The link to the master, seen by a slave: a protocol machine without sockets or clock.
 
 Connected, it introduces itself; the answer tells the master's history, the local log is cut to the consistent point, and the
 first acknowledgement goes out at once (a Java slave waits up to five seconds with it). Then bytes are appended as they come.

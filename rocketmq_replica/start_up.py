@@ -1,6 +1,6 @@
 """What to ask a controller next, until this replica has an id and a role; and what an answer to a poll means. Pure.
 
-The states of a start are those of Java's ReplicasManager (``ha-and-deployment.md`` A.12, ``controller-protocol.md`` §7.2): an id is
+The states of a start are those of Java's ReplicasManager: an id is
 applied for under a check code that was saved before, and the application is forgotten only when the controller says that
 it was refused. A time-out says nothing: Java forgets it then, and burns an id.
 """

@@ -1,8 +1,7 @@
 """Consumer groups and their settings, as Java keeps them in ``config/subscriptionGroup.json``.
 
 A group is made with Java's defaults when a consumer of it is first heard of. A slave takes its master's table as it is, with every
-setting this replica does not act on itself: it may be master next, and a Java slave then overwrites its own table with ours
-(``ha-and-deployment.md`` A.11).
+setting this replica does not act on itself: it may be master next, and a Java slave then overwrites its own table with ours.
 """
 
 from __future__ import annotations

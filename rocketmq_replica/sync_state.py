@@ -1,10 +1,10 @@
 """Who is in sync: the master's view of its slaves, its SyncStateSet, and what it asks the controller to change.
 
-Pure: acknowledgements, broken links and the time come in, proposals for the controller go out (``ha-and-deployment.md`` A.8, A.9).
+Pure: acknowledgements, broken links and the time come in, proposals for the controller go out.
 Where it is stricter than Java:
 
 * The set changes only by the controller's answer. Java 5.5.0 shrinks it at once when links break and then acknowledges what
-  was waiting (``switchover-and-strict.md``, hole A).
+  was waiting (measured; docs/architecture.md, "What stays open").
 * A proposal whose outcome is unknown counts as possibly granted until a newer set epoch is seen: such members are waited for
   like members (upstream #5663). One proposal is under way at a time, so two slaves that leave together cannot race (#9897).
 * The replicated offset never moves while a member has no link (#6662), and never backwards.

@@ -1,6 +1,6 @@
 """Topics of this replica: made on first use, kept in ``config/topics.json`` as Java writes it.
 
-Creating a topic also moves the data version, which tells the NameServer to read the topics anew (``ha-and-deployment.md`` D.3).
+Creating a topic also moves the data version, which tells the NameServer to read the topics anew.
 A slave needs no copy of the master's file to take over: the log it replicates names every topic that holds a message.
 """
 

@@ -1,4 +1,4 @@
-"""The default: the most data wins. Java's `DefaultElectPolicy` (`controller-protocol.md` §5.3), made exact.
+"""The default: the most data wins. Java's `DefaultElectPolicy` (docs/controller.md), made exact.
 
 Epoch, then offset, compared exactly: Java casts the offsets' difference to int and elects the *shorter* log beyond 2 GiB
 (issue 10578). Equal data is decided by taste, in this order: the old master, whose clients need not move; the priority;
