@@ -68,7 +68,11 @@ def config_map(name: str, **more: Any) -> plans.ApplyObject:
     obj = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY, names.LABEL_BROKER_GROUP: b.KEY.name},
+        },
         "data": {},
     } | more
     return plans.ApplyObject(reason="test", resource=CONFIG_MAPS, object=obj)

@@ -49,8 +49,10 @@ class _Applier:
         del may_write  # there is no Lease: the operator always leads
         self._api, self._field_manager, self._timeout_seconds = access.api, field_manager, timeout_seconds
 
-    async def apply(self, resource: Any, obj: dict[str, Any]) -> None:
-        await self._api.apply(resource, obj, field_manager=self._field_manager, timeout_seconds=self._timeout_seconds)
+    async def apply(self, resource: Any, obj: dict[str, Any], *, force: bool = True) -> None:
+        await self._api.apply(
+            resource, obj, field_manager=self._field_manager, force=force, timeout_seconds=self._timeout_seconds
+        )
 
     async def settle(self) -> None:
         """Nothing is in a thread."""

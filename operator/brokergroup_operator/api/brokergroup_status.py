@@ -102,6 +102,7 @@ class Reason(StrEnum):
     # Stalled
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"
+    NAME_TAKEN = "NameTaken"  # an object of a name of ours is somebody else's
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     MEMBER_CRASHES = "MemberCrashes"
     MEMBER_NOT_SCHEDULED = "MemberNotScheduled"

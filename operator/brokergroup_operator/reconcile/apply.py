@@ -13,19 +13,21 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
-from brokergroup_operator.reconcile import ownership
+from brokergroup_operator.reconcile import foreign, ownership
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 from brokergroup_operator.reconcile.rehearsal import rehearse
+from brokergroup_operator.records.group_objects import GroupObjects
+from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.events import EventPoster
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
-    from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
 ASKED_OF_THE_CONTROLLER: Final = (plans.SwitchMaster, plans.RemoveMember, plans.SetBrokerConfig)
@@ -58,6 +60,7 @@ class PlanApplier:
         self._view = view
         self._events = events
         self._timeout_seconds = timeout_seconds
+        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
 
     async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
         """Make the group ours if it is nobody's yet; None where it is another operator's."""
@@ -73,9 +76,13 @@ class PlanApplier:
         """
         done = reserved = 0
         refused: ApiError | None = None
+        strangers: dict[tuple[str, str], foreign.NameTakenError] = {}
         for action in plan.actions:
             try:
-                await self._do(key, action)
+                if isinstance(action, plans.ApplyObject):
+                    await self._apply(key, action, seen, strangers)
+                else:
+                    await self._do(key, action)
             except (ApiUnavailableError, OutcomeUnknownError):
                 raise
             except GroupViewError as error:
@@ -105,12 +112,32 @@ class PlanApplier:
             raise refused
         return Applied(actions_done=done, ids_reserved=reserved)
 
+    async def _apply(
+        self,
+        key: GroupKey,
+        action: plans.ApplyObject,
+        seen: Observed,
+        strangers: dict[tuple[str, str], foreign.NameTakenError],
+    ) -> None:
+        """Never onto what is somebody else's, and no pod onto a claim or a ConfigMap that is (`strangers`: so far)."""
+        name = str(action.object["metadata"]["name"])
+        for needed in foreign.stands_on(action.resource, action.object):
+            if needed in strangers:
+                raise strangers[needed]
+        found = foreign.listed(seen, action.resource).get(name) or await self._find(action.resource, key, name)
+        if found is not None and not foreign.is_ours(found, seen.group_object):
+            stranger = strangers[action.resource.kind, name] = foreign.taken(action.resource, name, found)
+            raise stranger
+        # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
+        await self._applier.apply(action.resource, action.object, force=found is not None)
+
+    async def _find(self, resource: Resource, key: GroupKey, name: str) -> JsonObject | None:
+        return await self._objects.find(resource, GroupKey(key.namespace, name))
+
     async def _do(self, key: GroupKey, action: plans.Action) -> None:
         match action:
             case plans.ReserveBrokerId():
                 await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
-            case plans.ApplyObject():
-                await self._applier.apply(action.resource, action.object)
             case plans.SetRole():
                 await self._set_role(key, action)
             case plans.DeleteObject():

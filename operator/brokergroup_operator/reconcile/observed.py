@@ -43,6 +43,8 @@ class Observed:
     now: str = ""
     # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it can tell.
     refusal: str = ""
+    # Which object of a name of ours is somebody else's, as the last pass found it.
+    name_taken: str = ""
     # Why a ConfigMap that the spec names can't be used; empty if all can.
     config_problem: str = ""
     # Why the Secret that the spec names can't be used. Nothing of what is in it.

@@ -62,6 +62,8 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     """It does not get on by itself: a person should look."""
     if seen.refusal:
         return yes(Reason.INVALID_SPEC, f"The API server refuses what the spec asks for: {seen.refusal}")
+    if seen.name_taken:
+        return yes(Reason.NAME_TAKEN, seen.name_taken)
     for name, pod in sorted(seen.pods.items()):
         if (trouble := pod_trouble(pod, now=seen.now)) is not None:
             held_up = _held_up(course, name)

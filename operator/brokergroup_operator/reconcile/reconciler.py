@@ -12,6 +12,7 @@ from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Outc
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError
+from brokergroup_operator.reconcile.foreign import NameTakenError
 from brokergroup_operator.reconcile.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
@@ -65,7 +66,7 @@ class Reconciler:
         self._applier = applier
         self._settings = settings
         self._turns = turns
-        self._refusals: dict[GroupKey, str] = {}
+        self._refusals: dict[GroupKey, ApiError] = {}
 
     async def run_pass(self, key: GroupKey) -> float | None:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
@@ -74,17 +75,17 @@ class Reconciler:
         except BaseException:
             self._turns.step_aside(key)
             raise
-        refusal = self._refusals.pop(key, "")
+        refusal = self._refusals.pop(key, None)
         if seen is None:
             self._turns.tell(key, Turn.NONE, since="")
             return None
-        plan = self._decide(key, replace(seen, refusal=refusal))
+        plan = self._decide(key, _with_refusal(seen, refusal))
         try:
             applied = await self._applier.carry_out(key, plan, seen)
         except ApiError as error:
-            if error.status in REFUSALS:
+            if error.status in REFUSALS or isinstance(error, NameTakenError):
                 # A pod template, say, that only Kubernetes can judge: a person must change the spec.
-                self._refusals[key] = str(error)
+                self._refusals[key] = error
             raise
         except GroupUnknownError as error:
             log.info("reconcile.waits_for_controller_plane", group=str(key), error=str(error))
@@ -107,3 +108,11 @@ class Reconciler:
         plan = evaluate(replace(seen, rolling_before=self._turns.before(key, since=since)), self._settings, now=now)
         self._turns.tell(key, plan.turn, since=since)
         return plan
+
+
+def _with_refusal(seen: Observed, refusal: ApiError | None) -> Observed:
+    if refusal is None:
+        return seen
+    if isinstance(refusal, NameTakenError):
+        return replace(seen, name_taken=str(refusal))
+    return replace(seen, refusal=str(refusal))

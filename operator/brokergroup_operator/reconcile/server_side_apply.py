@@ -59,9 +59,9 @@ class ServerSideApplier:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="server-side-apply")
         self._client: DynamicClient | None = None
 
-    async def apply(self, resource: Resource, obj: JsonObject) -> None:
-        """Apply the object and take over fields that somebody else holds. Raises `ApiError`."""
-        call = self._threads.submit(self._apply, resource, obj)
+    async def apply(self, resource: Resource, obj: JsonObject, *, force: bool = True) -> None:
+        """Apply the object; by force it takes over fields that somebody else holds. Raises `ApiError`."""
+        call = self._threads.submit(self._apply, resource, obj, force)
         self._in_flight.add(call)
         call.add_done_callback(self._in_flight.discard)
         try:
@@ -74,7 +74,7 @@ class ServerSideApplier:
         """Wait until every request has its answer, or none will come."""
         await asyncio.to_thread(wait, set(self._in_flight), self._timeout_seconds + 1)
 
-    def _apply(self, resource: Resource, obj: JsonObject) -> None:
+    def _apply(self, resource: Resource, obj: JsonObject, force: bool) -> None:
         what = f"apply {_described(resource, obj)}"
         if not self._may_write():
             raise NotLeadingError(f"{what}: not sent, this process does not lead")
@@ -87,7 +87,7 @@ class ServerSideApplier:
                 _dynamic_resource(self._client, resource),
                 body=obj,
                 field_manager=self._field_manager,
-                force_conflicts=True,
+                force_conflicts=force,
                 _request_timeout=self._timeout_seconds,
             )
         except (DynamicApiError, ApiException) as error:

@@ -22,6 +22,7 @@ MEMBER_ADVICE = {
 # What does not pass by itself comes first, with what ends it.
 STALLED_ADVICE = {
     "InvalidSpec": "correct the spec: kubectl edit brokergroup {group}",
+    "NameTaken": "rename or remove that object, or give the group another name; nothing of it was touched",
     "ImageUnavailable": "name an image that can be pulled (spec.version, spec.image, spec.imagePullSecrets)",
     "ReferenceMissing": "create what is missing, or take the reference out of the spec; the pod starts by itself then",
     "ContainerNotCreated": "the message is the kubelet's; if it is about what the spec asks for, correct the spec",
