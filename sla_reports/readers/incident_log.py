@@ -165,7 +165,7 @@ def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
     if isinstance(types, tuple):
         return float(value)
     if name == "stepsMilliseconds":
-        return {step: float(at_ms) for step, at_ms in value.items()}
+        return {step: _member(value, step, (int, float)) for step in value}
     return value
 
 
