@@ -1,0 +1,215 @@
+"""What if: the observed failures once more, with other replica counts, zones, durability and timeouts.
+
+The failures stay what they were: the same masters and slaves are lost at the same times for as long as they were observed to be
+away (the SyncStateSet's size tells it). What follows from a loss is replayed by rule:
+
+* a lost master is replaced if another member is there: down for detection + switch, as observed; a silent loss is
+  detected after `silence_timeout_ms` instead, where that is given;
+* if nobody is there, the group is down until the first member is back (nobody is elected uncleanly);
+* with fewer than `min_in_sync` members there, writes are refused; with one there is one copy;
+* a loss that took a whole zone takes all members placed in that zone (member i lies in zone i modulo `zones`).
+
+It is a replay and no forecast: more replicas would also fail more often, and what never failed is not tried. The observed setup is
+replayed too (`replay(observed)`): compare with that, and hold that against what was observed to see how good the model is.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from sla_reports.measures.recovery import stages_of
+from sla_reports.measures.summary import GroupFigures, Summary
+from sla_reports.outages.incidents import Incident
+from sla_reports.reduction.runs import Run
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.spans import Span, State, Window, at_least, clip, overlay, total_ms
+
+_SILENT = ("silence",)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A way to run a group. `min_in_sync` 1 is Available, 2 on 3 replicas is Strict; no timeout: as observed."""
+
+    replicas: int
+    min_in_sync: int = 1
+    zones: int = 1
+    silence_timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_in_sync <= self.replicas:
+            raise ValueError(f"min_in_sync {self.min_in_sync}: expected 1 to replicas ({self.replicas})")
+        if self.zones < 1:
+            raise ValueError(f"zones {self.zones}: expected 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Members that were away from `start_ms` to `end_ms`: the master (after `detection_ms`, taking `switch_ms`), or slaves."""
+
+    start_ms: int
+    end_ms: int
+    members: int = 1
+    master: bool = False
+    detection_ms: float = 0.0
+    switch_ms: float = 0.0
+    silent: bool = False
+    whole_zone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a setup would have come to. `stranded`: losses with nobody there to be elected. `cost`: disks and pods."""
+
+    setup: Setup
+    total_ms: int
+    down_ms: int
+    one_copy_ms: int
+    stranded: int
+    cost: int
+
+    @property
+    def availability(self) -> float:
+        return 1 - self.down_ms / self.total_ms if self.total_ms else 0.0
+
+
+@dataclass
+class _Group:
+    """A group while it is replayed: until when each member is away, and all times somebody was."""
+
+    away_until_ms: list[int]
+    away: list[Span] = field(default_factory=list)
+    down: list[Span] = field(default_factory=list)
+    master: int = 0
+    stranded: int = 0
+
+
+def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Setup) -> Outcome:
+    """All groups' losses in one setup."""
+    down_ms = one_copy_ms = stranded = 0
+    for group in sorted(losses):
+        played = _Group([window.start_ms] * setup.replicas)
+        for loss in sorted(losses[group], key=lambda one: (one.start_ms, not one.master)):
+            _lose(played, loss, setup)
+        present = _present(played.away, window, setup.replicas)
+        refused = [Span(*edges, State.DOWN) for edges, count in present if count < setup.min_in_sync]
+        line = overlay([Span(window.start_ms, window.end_ms, State.UP)], [*played.down, *refused])
+        down_ms += total_ms(line, State.DOWN)
+        one_copy_ms += sum(end_ms - start_ms for (start_ms, end_ms), count in present if count <= 1)
+        stranded += played.stranded
+    return Outcome(setup, window.length_ms * len(losses), down_ms, one_copy_ms, stranded, setup.replicas * len(losses))
+
+
+def losses_of(summary: Summary, fleet: Fleet, size_metric: str, *, replicas: int) -> dict[GroupKey, list[Loss]]:
+    """The observed losses of every group: of masters by the incidents, of slaves by the size of the SyncStateSet."""
+    window = Window(summary.agreement.window.start_ms, summary.until_ms)
+    unplanned = [one for figures in summary.groups for one in figures.incidents if not one.planned]
+    settle_ms = _settle_ms(unplanned)
+    of_a_zone = {
+        one.id
+        for event in summary.events
+        if len(event.groups) > 1 and "zone" in dict(event.common)
+        for one in event.incidents
+    }
+    return {
+        figures.group: _of_group(figures, fleet, size_metric, window, replicas, settle_ms, of_a_zone)
+        for figures in summary.groups
+    }
+
+
+def _of_group(
+    figures: GroupFigures, fleet: Fleet, size_metric: str, window: Window, replicas: int, settle_ms: float,
+    of_a_zone: set[str],
+) -> list[Loss]:  # fmt: skip
+    short = [
+        span for span in fleet.spans(size_metric, figures.group, window, at_least(replicas)) if span.state is State.DOWN
+    ]
+    slack_ms = fleet.gap_ms(size_metric, figures.group)
+    found, used = [], set()
+    for incident in (one for one in figures.incidents if not one.planned):
+        until_ms = incident.start_ms + incident.length_ms(window.end_ms)
+        own = [span for span in short if span.start_ms <= until_ms + slack_ms and span.end_ms > incident.start_ms]
+        used.update(own)
+        found.append(_loss_of_master(incident, max([until_ms, *(s.end_ms for s in own)]), settle_ms, of_a_zone))
+    least = _least_size(fleet, size_metric, figures.group)
+    slaves = (span for span in short if span not in used)
+    found += [Loss(span.start_ms, span.end_ms, max(1, replicas - least(span))) for span in slaves]
+    return sorted(found, key=lambda one: one.start_ms)
+
+
+def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zone: set[str]) -> Loss:
+    """What came after the switch (waiting for members in sync) follows from who is there; only the usual rest is kept."""
+    if incident.logged is None:
+        switch_ms = float(back_ms - incident.start_ms)
+        return Loss(incident.start_ms, back_ms, master=True, switch_ms=switch_ms)
+    stages = stages_of(incident.logged)
+    switch_ms = sum(stages.get(stage, 0.0) for stage in ("elect", "roleChange", "index", "route"))
+    return Loss(
+        incident.start_ms,
+        back_ms,
+        master=True,
+        detection_ms=stages.get("detect", 0.0),
+        switch_ms=switch_ms + min(settle_ms, stages.get("firstSuccess", 0.0)),
+        silent=incident.logged.trigger in _SILENT,
+        whole_zone=incident.id in of_a_zone,
+    )
+
+
+def _settle_ms(incidents: Sequence[Incident]) -> float:
+    last = [stages_of(one.logged).get("firstSuccess") for one in incidents if one.logged is not None]
+    return statistics.median([one for one in last if one is not None] or [0.0])
+
+
+def _least_size(fleet: Fleet, metric: str, group: GroupKey) -> "_Least":
+    return _Least([run for entry in fleet.series_of(metric, group) for run in entry.runs])
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """The smallest value a gauge had within a span."""
+
+    runs: Sequence[Run]
+
+    def __call__(self, span: Span) -> int:
+        inside = [run.value for run in self.runs if run.start_ms < span.end_ms and run.end_ms >= span.start_ms]
+        return round(min((value for value in inside if value is not None), default=1.0))
+
+
+def _lose(played: _Group, loss: Loss, setup: Setup) -> None:
+    there = [i for i, until_ms in enumerate(played.away_until_ms) if until_ms <= loss.start_ms]
+    if loss.master:
+        hit = {played.master}
+        if loss.whole_zone:
+            hit |= {i for i in there if i % setup.zones == played.master % setup.zones}
+    else:
+        hit = set([i for i in there if i != played.master][: loss.members])
+    for member in hit:
+        played.away_until_ms[member] = max(played.away_until_ms[member], loss.end_ms)
+        played.away.append(Span(loss.start_ms, loss.end_ms, State.DOWN))
+    if not loss.master:
+        return
+    left = [i for i in there if i not in hit]
+    detection_ms = loss.detection_ms
+    if loss.silent and setup.silence_timeout_ms is not None:
+        detection_ms = float(setup.silence_timeout_ms)
+    after_ms = round(detection_ms + loss.switch_ms)
+    if left:
+        played.master = left[0]
+        end_ms = loss.start_ms + after_ms
+    else:
+        played.master = min(range(setup.replicas), key=lambda i: (played.away_until_ms[i], i))
+        end_ms = max(played.away_until_ms[played.master], loss.start_ms + after_ms)
+        played.stranded += 1
+    if end_ms > loss.start_ms:
+        played.down.append(Span(loss.start_ms, end_ms, State.DOWN))
+
+
+def _present(away: Sequence[Span], window: Window, replicas: int) -> list[tuple[tuple[int, int], int]]:
+    """How many members were there between each two changes."""
+    inside = [piece for span in away for piece in clip([span], window)]
+    edges = sorted({window.start_ms, window.end_ms, *(edge for s in inside for edge in (s.start_ms, s.end_ms))})
+    return [
+        ((low, high), max(0, replicas - sum(span.start_ms <= low < span.end_ms for span in inside)))
+        for low, high in pairwise(edges)
+    ]
