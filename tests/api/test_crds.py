@@ -151,6 +151,36 @@ def test_every_field_says_what_it_is(node: dict[str, Any], request: pytest.Fixtu
     assert len(str(node.get("description", "")).split()) >= 2
 
 
+@pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
+def test_a_field_that_may_be_left_out_says_what_is_then(kind: type[Struct]) -> None:
+    """A default is shown by itself; without one, only the text can tell. A section of one type of operation belongs to that."""
+    spec = structural_schema(kind)["properties"]["spec"]
+    silent = [
+        f"{path}.{name}"
+        for path, node in nodes(spec, "spec")
+        for name, field in (node.get("properties") or {}).items()
+        if name not in node.get("required", [])
+        and "default" not in field
+        and not any(word in field["description"] for word in ("bsent", "Given", "For type"))
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
+def test_a_number_says_of_what(kind: type[Struct]) -> None:
+    """A bare integer is of nothing: its name or its text has the unit, or says what is counted."""
+    units = ("second", "percent", "port", "byte", "id", "epoch", "how many", "replica", "number")
+    spec = structural_schema(kind)["properties"]["spec"]
+    bare = [
+        path
+        for path, node in nodes(spec, "spec")
+        if node.get("type") == "integer"
+        and not path.endswith("[]")
+        and not any(unit in (path.rpartition(".")[2] + node["description"]).lower() for unit in units)
+    ]
+    assert bare == []
+
+
 @pytest.mark.parametrize("part", ["spec", "status"])
 @pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
 def test_every_field_is_on_the_page(kind: type[Struct], part: str) -> None:

@@ -1,4 +1,4 @@
-"""BrokerGroup: one brokerName, one master and its slaves (operator-anchors.md §5).
+"""BrokerGroup: one brokerName, one master and its slaves.
 
 The types below are the source of `crds/brokergroup.dev_brokergroups.yaml`: field, default, bound and description are
 written once, here; rules that look at several fields or at the previous object are in `rules.py`.
@@ -88,7 +88,7 @@ class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The fence inside the pod, for nodes that nobody can reach from outside (design.md §4, rule 7)."""
+    """The fence inside the pod, for nodes that nobody can reach from outside (docs/architecture.md, rule 7)."""
 
     enabled: Annotated[
         bool,
@@ -195,7 +195,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
     credentials_secret_name: Annotated[
         bounds.SecretNameText | None,
         Meta(
-            description="Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
+            description="Absent: requests are not signed."
+            " Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
             " double quotes, backslashes and dollar signs),"
             " with which brokers sign their requests (innerClientAuthenticationCredentials). The operator needs the right to get"
             " it (the chart's value security.groupSecretNames)."
@@ -370,9 +371,11 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = Implementation.ROCKETMQ
     version: Annotated[
         bounds.VersionText | None,
-        Meta(description="RocketMQ version; excludes image."),
+        Meta(description="RocketMQ version; excludes image. Absent: the operator's own (chart: rocketmq.version)."),
     ] = None
-    image: Annotated[bounds.ImageText | None, Meta(description="Container image; excludes version.")] = None
+    image: Annotated[
+        bounds.ImageText | None, Meta(description="Container image; excludes version. Absent: what version says.")
+    ] = None
     image_pull_policy: Annotated[
         ImagePullPolicy, Meta(description="When the image is pulled. Always only for tags that move.")
     ] = ImagePullPolicy.IF_NOT_PRESENT

@@ -98,7 +98,8 @@ class NetworkSpec(Struct, frozen=True, rename="camel", kw_only=True):
     first_node_port: Annotated[
         Annotated[int, Meta(ge=30_000, le=32_767 - bounds.MAX_REPLICAS * NODE_PORTS_EACH)] | None,
         Meta(
-            description="With addressing NodePort: where the group's node ports begin. Each member takes the next five for itself"
+            description="Given with addressing NodePort, absent otherwise: where the group's node ports begin."
+            " Each member takes the next five for itself"
             " (the first is its fast port, the third the broker's, the fifth the fence's by UDP), and its broker listens on the"
             " same number, because RocketMQ tells clients the port that it listens on; listenPort is not used then. Keep"
             " 80 ports free (5 for each of 16), and open them to clients. A change restarts the pods."
@@ -139,7 +140,7 @@ class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
     operator: Annotated[TolerationOperator, Meta(description="Exists looks at the key alone.")] = (
         TolerationOperator.EQUAL
     )
-    value: Annotated[LabelValue | None, Meta(description="The taint's value, for Equal.")] = None
+    value: Annotated[LabelValue | None, Meta(description="The taint's value, for Equal; absent: the empty one.")] = None
     effect: Annotated[TaintEffect | None, Meta(description="The taint's effect; absent: all.")] = None
     toleration_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
@@ -194,7 +195,9 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("topologyKey"),
         ),
     ] = []
-    priority_class_name: Annotated[ObjectName | None, Meta(description="The PriorityClass of the pods.")] = None
+    priority_class_name: Annotated[
+        ObjectName | None, Meta(description="The PriorityClass of the pods; absent: the cluster's default.")
+    ] = None
 
 
 class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
@@ -250,13 +253,17 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
     dns_config: Annotated[
         bounds.JsonObject, Meta(description="DNS settings, as in a PodSpec.", extra_json_schema=OPEN_OBJECT)
     ] = {}
-    runtime_class_name: Annotated[ObjectName | None, Meta(description="The RuntimeClass of the pods.")] = None
+    runtime_class_name: Annotated[
+        ObjectName | None, Meta(description="The RuntimeClass of the pods; absent: the node's default.")
+    ] = None
     scheduler_name: Annotated[
         ObjectName | None, Meta(description="Who schedules the pods; the cluster's default when absent.")
     ] = None
     service_account_name: Annotated[
         ObjectName | None,
-        Meta(description="The pods' service account, for image pulls and policies: its token is never mounted."),
+        Meta(
+            description="The pods' service account, for image pulls and policies: its token is never mounted. Absent: `default`."
+        ),
     ] = None
 
 

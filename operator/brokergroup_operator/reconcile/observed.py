@@ -72,6 +72,12 @@ def finalizers_of(obj: JsonObject) -> list[str]:
     return list(metadata(obj).get("finalizers") or [])
 
 
+def last_written(obj: JsonObject, field_manager: str) -> str:
+    """When this field manager last changed something of the object, as the API server noted it; the empty text: never."""
+    entries = (one for one in metadata(obj).get("managedFields") or [] if one.get("manager") == field_manager)
+    return max((str(one["time"]) for one in entries if one.get("time")), default="")
+
+
 def being_deleted(obj: JsonObject) -> bool:
     return bool(metadata(obj).get("deletionTimestamp"))
 

@@ -27,6 +27,7 @@ from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.conditions import all_conditions
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.member_status import member_status
+from brokergroup_operator.reconcile.outdated import moment
 from brokergroup_operator.reconcile.plan import Action, WriteStatus
 from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.transitions import transition_notes
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 FAILOVERS_KEPT = 10
+# Lags alone are worth one write of the status in so long.
+LAGS_APART_SECONDS = 10.0
 
 
 def status_action(
@@ -51,9 +54,28 @@ def status_action(
     status = build_status(seen, members, course, settings, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
     before = seen.group_object.get("status") or {}
-    if _in_order(wanted) != _in_order(before):
+    if _in_order(wanted) != _in_order(before) and not _only_lags(seen, wanted, before):
         notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
         yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
+
+
+def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
+    """Nothing but how far members are behind, and that was written a moment ago: a group that catches up would write all the time.
+
+    When it was written, the API server itself has noted; the next look after that writes what is true then.
+    """
+    written = observed.last_written(seen.group_object, names.FIELD_MANAGER_STATUS)
+    if not written or _in_order(_without_lags(wanted)) != _in_order(_without_lags(before)):
+        return False
+    # A clock of theirs that is ahead of ours holds nothing back.
+    return 0 <= (moment(seen.now) - moment(written)).total_seconds() < LAGS_APART_SECONDS
+
+
+def _without_lags(status: JsonObject) -> JsonObject:
+    members = [
+        {field: value for field, value in one.items() if field != "lagBytes"} for one in status.get("members") or []
+    ]
+    return status | {"members": members}
 
 
 def _in_order(status: JsonObject) -> JsonObject:
