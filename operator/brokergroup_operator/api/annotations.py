@@ -15,7 +15,7 @@ class AnnotationError(Exception):
 
 
 def accepted_epoch(obj: JsonObject) -> int | None:
-    """Up to which epoch a person accepts a jump (design.md §4, rule 3); None where nobody said. Raises AnnotationError."""
+    """Up to which epoch a person accepts a jump (docs/architecture.md, rule 3); None where nobody said. Raises AnnotationError."""
     text = (obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_ACCEPT_EPOCH)
     if text is None:
         return None

@@ -44,7 +44,7 @@ class UncleanElection(StrEnum):
 
 
 class Signature(StrEnum):
-    """What requests of a group's brokers must carry (controller-protocol.md §1.7)."""
+    """What requests of a group's brokers must carry (docs/security.md)."""
 
     OFF = "Off"
     ACCEPTED = "Accepted"

@@ -1,4 +1,4 @@
-"""BrokerGroupOperation: one thing that is done once to a group, asked for by an object (operator-anchors.md §5).
+"""BrokerGroupOperation: one thing that is done once to a group, asked for by an object.
 
 An object, not an annotation: it has a status, a history and access rights of its own, and `kubectl wait
 --for=condition=Complete` waits for it. What it asks for never changes; asking for something else is another object.

@@ -1,4 +1,4 @@
-"""BrokerGroup.status: what is, written on change only and never read back to decide (operator-anchors.md §5).
+"""BrokerGroup.status: what is, written on change only and never read back to decide.
 
 Reasons of the conditions are API; each is listed in the enums below with what it means.
 """
@@ -13,7 +13,7 @@ from brokergroup_operator.api.addresses import Endpoints, MemberAddress
 
 
 class Durability(StrEnum):
-    """What SEND_OK promises across a failover (design.md §4)."""
+    """What SEND_OK promises across a failover (README.md, "What it promises")."""
 
     STRICT = "Strict"
     AVAILABLE = "Available"
@@ -104,11 +104,11 @@ class Reason(StrEnum):
     ROLLOUT_STUCK = "RolloutStuck"
     NAME_TAKEN = "NameTaken"  # an object of a name of ours is somebody else's
     IMAGE_UNAVAILABLE = "ImageUnavailable"
+    REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it
+    CONTAINER_NOT_CREATED = "ContainerNotCreated"
     MEMBER_CRASHES = "MemberCrashes"
     MEMBER_NOT_SCHEDULED = "MemberNotScheduled"
     POD_STUCK_TERMINATING = "PodStuckTerminating"
-    REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it
-    CONTAINER_NOT_CREATED = "ContainerNotCreated"
     SCALE_IN_REFUSED = "ScaleInRefused"
     NO_ELIGIBLE_REPLICA = "NoEligibleReplica"
     # Paused, Hibernated
@@ -155,7 +155,7 @@ class MemberState(StrEnum):
 
 
 class MemberSeat(StrEnum):
-    """Whether an election may choose a member as one that has every acknowledged message (design.md §4, rules 1 and 2)."""
+    """Whether an election may choose a member as one that has every acknowledged message (docs/architecture.md, rules 1 and 2)."""
 
     IN_SYNC_STATE_SET = "InSyncStateSet"
     ELIGIBLE = "Eligible"  # left the set while nothing could be acknowledged without it

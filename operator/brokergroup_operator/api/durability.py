@@ -1,4 +1,4 @@
-"""What `spec.durability` means: the keys of broker.conf, and how many replicas a write needs (design.md §4).
+"""What `spec.durability` means: the keys of broker.conf, and how many replicas a write needs (docs/architecture.md).
 
 | durability | broker settings                              | promise                                                     |
 |------------|----------------------------------------------|-------------------------------------------------------------|

@@ -1,7 +1,7 @@
 """Names this project puts on Kubernetes objects: group, labels, annotations, finalizers, field managers.
 
 They are API: tools, dashboards and Services of users select by them, so they change only with a new API version.
-Prefix and spelling follow operator-anchors.md §4, "Labels and annotations".
+Kubernetes' recommended labels say what a thing is; everything of ours has the group's own prefix.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPONENT_OPERATOR: Final = "operator"
 
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
-# On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (design.md §4, rule 3).
+# On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (docs/architecture.md, rule 3).
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
 # On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own word.
 ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
@@ -54,7 +54,7 @@ ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
 FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
-# Held by the pod of a fenced master until its containers are reported terminated (design.md §4, rule 7).
+# Held by the pod of a fenced master until its containers are reported terminated (docs/architecture.md, rule 7).
 FINALIZER_FENCE: Final = f"{GROUP}/fence"
 
 # On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.

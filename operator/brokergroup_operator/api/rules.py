@@ -1,8 +1,8 @@
 """Rules of the kinds that look at more than one field, or at the previous object, as CEL.
 
 They are part of the CRD, so the API server refuses a bad object with a message that names the field; no webhook can be
-down and no certificate can expire (design.md §3). Rules of BrokerGroupState are transition rules: whatever writes the
-record, also a person with kubectl, cannot make an epoch fall (design.md §4, reliability-security.md I2, I11).
+down and no certificate can expire (docs/architecture.md). Rules of BrokerGroupState are transition rules: whatever writes the
+record, also a person with kubectl, cannot make an epoch fall (docs/architecture.md).
 """
 
 from __future__ import annotations

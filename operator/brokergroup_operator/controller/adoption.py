@@ -1,4 +1,4 @@
-"""Brokers whose id or address the record does not know: taken in again by the rules, instead of asking for ever (F28, F29).
+"""Brokers whose id or address the record does not know: taken in again by the rules, instead of asking for ever.
 
 A Java broker with an identity file never applies for an id again, and registers (1003) only when it starts: after the record
 was lost, put back from an older copy, or made anew with the group, a running broker heartbeats under an id that nobody knows, or

@@ -3,8 +3,8 @@
 Three ways to be known (``docs/security.md``): the pod that owns the address one speaks from, the access key one signed with, the
 names in the certificate one showed. The rules, most particular first:
 
-* Configuring the controller over the wire (1009) is nobody's right: the two worst RocketMQ vulnerabilities came that way
-  (reliability-security.md §4.1). Reading its configuration (1010) is opened by a setting.
+* Configuring the controller over the wire (1009) is nobody's right: the two worst RocketMQ vulnerabilities came that way.
+  Reading its configuration (1010) is opened by a setting.
 * Replacing a living master (1002 with designateElect) and making the controller forget brokers (1011) is an administrator's.
 * A broker speaks for itself. A member whose id is kept for a pod is that pod, whatever else may be signed; only where no pod
   has the address (NAT, host network) does the group's own key or certificate count. A member without a pod is spoken for by the
@@ -169,5 +169,5 @@ def _has_key_of(caller: Caller, binding: GroupBinding) -> bool:
 
 
 def certificate_name_of(binding: GroupBinding) -> str:
-    """The name that a certificate of the group's brokers bears (reliability-security.md §4.2)."""
+    """The name that a certificate of the group's brokers bears."""
     return f"{binding.key.name}.{binding.key.namespace}"

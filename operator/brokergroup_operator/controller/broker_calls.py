@@ -1,6 +1,6 @@
 """What the controller plane asks of brokers and NameServers: one method for each request, each with a deadline, none repeated here.
 
-The verbs and what they are worth were measured on Java brokers 5.5.0 (``switchover-and-strict.md``):
+The verbs and what they are worth were measured on Java brokers 5.5.0:
 
 * 1008 as an RPC answers when the role change is done, or at once with 0 when the epoch is not above the broker's own: so a 0 says
   "told", and only the master's 907 or a heartbeat says "done".
@@ -9,7 +9,7 @@ The verbs and what they are worth were measured on Java brokers 5.5.0 (``switcho
 * 25 with ``minInSyncReplicas=99`` stops a master from acknowledging within milliseconds, and persists in the broker's file.
 
 What goes to a broker is signed with its group's credentials where there are any: a broker with ``authenticationEnabled`` refuses
-the Java controller's 1008, which is never signed, and learns of a role change only by asking (controller-protocol.md §1.7).
+the Java controller's 1008, which is never signed, and learns of a role change only by asking.
 
 A call that fails returns its failure as a value where the sequence goes on regardless, since a sequence is repeated until it holds.
 """

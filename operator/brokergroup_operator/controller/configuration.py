@@ -1,4 +1,4 @@
-"""What 1010 shows: the settings in effect, under Java's names where Java has one for the same thing (controller-protocol.md §9).
+"""What 1010 shows: the settings in effect, under Java's names where Java has one for the same thing.
 
 mqadmin reads it as Java properties. Nothing secret is in it: of credentials and keys it says whether there are any.
 """

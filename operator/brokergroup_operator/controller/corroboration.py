@@ -1,6 +1,6 @@
-"""Do the other controller planes hear it? A master that is silent here may only be cut off from us (fault F14).
+"""Do the other controller planes hear it? A master that is silent here may only be cut off from us.
 
-Every plane hears every broker (``controller-protocol.md`` §7.3), so silence at one of several says little. Before a master that
+Every plane hears every broker, so silence at one of several says little. Before a master that
 is not known to be dead is fenced, the other planes are asked what they see (1006, ``alive``), side by side and with one short
 deadline. A plane that is down or cut off from us says nothing and costs at most that deadline.
 

@@ -1,4 +1,4 @@
-"""A master that crashes again and again loses its preference (F38): the others lead while it finds its feet.
+"""A master that crashes again and again loses its preference: the others lead while it finds its feet.
 
 Among equals an election prefers the old master, which is right once and wrong for a container that is killed for its memory use
 every half minute: each election would end a moment later in the next. So from its second loss on a replica is passed over for

@@ -37,7 +37,7 @@ MOST_GROUPS = 10_000
 
 
 class SignaturePolicy(Enum):
-    """What a group's controller requests must carry (controller-protocol.md §1.7)."""
+    """What a group's controller requests must carry."""
 
     OFF = "Off"
     """Signatures are not looked at: whoever speaks is known by the address of his pod or not at all."""

@@ -23,7 +23,7 @@ def silence_seconds(group: Group, settings: PlaneSettings) -> float:
 
 
 def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
-    """Whether this controller has known the group for so long that whoever lives has found it (``controller-protocol.md`` §7.2)."""
+    """Whether this controller has known the group for so long that whoever lives has found it."""
     met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
     return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
 

@@ -1,8 +1,8 @@
-"""Killing a silent master before somebody else becomes master (design.md §4, safety rule 7).
+"""Killing a silent master before somebody else becomes master (docs/architecture.md, rule 7).
 
 A silent master may be dead, cut off, or only frozen. A frozen Java broker that thaws acknowledges what waits in its buffers
 although no replica has it, and no epoch keeps it from that: measured, 7 of 12 freezes lost acknowledged messages without a fence
-and none of 8 with one (``switchover-and-strict.md``). So its process is killed first, and only a confirmed death lets a failover
+and none of 8 with one. So its process is killed first, and only a confirmed death lets a failover
 promise that nothing acknowledged is lost. A fence that is not confirmed in time does not stop the failover; it is told.
 
 In Kubernetes the kill is a pod deletion without grace. The finalizer keeps the pod object until its containers are reported

@@ -1,4 +1,4 @@
-"""Hearing the brokers: heartbeats (904, ``controller-protocol.md`` §2.8) and which connection carries which group's members."""
+"""Hearing the brokers: heartbeats (docs/controller.md, 904) and which connection carries which group's members."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Heartbeats:
         self._carried: dict[int, set[Group]] = {}
 
     def take(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """904 (§2.8) of one who may speak for this broker, answered for those who want it; brokers send it one-way."""
+        """904 of one who may speak for this broker, answered for those who want it; brokers send it one-way."""
         header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
@@ -98,7 +98,7 @@ class Heartbeats:
         group.new_process(broker_id)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
-        """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat (§7.2)."""
+        """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat."""
         table = self.table_for(group, connection)
         table.sign_of_life(asyncio.get_running_loop().time(), group.identity(broker_id), connection.id)
 

@@ -185,7 +185,7 @@ class Keeper:
         """Whether a replica that this controller has not heard yet still acts as master: then nobody is told before it.
 
         After a restart members are heard one after the other. A slave that follows the new master while the old one goes on with
-        a third lets that pair acknowledge what the new master has not (hole C of ``switchover-and-strict.md``). It will be heard,
+        a third lets that pair acknowledge what the new master has not (hole C). It will be heard,
         or could have been, soon; longer than that nothing waits for an address that may have changed hands.
         """
         heard = group.table.entries(str(group.key))
@@ -206,7 +206,7 @@ class Keeper:
             try:
                 return await self._calls.ha_status(address) if address is not None else None
             except BrokerCallError:
-                return None  # a slave without an HA client answers code 1 (ha-and-deployment.md E)
+                return None  # a slave without an HA client answers code 1
 
         found = await asyncio.gather(*(status_of(broker_id) for broker_id in broker_ids))
         return {broker_id: status for broker_id, status in zip(broker_ids, found, strict=True) if status is not None}

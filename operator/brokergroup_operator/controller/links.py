@@ -1,7 +1,7 @@
 """Who is alive and not linked to the master: the alarm, and what is done about it, by and by more of it.
 
 A slave's own 907 may lie (chained behind another slave, it shows the right address and gets all data, and never enters the set);
-the *master's* names its links, and is the proof (``switchover-and-strict.md``). So after every change of roles the master is asked
+the *master's* names its links, and is the proof (measured). So after every change of roles the master is asked
 until every living slave is linked, and every few seconds after that. A slave that is not:
 
 1. is told again: 1008 and 906;
@@ -182,7 +182,7 @@ class Links:
         )
 
     async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
-        """Two epochs for one slave (``switchover-and-strict.md``). Cut off anywhere, the keeper tells everybody the last one."""
+        """Two epochs for one slave (measured). Cut off anywhere, the keeper tells everybody the last one."""
         count, _ = care.cures.get(broker_id, (0, 0.0))
         clock = asyncio.get_running_loop().time
         care.cures[broker_id] = (count + 1, clock() + self._settings.cure_pause_seconds * 2**count)

@@ -9,7 +9,7 @@ Before anything is done about it, the doubt is held against everything else that
   at its address, since a healthy broker reconnects only with its next heartbeat;
 * not certainly dead: the other controller planes are asked too, and one that they hear is left alone (``corroboration.py``);
 * silent: shortly before its deadline it is asked something (907). A master that answers is cut off from us in one direction only,
-  its data path is healthy, and it is left alone (fault F14 of ``reliability-security.md``); a frozen one does not answer.
+  its data path is healthy, and it is left alone; a frozen one does not answer.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class MasterWatch:
         return None
 
     def is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether silence means anything yet: everybody was heard, or could have been (invariant I17)."""
+        """Whether silence means anything yet: everybody was heard, or could have been."""
         if self._guard.distrusts(asyncio.get_running_loop().time()):
             return False
         return self._could_have_been_heard(group, record, besides=None)

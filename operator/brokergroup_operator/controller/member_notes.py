@@ -22,7 +22,7 @@ class MemberNotes:
         """Whether this heartbeat belongs to a regular row of them.
 
         A Java broker heartbeats once when it registers and then only every 5 s until its start is complete, although it may have
-        been elected meanwhile (``controller-protocol.md`` §7.2): until it has a rhythm, silence means little.
+        been elected meanwhile: until it has a rhythm, silence means little.
         """
         last_seconds = self._last_beat_seconds.get(broker_id)
         self._last_beat_seconds[broker_id] = now_seconds

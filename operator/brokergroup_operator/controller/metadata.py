@@ -1,6 +1,6 @@
 """What a broker knows besides its log (topics, subscription groups, consumer offsets), and what one lacks of another. Pure.
 
-A slave copies these from its master by asking for them every now and then (Java: at most every 10 s, `ha-and-deployment.md` A.11),
+A slave copies these from its master by asking for them every now and then (Java: at most every 10 s),
 not through the log. So a slave that is in sync by its log may still not know a topic, and a switchover to it loses the topic
 (upstream #9804). A difference that is younger than a copy takes is none: only what the master had a while ago, and has still,
 must be there. Offsets move on all the time: the slave must have what the master had a while ago, or more.

@@ -2,7 +2,7 @@
 
 After a SIGSTOP, a paused virtual machine or a starved event loop, every broker looks silent at once although nobody missed a
 heartbeat but us. The tick looks here first: when more time than expected lies between two ticks, all silences begin anew, and a
-closed connection alone proves nothing for a while, since brokers close connections that do not answer (invariant I20, F20).
+closed connection alone proves nothing for a while, since brokers close connections that do not answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The controller plane: RocketMQ's controller on a TCP port, with the record store as its consensus.
 
 Every plane answers every request and says of itself "I lead" (1005); two that decide at once are kept apart by the record store's
-compare-and-set, so there is no leader to elect and nothing to forward (design.md §4). A request goes: decode, find its group,
-decide in the group's turn, commit, answer. What may come from the copy of the record (1004, 1006) does; everything else reads
+compare-and-set, so there is no leader to elect and nothing to forward. A request goes: decode, find its group, decide
+in the group's turn, commit, answer. What may come from the copy of the record (1004, 1006) does; everything else reads
 the store or writes it.
 
 Deaths are noticed in three ways (a connection closed, silence, a container reported terminated) and handled in one place,

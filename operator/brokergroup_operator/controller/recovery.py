@@ -3,8 +3,7 @@
 A record that went back in time (safety rule 3) has no master and no SyncStateSet to go by, while the brokers may be serving
 as if nothing had happened. The one that in fact acts as master (907) is the one whose acknowledgements count, so it is preferred
 if nobody has a higher epoch; that is for the core to weigh (``ElectMaster.incumbent``). Others that act as master besides, from
-before, must be told first: a third replica must never be linked to one master while another one is elected (hole C of
-``switchover-and-strict.md``).
+before, must be told first: a third replica must never be linked to one master while another one is elected (hole C).
 
 They are asked before the record says that there is no master (``find_incumbent``): a Python master that reads so at its next poll
 stops acknowledging, and then nobody acts as master any more. If none was found at all, an election waits for reports that are

@@ -1,8 +1,8 @@
 """Answering the wire: one method for each controller request, and the promise that every request is answered in time.
 
-Reference: ``controller-protocol.md`` §2 for what each request is, §3 for the codes. What is ours: every request is admitted before
+What each request is, and its codes: docs/controller.md. What is ours: every request is admitted before
 it is decided (``callers.py`` finds out who asks, ``authorization.py`` says what he may); an ElectMaster that would replace a master
-whose death is not established waits for the failover to establish it; a controller that is stopping says so (1500, §1.4).
+whose death is not established waits for the failover to establish it; a controller that is stopping says so (1500).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
-# Clients that are newer than 5.3.1 understand 1500 (controller-protocol.md §1.4).
+# Clients that are newer than 5.3.1 understand 1500.
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
 # A request that waits for a failover leaves this much of its deadline for the decision afterwards.
 _DECISION_SHARE_SECONDS = 0.5
@@ -169,7 +169,7 @@ class RequestHandler:
         return request.answer(ResponseCode.NO_PERMISSION, remark=reason)
 
     def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """904 (§2.8); one that is refused is not heard. The address is looked up in what is known here: beats are many."""
+        """904; one that is refused is not heard. The address is looked up in what is known here: beats are many."""
         header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
         peer = self._directory.known_peer(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
@@ -181,7 +181,7 @@ class RequestHandler:
         return self.heartbeats.take(request, connection)
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1009, 1010 (§2.6)."""
+        """1009, 1010."""
         nobody = Subject(binding=None)
         verdict = authorize(Caller(host=connection.peer_host), request.code, nobody, self._settings.security)
         if not verdict.allowed:
@@ -190,7 +190,7 @@ class RequestHandler:
         return request.answer(ResponseCode.SUCCESS, body=text)
 
     def _metadata(self, request: RemotingCommand) -> RemotingCommand:
-        """1005 (§2.4): every plane leads."""
+        """1005: every plane leads."""
         address = self.advertise_address
         peers = self._settings.peer_addresses or (address,)
         own = peers.index(address) if address in peers else 0
@@ -294,7 +294,7 @@ class RequestHandler:
         return wire.encode_decision(request, _of_unknown_group(wanted))
 
     async def _sync_state_data(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1006: who is in sync and alive, for each name; no names is Java's code 1 (§2.3)."""
+        """1006: who is in sync and alive, for each name; no names is Java's code 1."""
         broker_names = decode_broker_names(request.body)
         if not broker_names:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")

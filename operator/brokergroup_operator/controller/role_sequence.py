@@ -1,4 +1,4 @@
-"""Telling a broker group who is master, in the order that was measured to be safe (``switchover-and-strict.md``, design.md §4).
+"""Telling a broker group who is master, in the order that was measured to be safe (docs/architecture.md).
 
 The order after the loss of a master: off the NameServers with the old one (104), role change to the slaves (1008), role change to
 the new master, then the new master's HA address to the slaves (906). A slave that is told before the NameServers know would go

@@ -38,12 +38,12 @@ class SecuritySettings:
     # Brokers that are no pods of the group (a machine beside the cluster) may take part without a signature or a certificate.
     brokers_without_pods: bool = False
 
-    # The longest frame before and after we know who speaks (reliability-security.md F33). The longest honest request is a 1006
+    # The longest frame before and after we know who speaks. The longest honest request is a 1006
     # with the names of thousands of groups; Java's 16 MiB for everybody would let 100 strangers take 1.6 GiB.
     frame_limits: FrameLimits = field(
         default_factory=lambda: FrameLimits(max_frame_bytes=KNOWN_BYTES, max_frame_bytes_until_known=UNTIL_KNOWN_BYTES)
     )
-    # Strangers' share of the connections (F34): theirs to fight over, never the brokers'. All of them with a frame begun and a
+    # Strangers' share of the connections: theirs to fight over, never the brokers'. All of them with a frame begun and a
     # TLS handshake done hold about 130 MiB. None: no share of their own, where nobody is known by his address.
     max_unknown_connections: int | None = 1024
     max_unknown_connections_per_host: int | None = 128

@@ -1,7 +1,7 @@
 """The controller plane's knobs, with the reason of each default. Per-group knobs are in the group's spec, not here.
 
 All times are monotonic seconds. The chain they must keep: a broker's RPC gives up after 3 s and then closes its connection,
-which we would take for a death (``controller-protocol.md`` §1.4), so every answer leaves before ``answer_deadline_seconds``, and
+which we would take for a death, so every answer leaves before ``answer_deadline_seconds``, and
 what an answer waits for (the record store) has less.
 """
 
@@ -52,9 +52,9 @@ class PlaneSettings:
     other_planes_patience_seconds: float = 30.0
     # A master left alone on their word is looked at again after this.
     other_planes_pause_seconds: float = 0.05
-    # Brokers look for controllers every 3 s (controller-protocol.md §7.2): after our start a living one may stay unheard so long.
+    # Brokers look for controllers every 3 s: after our start a living one may stay unheard so long.
     broker_rescan_seconds: float = 3.5
-    # A broker that has just registered heartbeats every 5 s only, until its start is complete (controller-protocol.md §7.2).
+    # A broker that has just registered heartbeats every 5 s only, until its start is complete.
     startup_timeout_seconds: float = 12.0
     # Two heartbeats this close together are a rhythm: from then on silence means what the group's spec says.
     regular_heartbeat_seconds: float = 2.0
@@ -67,14 +67,14 @@ class PlaneSettings:
     adoption_pause_seconds: float = 10.0
     # A 1001 that knows more than the record is believed when its sender says the same again after this long (forgotten_commits.py).
     believed_again_seconds: float = 0.5
-    # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake (§7.2 step 8).
+    # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake.
     first_heartbeat_seconds: float = 1.0
 
     # A silent master that nobody could replace is left alone for this long, looked at again after each pause, then fenced as stuck.
     no_successor_patience_seconds: float = 30.0
     no_successor_pause_seconds: float = 0.25
 
-    # 1008 answers when the role change is done, which takes 5 s in the worst case measured (switchover-and-strict.md).
+    # 1008 answers when the role change is done, which takes 5 s in the worst case measured.
     role_change_deadline_seconds: float = 6.5
     # The new master is told when the slaves have answered, or after this long: a stuck slave must not hold up the group.
     slaves_first_seconds: float = 0.3

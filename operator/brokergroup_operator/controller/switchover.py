@@ -1,4 +1,4 @@
-"""Moving a living master elsewhere without losing an acknowledged message (design.md §4, ``switchover-and-strict.md`` sequence c5).
+"""Moving a living master elsewhere without losing an acknowledged message (docs/architecture.md).
 
 1. ``minInSyncReplicas=99`` on the old master (25): it acknowledges nothing from now on.
 2. Wait until its slaves have everything (907: no link behind). Who has no link is not elected: a Java master whose link to one

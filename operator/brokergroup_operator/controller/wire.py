@@ -1,7 +1,7 @@
 """Between the wire and the core: a controller request as a value the core decides, a decision as the answer Java would give.
 
 Only shape is translated here. What a missing field means, and what code an answer has, the core decides; how ext fields and bodies
-are written, ``rocketmq_remoting`` knows. Reference: ``controller-protocol.md`` §2, §3, §14.
+are written, ``rocketmq_remoting`` knows. Each request is described in docs/controller.md.
 """
 
 from __future__ import annotations

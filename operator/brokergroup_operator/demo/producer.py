@@ -71,7 +71,7 @@ class DemoProducer:
 def numbered_message(
     key: str, *, broker_name: str, topic: str, queue_id: int, queues: int = _QUEUES
 ) -> RemotingCommand:
-    """SEND_MESSAGE_V2: the one-letter names are the wire's (ha-and-deployment.md D.2)."""
+    """SEND_MESSAGE_V2: the one-letter names are the wire's."""
     fields = {
         "a": "demo-producer",
         "b": topic,

@@ -39,7 +39,7 @@ def who_lists(brokers: Mapping[int, BrokerSaid | str], address: str) -> frozense
 
 
 def cannot_take(brokers: Mapping[int, BrokerSaid | str], controller_list: str) -> list[str]:
-    """Why brokers cannot use this list; nothing if they can. With a DNS look-up it is one name for all (§7.4)."""
+    """Why brokers cannot use this list; nothing if they can. With a DNS look-up it is one name for all."""
     if len(split_list(controller_list)) == 1:
         return []
     return [

@@ -96,13 +96,13 @@ class JavaCalls:
     # ---- the controller
 
     async def metadata(self, controller: str) -> Metadata:
-        """1005 (``controller-protocol.md`` §2.4)."""
+        """1005 (docs/controller.md)."""
         answer = await self.must(controller, request(RequestCode.CONTROLLER_GET_METADATA_INFO))
         header = GetMetaDataResponseHeader.decode(answer.ext_fields)
         return Metadata(header.controller_leader_address or None, parse_peers(header.peers or ""))
 
     async def sync_state_data(self, leader: str, broker_names: Iterable[str]) -> Mapping[str, ReplicasInfo]:
-        """1006 (§2.3): every group that is known, in one answer; the rest is left out."""
+        """1006: every group that is known, in one answer; the rest is left out."""
         names = sorted(broker_names)
         if not names:
             return {}
@@ -111,7 +111,7 @@ class JavaCalls:
         return self._read(leader, answer, BrokerReplicasInfoBody.decode).replicas_info_table
 
     async def next_broker_id(self, leader: str, *, cluster_name: str, broker_name: str) -> int:
-        """1012 (§5.4): nothing is reserved by asking."""
+        """1012: nothing is reserved by asking."""
         header = GetNextBrokerIdRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
         answer = await self.must(leader, request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, ext_fields=header.encode()))
         found = GetNextBrokerIdResponseHeader.decode(answer.ext_fields).next_broker_id
@@ -120,12 +120,12 @@ class JavaCalls:
         return found
 
     async def controller_configuration(self, controller: str) -> dict[str, str]:
-        """1010 (§2.6)."""
+        """1010."""
         answer = await self.must(controller, request(RequestCode.GET_CONTROLLER_CONFIG))
         return self._read(controller, answer, decode_properties)
 
     async def configure_controller(self, controller: str, properties: Mapping[str, str]) -> None:
-        """1009 (§2.6): this one controller, in memory and in its file."""
+        """1009: this one controller, in memory and in its file."""
         body = encode_properties(dict(properties))
         await self.must(controller, request(RequestCode.UPDATE_CONTROLLER_CONFIG, body=body))
 
@@ -141,7 +141,7 @@ class JavaCalls:
         return self._read(broker, await self.must(broker, request(RequestCode.GET_BROKER_CONFIG)), decode_properties)
 
     async def list_controllers(self, broker: str, controller_address: str) -> None:
-        """25: change ``controllerAddr`` in the broker's memory and file; it is used from the next look, every 2 minutes (§7.4)."""
+        """25: change ``controllerAddr`` in the broker's memory and file; it is used from the next look, every 2 minutes."""
         body = encode_properties({CONTROLLER_ADDRESS: controller_address})
         await self.must(broker, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
 

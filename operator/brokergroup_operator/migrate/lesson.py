@@ -1,6 +1,6 @@
 """What a Java controller must be taught so that it knows a group as our record does; pure.
 
-A Java controller has no import. Its state is driven by its own requests (``controller-protocol.md`` §5), and three of its rules
+A Java controller has no import. Its state is driven by its own requests (docs/controller.md), and three of its rules
 decide the order:
 
 * ids are given in any order but ``nextAssignBrokerId`` counts applications, so every id below the next one is applied for, in
@@ -73,7 +73,7 @@ class Lesson:
         """Whether nobody may be elected before the brokers are there: the stand-in could not be lost again.
 
         A master on record that does not heartbeat is "repaired" by Java's own scan as soon as any broker does, by three lost
-        elections (§6.2, §6.3; met with a real 5.5.0): so the wait is with no master, or before the first one.
+        elections (met with a real 5.5.0): so the wait is with no master, or before the first one.
         """
         return self.lost_elections == 0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 OLDEST_VERSION = (5, 1, 1)
-"""Persistent broker ids arrived with it (``controller-protocol.md``, target)."""
+"""Persistent broker ids arrived with it."""
 _VERSION = re.compile(r"V(\d+)_(\d+)_(\d+)")
 
 

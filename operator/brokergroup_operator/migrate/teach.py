@@ -238,7 +238,7 @@ class Teacher:
 
     @contextlib.asynccontextmanager
     async def _set(self, key: str, value: str, *, afterwards: str) -> AsyncIterator[None]:
-        """An option of every member of the controller group, which share nothing of their configuration (§2.6)."""
+        """An option of every member of the controller group, which share nothing of their configuration."""
         try:
             for peer in self._peers:
                 await self._calls.configure_controller(peer, {key: value})

@@ -2,7 +2,7 @@
 
 `python -m brokergroup_operator.observe.dashboards` writes it, `--check` only compares. The builder is a few functions over plain
 dictionaries: the typed SDK on PyPI is versioned by Grafana release with an epoch and is experimental, and what we need of the
-format is small (sla-and-dashboards.md §6). Every query is evaluated against a real Prometheus by a test.
+format is small. Every query is evaluated against a real Prometheus by a test.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 Each step is stamped with the monotonic clock when it is reached, on the failover path itself, so stamping must cost nothing:
 a dict entry. Everything that costs something (the metric, the Event, the line in the incident log) is made of the finished
-timeline afterwards. The steps, in order (design.md §4):
+timeline afterwards. The steps, in order (docs/architecture.md):
 
 =============  ==================================================================================================
 step           reached when

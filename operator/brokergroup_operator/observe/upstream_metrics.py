@@ -1,4 +1,4 @@
-"""The Java controller's metrics under their own names, for the dashboards and alerts made for it (controller-protocol.md §10).
+"""The Java controller's metrics under their own names, for the dashboards and alerts made for it.
 
 Only what means something here: there is no Raft log, so no ``dledger_*``. ``role`` is 3 (leader) always, since every one of our
 controllers decides. ``group`` and ``peer_id`` name a Raft group upstream; here they are constant. An upstream request is a

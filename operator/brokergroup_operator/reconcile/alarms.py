@@ -1,6 +1,6 @@
 """The conditions that are there only while they are true: each of them waits for a person, and says what that person can do. Pure.
 
-What each rests on is in design.md §4: rule 7 (Unfenced), rule 3 (EpochJump, Recovering), rule 2 (SeatLost).
+What each rests on is in docs/architecture.md: rule 7 (Unfenced), rule 3 (EpochJump, Recovering), rule 2 (SeatLost).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Renders broker.conf for a group: one text for all its members, since what differs comes from the pod's environment.
 
 `${POD_IP}` and `${STORE_DIR}` stay as they are; a Java broker's start command replaces them (its properties have no
-substitution, ha-and-deployment.md F.3), the Python replica does it itself. Credentials come from the environment too, so that no
-ConfigMap holds a secret; for a Java broker the start command writes their line. Keys are those of ha-and-deployment.md F.2
-and A.14. The broker id is -1 and the role SLAVE: both come from the controller.
+substitution), the Python replica does it itself. Credentials come from the environment too, so that no ConfigMap holds a secret;
+for a Java broker the start command writes their line. The broker id is -1 and the role SLAVE: both come from the controller.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten. Use spec.config for further keys.\n"
 
-# With what a broker signs its requests (controller-protocol.md §1.7): JSON of two texts.
+# With what a broker signs its requests: JSON of two texts.
 CREDENTIALS_KEY: Final = "innerClientAuthenticationCredentials"
 CREDENTIALS_FORM: Final = '{{"accessKey":"{}","secretKey":"{}"}}'
 # A Java broker looks its own user up as soon as it has credentials, also where it authenticates nobody, and does not start without
@@ -38,7 +37,7 @@ OVERRIDABLE: Final = {
     "syncControllerMetadataPeriod": "5000",
 }
 # A Java slave that has just connected sends its first ack only after this time plus a select of 1 s; 1 makes it 20-50 ms,
-# and idle cost is not measurable (switchover-and-strict.md Q1, "What the gap consists of").
+# and idle cost is not measurable.
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000

@@ -72,7 +72,7 @@ def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings, *, plac
             {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
             {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
         ],
-        # Never the HA port: each probe of it would make a Java broker keep an HA connection (ha-and-deployment.md F.3).
+        # Never the HA port: each probe of it would make a Java broker keep an HA connection.
         "readinessProbe": {
             "tcpSocket": {"port": spec.network.listen_port},
             "periodSeconds": 1,
@@ -123,7 +123,7 @@ def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
 def command(spec: BrokerGroupSpec) -> list[str]:
     if spec.implementation is Implementation.REPLICA:
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
-    # `exec` makes the JVM process 1: SIGTERM reaches it (ha-and-deployment.md F.3, "Shutdown").
+    # `exec` makes the JVM process 1: SIGTERM reaches it.
     start = (
         f"exec java {' '.join(java_arguments(spec))}"
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'

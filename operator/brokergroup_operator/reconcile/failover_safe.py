@@ -1,7 +1,7 @@
 """May the master be lost now without losing an acknowledged message, and with writes served again at once? Pure.
 
 One question behind everything voluntary: rolling updates, scale in, the disruption budgets, moving a master off a drained
-node (operator-anchors.md §2, "What none has", 3). It is answered from what the record and the members themselves say, and
+node (3). It is answered from what the record and the members themselves say, and
 "no" is the answer to everything unknown.
 
 How many candidates there must be beside the master follows from the durability: who takes over must find enough members to

@@ -1,7 +1,7 @@
 """Builds the fence inside a pod: the second container, which kills a broker that nobody else can reach any more. Pure.
 
 It shares the pod's process namespace and the broker's user, so it needs no capability; it speaks to controllers and to the fences
-of the group, never to the Kubernetes API. What it does: `brokergroup_operator.fence` (design.md §4, rule 7).
+of the group, never to the Kubernetes API. What it does: `brokergroup_operator.fence` (docs/architecture.md, rule 7).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stopping a group in good order, so that it wakes quickly and as it was. Pure.
 
 1. The master stops acknowledging (`minInSyncReplicas=99` by request 25, as a switchover does): what is in flight is still
-   replicated, and no Java master answers SEND_OK for it when its links break (hole A of ``switchover-and-strict.md``).
+   replicated, and no Java master answers SEND_OK for it when its links break (hole A).
 2. The master's pod is stopped, *before* the slaves: nobody shrinks the SyncStateSet then, so every member keeps its seat
    and any volume may be lost meanwhile. Nobody is elected either: the controller plane knows that the group is going to
    sleep.

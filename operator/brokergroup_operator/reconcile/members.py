@@ -59,7 +59,7 @@ def _latest_by_pod(observed: Observed, group: str) -> dict[str, Replica]:
 
 
 def _to_be_adopted(observed: Observed, group: str) -> list[str]:
-    """Pods that run under ids which the record does not know: it was lost, and their brokers bring the ids back (F28, F29)."""
+    """Pods that run under ids which the record does not know: it was lost, and their brokers bring the ids back."""
     known = _latest_by_pod(observed, group)
     return [
         name

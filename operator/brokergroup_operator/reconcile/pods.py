@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-# The user of the image apache/rocketmq (ha-and-deployment.md F.1).
+# The user of the image apache/rocketmq.
 BROKER_UID: Final = 3000
 
 

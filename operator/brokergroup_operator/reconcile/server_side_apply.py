@@ -1,7 +1,7 @@
 """Server-side apply of child objects through the official client's DynamicClient, in threads of its own.
 
 It owns exactly the fields it sends, prunes those it no longer sends, and leaves other managers' fields alone; neither kopf
-nor pykube can do that (python-stack.md §3). The client is synchronous, so each call runs in a small pool under a deadline;
+nor pykube can do that. The client is synchronous, so each call runs in a small pool under a deadline;
 its answers come back as our own errors, whose types say what to do.
 
 A thread can't be cancelled: who hands its work over to another process waits with `settle` until nothing is in flight.

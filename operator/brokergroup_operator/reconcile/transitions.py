@@ -1,4 +1,4 @@
-"""Which Events a change of the conditions is worth, by the names of operator-anchors.md §4. Pure.
+"""Which Events a change of the conditions is worth. Pure.
 
 They are posted with the write that shows the change, so that each transition is told once, and after a restart none again.
 """

@@ -1,6 +1,6 @@
 """Kopf watches; its handlers say only "look at this group". It runs inside our loop, beside the controller's server.
 
-What makes that safe (python-stack.md §1, "Embedding"; tests/reconcile/test_watch.py holds it in place):
+What makes that safe (tests/reconcile/test_watch.py holds it in place):
 
 - At its end kopf cancels every task that was born after it, whosoever's. `run_tasks(ignored=...)` only asks `task in ignored`,
   so we hand it a collection that contains every task whose coroutine is not kopf's own.

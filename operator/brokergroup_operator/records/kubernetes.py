@@ -4,7 +4,7 @@ Reading is a GET without resourceVersion (linearizable: the API server asks etcd
 whole object with the ``resourceVersion`` and ``uid`` it was read with, or a POST where it is absent; the API server refuses
 both when somebody came first, so several operators may decide at once and one of them wins.
 
-A write without an answer is neither done nor undone (invariant I15). So every write carries an id in an annotation. After a
+A write without an answer is neither done nor undone. So every write carries an id in an annotation. After a
 lost answer the object is read again: our id means done; the old version means "not yet", and the same write is sent again,
 which cannot do harm, since at most one of the two can still match the version; anything else means somebody wrote after us,
 whether or not we wrote before, and that is a conflict: read again, recompute. At the deadline the caller is told that nothing

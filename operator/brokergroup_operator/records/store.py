@@ -1,7 +1,7 @@
 """Where a broker group's durable record lives, seen from the controller: read, and compare-and-set.
 
 The controller plane grants nothing (no mastership, no broker id, no place in the SyncStateSet) that is not in the record
-first, and it never overwrites a record it has not read (invariants I1, I14, I15 of ``reliability-security.md`` §2.1). So the
+first, and it never overwrites a record it has not read. So the
 store has two verbs only:
 
 ``read``

@@ -1,4 +1,4 @@
-"""Which broker is where, as a NameServer knows it (``ha-and-deployment.md`` D.3, D.4): pure, with the time as an argument.
+"""Which broker is where, as a NameServer knows it: pure, with the time as an argument.
 
 The rules are Java's, for clients rely on them: an address has one id; of two that claim one id the higher master epoch (the data
 version's stateVersion) wins; topics are those that the master registered. What is kept is what was said last, in memory only.

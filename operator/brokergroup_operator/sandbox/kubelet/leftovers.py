@@ -3,7 +3,7 @@
 One mark is the kubelet's data folder, the other the start of a container. Reading them from ``/proc`` instead of from a list
 of ours means that nothing is missed: neither if the kubelet dies between starting a process and writing it down, nor a
 grandchild in a session of its own, which a process group does not hold. Containers have a process namespace for that;
-we have none, and *terminated* must mean that nothing runs any more (design.md §4 rule 7: it is the fence's word). Only a
+we have none, and *terminated* must mean that nothing runs any more (docs/architecture.md, rule 7: it is the fence's word). Only a
 process that empties its environment escapes.
 
 Leftovers of a dead kubelet are killed, not adopted: to the API this is a node that rebooted, and the pods start again

@@ -1,9 +1,8 @@
 """A network namespace per pod, on a bridge of our own: every pod has the standard ports to itself. Needs root.
 
 A Java broker binds its HA port on the wildcard address, so several of them on one machine need this. It is also where
-partitions can be made: the namespace of a pod is in pods.json, and ``ip netns exec <it> nft …`` cuts what should be cut
-(reliability-security.md §3.0). Everything made here carries the bridge's name and is removed at the stop, or at the next
-start if there was none.
+partitions can be made: the namespace of a pod is in pods.json, and ``ip netns exec <it> nft …`` cuts what should be cut.
+Everything made here carries the bridge's name and is removed at the stop, or at the next start if there was none.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The order is what the operator relies on. The address is in the API *before* the first container starts. A deleted pod
 gets SIGTERM, its grace period, SIGKILL; then its status says *terminated*, and only then does the object go. Deleted
 without grace (the fence of a silent master), or gone from the API, it is killed at once; while a finalizer holds the object,
-the status tells whoever set it that the containers are dead (design.md §4 rule 7).
+the status tells whoever set it that the containers are dead (docs/architecture.md, rule 7).
 """
 
 from __future__ import annotations
