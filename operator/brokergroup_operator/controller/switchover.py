@@ -279,6 +279,7 @@ class Switchover:
             raise SwitchoverFailedError(decision.why)
         timeline.to_broker_id = decision.record.master_broker_id
         timeline.epoch_after = decision.record.master_epoch
+        self._observer.master_committed(timeline)
         return decision
 
     async def _tell(
