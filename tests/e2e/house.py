@@ -1,5 +1,8 @@
 """The whole system as a user has it: a sandbox process, operator processes, groups of Python replicas, a producer under load.
 
+`java_house.py` is the other house: a real kube-apiserver and Java brokers. A story that is told in both asks the house for what
+differs: what a group is made of, how its operators are started, how long things take.
+
 Everything is looked at and struck from outside: through the API, the brokers' own ports, and signals. The operator and the
 sandbox have no hand to help a test with, and need none.
 """
@@ -32,8 +35,10 @@ from rocketmq_remoting.errors import RemotingError
 from tests.e2e.history import RecordHistory, record_history
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from pathlib import Path
+
+    from brokergroup_operator.kube.resources import Resource
 
 NAMESPACE = "default"
 TOPIC = "e2e"
@@ -70,6 +75,16 @@ class House:
     api: KubernetesApi
     kubeconfig: Path
     ports: dict[str, int] = field(default_factory=dict)
+    # What every group of this house is made of.
+    group_spec: Mapping[str, Any] = field(default_factory=lambda: {"implementation": "replica"})
+    # What such a group ran before, and what it is changed to: another version of its brokers.
+    older: Mapping[str, Any] = field(default_factory=lambda: {"image": "brokergroup-replica:1"})
+    newer: Mapping[str, Any] = field(default_factory=lambda: {"image": "brokergroup-replica:2"})
+    operator_arguments: tuple[str, ...] = ("--namespace", NAMESPACE)
+    operator_host: str = "127.0.0.1"
+    operator_kubeconfig: Path | None = None
+    # Every wait of this house is so many times as long.
+    patience: float = 1.0
 
     @property
     def node_folder(self) -> Path:
@@ -78,8 +93,8 @@ class House:
     def controller_address(self, name: str) -> str:
         """Where the operator of that name listens, now and after every restart."""
         if name not in self.ports:
-            self.ports[name] = free_port()
-        return f"127.0.0.1:{self.ports[name]}"
+            self.ports[name] = free_port(self.operator_host)
+        return f"{self.operator_host}:{self.ports[name]}"
 
     def incidents(self, operator: str = "operator") -> list[dict[str, Any]]:
         """What that operator wrote into its incident log."""
@@ -96,7 +111,7 @@ class House:
         own = self.controller_address(name)
         return await self.processes.start(
             name, "operator",
-            "--kubeconfig", str(kubeconfig or self.kubeconfig), "--namespace", NAMESPACE,
+            "--kubeconfig", str(kubeconfig or self.operator_kubeconfig or self.kubeconfig), *self.operator_arguments,
             "--listen", own, "--advertise", own, *addresses,
             "--incident-log", str(self.folder / f"{name}-incidents.jsonl"),
         )  # fmt: skip
@@ -110,9 +125,13 @@ class House:
             self.processes.children.remove(child)
 
     async def create_group(self, name: str, **spec: Any) -> None:
-        """Create a BrokerGroup of Python replicas."""
-        manifest = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"implementation": "replica", **spec}}
-        await self.api.create(BROKER_GROUPS, manifest)
+        """Create a BrokerGroup of what this house has."""
+        await self.create(BROKER_GROUPS, name, {**self.group_spec, **spec})
+
+    async def create(self, resource: Resource, name: str, spec: Mapping[str, Any]) -> None:
+        """Create an object of one of our kinds."""
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        await self.api.create(resource, {**kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 
     async def patch_group(self, name: str, **spec: Any) -> None:
         """Change a BrokerGroup's spec."""
@@ -128,11 +147,10 @@ class House:
             entries = json.loads((self.node_folder / "pods.json").read_text())["pods"]
         except (FileNotFoundError, ValueError):
             return None
-        for entry in entries:
-            if (entry["namespace"], entry["name"]) == (NAMESPACE, pod):
-                pids = [item["pid"] for item in entry["containers"] if item["name"] == "broker"]
-                return next((pid for pid in pids if pid is not None and _runs(pid)), None)
-        return None
+        # A pod that is going may still stand there beside its successor of the same name.
+        own = [entry for entry in entries if (entry["namespace"], entry["name"]) == (NAMESPACE, pod)]
+        pids = [item["pid"] for entry in own for item in entry["containers"] if item["name"] == "broker"]
+        return next((pid for pid in pids if pid is not None and _runs(pid)), None)
 
     def tails(self) -> str:
         """What the operators said last."""
@@ -189,10 +207,15 @@ class WholeGroup:
     def pod_names(self) -> list[str]:
         return [replica["reservedFor"] for replica in self.seen.record.get("replicas", [])]
 
+    def pod_of(self, broker_id: int) -> str:
+        """Its pod: of that number, but for a member whose volume was lost under it, which keeps its pod's name."""
+        replicas = self.seen.record.get("replicas", [])
+        return str(next(replica["reservedFor"] for replica in replicas if replica["brokerId"] == broker_id))
+
     def pids(self) -> dict[int, int | None]:
         """Broker id -> process."""
         ids = [replica["brokerId"] for replica in self.seen.record.get("replicas", [])]
-        return {broker_id: self.house.pid_of(f"{self.name}-{broker_id}") for broker_id in ids}
+        return {broker_id: self.house.pid_of(self.pod_of(broker_id)) for broker_id in ids}
 
     def story(self) -> str:
         """What a person would look at first."""
@@ -221,7 +244,8 @@ class WholeGroup:
         self, condition: Callable[[], Any], what: str, *, deadline_seconds: float = DEADLINE_SECONDS
     ) -> Any:
         """Wait for something about this group."""
-        return await eventually(condition, lambda: f"{what}\n{self.story()}", deadline_seconds=deadline_seconds)
+        seconds = deadline_seconds * self.house.patience
+        return await eventually(condition, lambda: f"{what}\n{self.story()}", deadline_seconds=seconds)
 
     async def until_settled(self) -> None:
         await self.until(self.is_settled, "the group is Ready with everybody in sync")

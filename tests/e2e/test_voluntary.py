@@ -1,60 +1,36 @@
-"""What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost."""
+"""What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost.
+
+Told in both houses: the sandbox with Python replicas, and a real API server with Java brokers.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
+import pytest_asyncio
 
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.resources import (
-    BROKER_GROUP_OPERATIONS,
-    BROKER_GROUPS,
-    EVENTS,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
+from brokergroup_operator.kube.resources import NODES, PODS
+from tests.e2e.house import NAMESPACE, House, WholeGroup
+from tests.e2e.stories import (
+    a_slave,
+    change,
+    claims_of,
+    condition,
+    done,
+    events,
+    holds,
+    objects_of,
+    pod_uids,
+    up_to_date,
 )
-from tests.e2e.house import NAMESPACE, WholeGroup
-from tests.reconcile.world import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
-async def change(group: WholeGroup, patch: dict[str, Any]) -> None:
-    await group.house.api.patch(BROKER_GROUPS, group.name, patch, namespace=NAMESPACE, content_type=PatchType.MERGE)
-
-
-def condition(group: WholeGroup, kind: str) -> tuple[str, str]:
-    found = [item for item in group.seen.status.get("conditions", []) if item["type"] == kind]
-    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
-
-
-async def pod_uids(group: WholeGroup) -> dict[str, str]:
-    pods = (await group.house.api.list(PODS, namespace=NAMESPACE)).items
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
-
-
-async def events(group: WholeGroup) -> list[str]:
-    return [item["reason"] for item in (await group.house.api.list(EVENTS, namespace=NAMESPACE)).items]
-
-
-def up_to_date(group: WholeGroup) -> Callable[[], bool]:
-    generation = group.seen.status.get("observedGeneration", 0)
-
-    def check() -> bool:
-        status = group.seen.status
-        return (
-            status.get("observedGeneration", 0) >= generation
-            and condition(group, "UpToDate")[0] == "True"
-            and status.get("updatedReplicas") == group.replicas
-            and group.is_settled()
-        )
-
-    return check
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(any_house: House) -> House:
+    """Both, one after the other."""
+    return any_house
 
 
 async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: WholeGroup) -> None:
@@ -80,17 +56,11 @@ async def test_a_hot_key_restarts_nobody(group: WholeGroup) -> None:
     before = await pod_uids(group)
     await change(group, {"spec": {"config": {"fileReservedTime": "24"}}})
 
-    wanted = {f"{group.name}-{broker_id}" for broker_id in group.pids()}
-
     async def given_to_all() -> bool:
-        pods = (await group.house.api.list(PODS, namespace=NAMESPACE)).items
-        return wanted <= {
-            pod["metadata"]["name"]
-            for pod in pods
-            if '"fileReservedTime": "24"' in pod["metadata"]["annotations"].get("brokergroup.dev/hot-config", "")
-        }
+        given = [pod["metadata"]["annotations"] for pod in (await objects_of(group, PODS)).values()]
+        return all('"fileReservedTime": "24"' in each.get("brokergroup.dev/hot-config", "") for each in given)
 
-    await until("every pod has the key", given_to_all)
+    await holds(group, "every pod has the key", given_to_all)
     await group.verify()
     assert "ConfigReloaded" in await events(group)
     assert await pod_uids(group) == before
@@ -100,12 +70,12 @@ async def test_a_bad_image_stops_at_the_first_pod_and_is_taken_back(group: Whole
     await group.until_settled()
     before, epoch = await pod_uids(group), group.seen.master_epoch
     async with group.under_load():
-        await change(group, {"spec": {"image": "example.com/no-such-image:1"}})
+        await change(group, {"spec": {"image": "example.com/no-such-image:1", "version": None}})
         await group.until(lambda: condition(group, "Stalled") == ("True", "ImageUnavailable"), "it says so")
         await group.until_acknowledged(100)
         changed = {name for name, uid in (await pod_uids(group)).items() if before[name] != uid}
         assert len(changed) == 1
-        await change(group, {"spec": {"image": None}})
+        await change(group, {"spec": {"image": None, "version": group.house.group_spec.get("version")}})
         await group.until(up_to_date(group), "the old image runs everywhere", deadline_seconds=120)
     await group.verify()
     assert group.seen.master_epoch == epoch, "the master was never touched"
@@ -126,8 +96,23 @@ async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
         await group.until_acknowledged()
     await group.verify()
     assert group.seen.record["nextBrokerId"] == next_id + 1
-    claims = (await group.house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
-    assert len([one for one in claims if one["metadata"]["name"].startswith(f"{group.name}-")]) == 4, "retained"
+    assert len(await claims_of(group)) == 4, "retained"
+
+
+async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(group: WholeGroup) -> None:
+    """The one slave that would be left may never be master."""
+    await group.until_settled()
+    before = await pod_uids(group)
+    barred = {"priorities": [{"brokerId": a_slave(group), "priority": 0}]}
+    await change(group, {"spec": {"replicas": 2, "failover": barred}})
+    await group.until(
+        lambda: condition(group, "Stalled") == ("True", "ScaleInRefused"), "it is refused, and it says so"
+    )
+    assert await pod_uids(group) == before
+    await change(group, {"spec": {"replicas": 3, "failover": {"priorities": None}}})
+    await group.until(lambda: condition(group, "Stalled")[0] == "False", "it is taken back")
+    await group.verify()
+    assert await pod_uids(group) == before
 
 
 async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
@@ -175,11 +160,10 @@ async def test_volumes_grow_under_a_running_group(group: WholeGroup) -> None:
     await change(group, {"spec": {"storage": {"size": "9Gi"}}})
 
     async def grown() -> bool:
-        claims = (await group.house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
-        sizes = [one["status"]["capacity"]["storage"] for one in claims if one["metadata"]["name"] in group.pod_names()]
-        return sizes == ["9Gi"] * group.replicas
+        claims = await claims_of(group)
+        return all(claims[name]["status"]["capacity"]["storage"] == "9Gi" for name in group.pod_names())
 
-    await until("every volume has the new size", grown, deadline_seconds=60)
+    await holds(group, "every volume has the new size", grown)
     await group.until(lambda: condition(group, "VolumeResizing") == ("", ""), "nothing grows any more")
     await group.verify()
     assert await pod_uids(group) == before
@@ -189,18 +173,8 @@ async def test_the_master_is_rebuilt_on_a_new_volume(group: WholeGroup) -> None:
     await group.until_settled()
     await change(group, {"spec": {"failover": {"preferredMaster": None}}})
     master, next_id = group.seen.master_id, group.seen.record["nextBrokerId"]
-    operation = {
-        "metadata": {"name": "rebuild", "namespace": NAMESPACE},
-        "spec": {"brokerGroupRef": {"name": group.name}, "type": "Rebuild", "rebuild": {"brokerId": master}},
-    }
-
-    async def done() -> bool:
-        found = await group.house.api.get(BROKER_GROUP_OPERATIONS, "rebuild", namespace=NAMESPACE)
-        return (found.get("status") or {}).get("phase") == "Succeeded"
-
     async with group.under_load():
-        await group.house.api.create(BROKER_GROUP_OPERATIONS, operation)
-        await until("the operation is done", done, deadline_seconds=120)
+        await done(group, "Rebuild", brokerId=master)
         await group.until_acknowledged()
     await group.verify()
     ids = {replica["brokerId"] for replica in group.seen.record["replicas"]}

@@ -115,7 +115,8 @@ class Cluster:
 
 
 def images() -> ImageCatalogue:
-    return ImageCatalogue.default(rocketmq_homes={install.ROCKETMQ_VERSION: install.rocketmq_home()})
+    versions = (install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION)
+    return ImageCatalogue.default(rocketmq_homes={version: install.rocketmq_home(version) for version in versions})
 
 
 @asynccontextmanager

@@ -118,6 +118,9 @@ def test_eviction_asks_the_disruption_budget(
     store.patch_merge(budgets, "default", "b", allowed, Write(), subresource="status")
     evict(store, target, {}, Write())
     assert "deletionTimestamp" in store.get(pods, "default", "p").obj["metadata"]
+    # Nobody else is let go until the disruption controller has counted again.
+    status = store.get(budgets, "default", "b").obj["status"]
+    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
 
 
 def _owned_by(owner: dict[str, Any], *, blocks: bool = False) -> dict[str, Any]:

@@ -58,17 +58,23 @@ def bind(store: ObjectStore, target: Target, binding: JsonObject, write: Write) 
 
 
 def evict(store: ObjectStore, target: Target, eviction: JsonObject, write: Write) -> JsonObject:
-    """Deletes a pod unless a disruption budget forbids it."""
+    """Deletes a pod unless a disruption budget forbids it; what it grants it takes off the budget at once."""
     pod = store.get(target.resource, target.namespace, target.name).obj
     budgets = store.resource("policy", "v1", "poddisruptionbudgets")
     for version in store.list_objects(budgets, Selection(namespace=target.namespace)).items:
         selector = field_at(version.obj, "spec.selector")
         if selector is None or not matches_label_selector(selector, pod["metadata"].get("labels") or {}):
             continue
-        if (field_at(version.obj, "status.disruptionsAllowed") or 0) < 1:
+        allowed = field_at(version.obj, "status.disruptionsAllowed") or 0
+        if allowed < 1:
             name = version.obj["metadata"]["name"]
             cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {name} does not allow it now"}
             raise too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", [cause])
+        disrupted = {target.name: timestamp(store.clock())}
+        granted = {"status": {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
+        if not write.dry_run:
+            name = version.obj["metadata"]["name"]
+            store.patch_merge(budgets, target.namespace, name, granted, Write(), subresource="status")
     options = eviction.get("deleteOptions") or {}
     preconditions = options.get("preconditions") or {}
     deletion = Deletion(

@@ -1,0 +1,96 @@
+"""Evictions as `kubectl drain` asks for them, and a stand-in for the disruption controller that keeps the budgets' status.
+
+No kube-controller-manager runs in either house. What it does for a budget with `minAvailable` is small: it counts the ready
+pods that the selector finds. The API server does the rest: it refuses an eviction that the status does not allow (429), and
+takes each one it grants off the status by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.resources import PODS, Resource
+from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
+from brokergroup_operator.reconcile.observed import pod_is_ready
+from tests.e2e.house import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.kube import KubernetesApi
+
+LOOK_SECONDS = 0.1
+TOO_MANY_REQUESTS = 429
+
+
+@asynccontextmanager
+async def budgets_are_kept(api: KubernetesApi) -> AsyncIterator[None]:
+    """For the length of a block."""
+    keeping = asyncio.create_task(_keep(api))
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def _keep(api: KubernetesApi) -> None:
+    while True:
+        pods = (await api.list(PODS, namespace=NAMESPACE)).items
+        for budget in (await api.list(POD_DISRUPTION_BUDGETS, namespace=NAMESPACE)).items:
+            await _write(api, budget, status_of(budget, pods))
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def status_of(budget: dict[str, Any], pods: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the disruption controller would write."""
+    wanted = budget["spec"]["selector"]["matchLabels"].items()
+    matching = [pod for pod in pods if wanted <= (pod["metadata"].get("labels") or {}).items()]
+    healthy = sum(pod_is_ready(pod) for pod in matching)
+    needed = int(budget["spec"]["minAvailable"])
+    return {
+        "observedGeneration": budget["metadata"].get("generation", 0),
+        "expectedPods": len(matching),
+        "currentHealthy": healthy,
+        "desiredHealthy": needed,
+        "disruptionsAllowed": max(0, healthy - needed),
+    }
+
+
+async def _write(api: KubernetesApi, budget: dict[str, Any], status: dict[str, Any]) -> None:
+    if status.items() <= (budget.get("status") or {}).items():
+        return
+    metadata = budget["metadata"]
+    # Of the very version that was read: the API server counts down in the same field.
+    patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+    try:
+        await api.patch(
+            POD_DISRUPTION_BUDGETS,
+            metadata["name"],
+            patch,
+            namespace=NAMESPACE,
+            subresource="status",
+            content_type=PatchType.MERGE,
+        )
+    except ApiError as error:
+        if error.status not in {404, 409}:
+            raise
+
+
+async def is_evicted(api: KubernetesApi, pod: str) -> bool:
+    """Ask once, as `kubectl drain` does every few seconds. False: the budget does not allow it now."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+    verb = Resource("", "v1", f"pods/{pod}/eviction", "Eviction")
+    try:
+        await api.create(verb, eviction)
+    except NotFoundError:
+        return True
+    except ApiError as error:
+        if error.status != TOO_MANY_REQUESTS:
+            raise
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""The house with real parts: kube-apiserver and etcd with RBAC in force, the process kubelet with a network namespace for each
+pod, Java brokers and a NameServer. The operator has the chart's rights and no others.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from brokergroup_operator.demo.processes import DemoProcesses
+from brokergroup_operator.kube.resources import PODS
+from tests.e2e.house import NAMESPACE, House
+from tests.real.clusters import Cluster, as_yaml, eventually, real_cluster
+from tests.real.parts import install
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+# A Java broker takes four times as long to start as a replica, and one of a busy machine longer.
+PATIENCE = 4.0
+# The real API server lets a claim grow only where its class says that it can.
+STORAGE_CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "folders", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "brokergroup.dev/folders",
+    "allowVolumeExpansion": True,
+}
+
+
+@dataclass
+class JavaHouse(House):
+    """A cluster for one test module."""
+
+    cluster: Cluster | None = None
+
+    def pid_of(self, pod: str) -> int | None:
+        """The Java process of a pod; None while there is none alive."""
+        assert self.cluster is not None
+        return self.cluster.kubelet.container_pid(NAMESPACE, pod, "broker")
+
+
+@asynccontextmanager
+async def open_java_house(folder: Path) -> AsyncIterator[JavaHouse]:
+    """With a NameServer and nothing else in it."""
+    processes = DemoProcesses(folder / "logs")
+    async with real_cluster(folder) as cluster:
+        await cluster.kubectl("apply", "-f", "-", stdin=as_yaml([STORAGE_CLASS]))
+        name_server = await start_name_server(cluster)
+        try:
+            yield JavaHouse(
+                folder,
+                processes,
+                cluster.api,
+                cluster.admin_kubectl.kubeconfig,
+                group_spec=java_spec(name_server),
+                older={"version": install.OLDER_ROCKETMQ_VERSION},
+                newer={"version": install.ROCKETMQ_VERSION},
+                operator_arguments=cluster.operator_arguments,
+                operator_host=cluster.node_ip,
+                operator_kubeconfig=cluster.operator_kubeconfig,
+                patience=PATIENCE,
+                cluster=cluster,
+            )
+        finally:
+            await processes.stop()
+
+
+def java_spec(name_server: str) -> dict[str, Any]:
+    """That of examples/rocketmq.yaml, with the address that it asks for."""
+    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))["spec"]
+    return {**spec, "nameServers": [name_server]}
+
+
+async def start_name_server(cluster: Cluster) -> str:
+    """The NameServer pod of examples/nameserver.yaml; returns its address."""
+    await cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(EXAMPLES / "nameserver.yaml"))
+
+    async def address() -> str:
+        status = (await cluster.api.get(PODS, "nameserver", namespace=NAMESPACE)).get("status", {})
+        ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"] == ["True"]
+        return f"{status['podIP']}:9876" if ready else ""
+
+    return await eventually(address, lambda: cluster.story(NAMESPACE))
