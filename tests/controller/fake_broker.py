@@ -148,7 +148,7 @@ class FakeBroker:
         await self._server.start(self.host, self.port)
         tries = itertools.count(1)
         while not self.broker_id:
-            # As a Java broker: whatever goes wrong, ask for an id again, with a new check code (§7.2 step 4).
+            # As a Java broker: whatever goes wrong, ask for an id again, with a new check code.
             answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
             if answer.code == 0:
                 broker_id = int((answer.ext_fields or {})["nextBrokerId"])

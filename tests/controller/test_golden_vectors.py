@@ -1,6 +1,6 @@
-"""The golden vectors of controller-protocol.md §14, once over the wire: real sockets, real frames, codes and fields as Java's.
+"""The golden vectors (tests/core/traces), once over the wire: real sockets, real frames, codes and fields as Java's.
 
-Where a safety rule of design.md §4 says better than Java, the line says so with the rule's number.
+Where a safety rule (docs/architecture.md) says better than Java, the line says so with the rule's number.
 """
 
 import json
@@ -90,7 +90,7 @@ async def test_the_golden_vectors_hold_over_the_wire(start_plane) -> None:  # no
     first_master = {"masterBrokerId": "1", "masterAddress": "1.1.1.9:1", "masterEpoch": "1", "syncStateSetEpoch": "1"}
     assert (answer.code, fields_of(answer)) == (0, first_master)
     members = {"brokerAddrs": {"1": "1.1.1.9:1"}, "brokerName": "bn", "cluster": "cl"}
-    # Both shapes in one body: brokers read the first, mqadmin electMaster the second (§2.2).
+    # Both shapes in one body: brokers read the first, mqadmin electMaster the second.
     assert body_of(answer) == {"brokerMemberGroup": members, "syncStateSet": [1]} | members
     answer = await elect(1, designate=False)
     assert (answer.code, fields_of(answer), body_of(answer)) == (2011, first_master, {"syncStateSet": [1]})

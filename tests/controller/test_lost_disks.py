@@ -149,7 +149,7 @@ async def test_marks_are_written_together_and_seldom(start_plane: StartPlane, gr
 async def test_an_election_asked_for_before_the_first_heartbeat_waits_for_it(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
-    """§7.2: the 1002 of a starting broker overtakes its heartbeat; answered at once, it would be 2012 and 5 s of waiting."""
+    """The 1002 of a starting broker overtakes its heartbeat; answered at once, it would be 2012 and 5 s of waiting."""
     notes = Notes()
     _, brokers = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
     for broker in brokers:

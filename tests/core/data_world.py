@@ -2,7 +2,7 @@
 
 Where `small_world.py` asks whether each decision is right by itself, this asks what all of it is for: is every acknowledged
 message in the log of everyone who acts as master (I4), and is no replica barred that lost nothing? The controller is the real
-`step` with its real record; the brokers are a model of what Java's brokers do (`reliability-security.md` §2.3, rebuilt):
+`step` with its real record; the brokers are a model of what Java's brokers do (rebuilt):
 
 * A master takes a message while its set, or the one it has asked for, has `min` members, and acknowledges it when all of both
   have it (`AutoSwitchHAService.inSyncReplicasNums`, `getSyncStateSet`). It acknowledges as soon as it may: that is the worst.

@@ -1,6 +1,6 @@
 """What must hold after any decision, of the record, of the answer, and between the record before and after it.
 
-The invariants of `reliability-security.md` §2.1, and each safety rule where it can be seen in one step.
+The invariants, and each safety rule where it can be seen in one step.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """A small world around one broker group: everything that can happen next, and everything that must hold after it did.
 
 Three tests walk in it: hypothesis chooses the way (and shrinks it when something breaks), a seeded walk counts what is reached,
-and an explorer takes every way there is within bounds. They share the list of what can happen and the list of invariants
-(`reliability-security.md` §2.1), so that neither is richer in one test than in another.
+and an explorer takes every way there is within bounds. They share the list of what can
+happen and the list of invariants, so that neither is richer in one test than in another.
 """
 
 from collections.abc import Iterator

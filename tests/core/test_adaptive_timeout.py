@@ -39,7 +39,7 @@ def test_a_broker_that_beats_like_a_clock_has_the_least_timeout() -> None:
 
 
 def test_the_figures_of_the_reference() -> None:
-    """§5.1: at 0.5 s, a deviation of 0.2 s gives 1.75 s of silence by chance, and one second for the JVM."""
+    """At 0.5 s, a deviation of 0.2 s gives 1.75 s of silence by chance, and one second for the JVM."""
     chance = Random(1)
     rhythm = _rhythm(*[max(chance.gauss(0.5, 0.2), 0.0) for _ in range(2000)])
     timeout_seconds = adaptive_timeout_seconds(rhythm, minimum_seconds=1.0, maximum_seconds=10.0)

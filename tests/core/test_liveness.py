@@ -1,4 +1,4 @@
-"""The heartbeat table, with the time in our hands. Each test is one way in which Java's table was wrong, or one rule of §6."""
+"""The heartbeat table, with the time in our hands. Each test is one way in which Java's table was wrong, or one rule of it."""
 
 from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable, LivenessSettings
 

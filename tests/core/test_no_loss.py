@@ -1,4 +1,4 @@
-"""No acknowledged message is lost, whatever happens; and each rule is needed, for without it one is (reliability-security.md §2.3).
+"""No acknowledged message is lost, whatever happens; and each rule is needed, for without it one is.
 
 The findings of the reference's throw-away explorer, over the real `step`: V1, V5, V6, V7, V10b, V11, and two of our own (a
 replica elected as eligible without asking who was asked for, and a rule 2 that spares the master). A run that must lose must

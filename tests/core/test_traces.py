@@ -31,7 +31,7 @@ def _check_against_java(block: Block, drawn: str, where: str) -> None:
 
 
 def test_the_golden_vectors_are_all_there() -> None:
-    """The trace can not be thinned out unseen: §14 has this many requests that reach the core."""
+    """The trace can not be thinned out unseen: the live record has this many requests that reach the core."""
     golden = next(path for path in TRACES if path.stem == "golden_vectors")
     assert sum(block.java is not None for block in read_trace(golden)) == GOLDEN_REQUESTS
 

@@ -17,7 +17,7 @@ was told is older than a loss), `settings key=value`, `record` (draw it), `undo`
 is), `new` (forget everything).
 
 Where a block says what Java answered, the answer must be the same, or the block's comment must say `deviates, rule <n>` (or
-`deviates, §<section>` for a Java bug the protocol reference lists); a named deviation that is none fails as well.
+`deviates, Java's bug`); a named deviation that is none fails as well.
 
 To write the drawings anew after a wanted change: `python -m tests.core.trace_language tests/core/traces/*.txt`, then read the diff.
 """
@@ -54,7 +54,7 @@ from controller_core.requests import (
 from controller_core.settings import Adoption, ControllerSettings
 from controller_core.step import step
 
-DEVIATION = re.compile(r"deviates, (rule \d|§\d)")
+DEVIATION = re.compile(r"deviates, (rule \d|Java's bug)")
 
 
 class TraceError(ValueError):

@@ -18,7 +18,7 @@ UNASKED = Deviation(
     "heartbeat",
     "a group without a master waits for a broker's ElectMaster, which Java brokers send with their next 1004 poll",
     "elects as soon as a member of the SyncStateSet is heard again; the same master, under the same epoch",
-    "up to 5 s less without a master (§6.2: a set with master null is not retried)",
+    "up to 5 s less without a master (a set with master null is not retried)",
     "tests/controller/test_failover.py",
     lambda case: False,
     After.GO_ON,
@@ -45,7 +45,7 @@ DEPOSED = Deviation(
     "1002",
     "names a dead replica as master that was designated in a first election, until its next scan (5 s)",
     "elects it as well, and finds it dead at once",
-    "§6.2: only a scan repairs what no event announces",
+    "only a scan repairs what no event announces",
     "tests/controller/test_failover.py",
     _deposed_already,
     After.END,
@@ -60,7 +60,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "close",
             "elects at once, whether or not the broker lives",
             "at once if its port refuses, else after 400 ms, or the heartbeat timeout while somebody listens there",
-            "a connection breaks without its broker (§12: an RPC slower than 3 s makes the broker close the socket)",
+            "a connection breaks without its broker (an RPC slower than 3 s makes the broker close the socket)",
             "tests/differential/test_special.py",
         ),
         (
@@ -68,7 +68,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "close",
             "a closed connection takes one of the brokers that it carried for dead, the others wait for the timeout",
             "all of them",
-            "§12 (broker container)",
+            "a bug of Java's (broker container)",
             "tests/differential/test_special.py",
         ),
         (
@@ -76,7 +76,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "1008",
             "tells every living member once, one-way, and never looks whether it arrived",
             "tells in an order that no broker stalls by, and again until the master's 907 shows everybody linked",
-            "§6.4; switchover-and-strict.md",
+            "measured: one that was not heard is never told again",
             "tests/differential/test_special.py",
         ),
         (
@@ -84,7 +84,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "1002",
             "replaces a living master at once; what only it has is lost",
             "stops it from acknowledging, waits for the slaves, then elects (code 1 if that fails)",
-            "§5.3: nothing makes the old master drain",
+            "nothing makes the old master drain",
             "tests/controller/test_switchover.py",
         ),
         (
@@ -92,7 +92,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "heartbeat",
             "a master whose heartbeats do not arrive is replaced after the timeout and a scan (10 s + 5 s)",
             "asked (907) shortly before: one that answers as master is left alone; a silent one is fenced, then replaced",
-            "rule 7; F14 of reliability-security.md",
+            "rule 7",
             "tests/controller/test_failover.py",
         ),
         (
@@ -100,7 +100,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "1002",
             "2012 if the caller's first heartbeat has not arrived yet, and the broker waits 5 s",
             "waits up to 1 s for it (not at all in the comparison: there it is 2012 as well)",
-            "the heartbeat of a starting broker is asynchronous (§7.2 step 8)",
+            "the heartbeat of a starting broker is asynchronous",
             "tests/controller/test_callers_elections.py",
         ),
         (
@@ -119,7 +119,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "1003, 904",
             "2010 for ever to a broker whose record was lost",
             "adopted if the group's settings allow it and the id is plausible; in the comparison nobody is known, so 2010",
-            "§12 (lost controller data)",
+            "a bug of Java's (lost controller data)",
             "tests/core/traces/adoption.txt",
         ),
     )

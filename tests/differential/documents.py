@@ -19,8 +19,7 @@ ours, and compares code, remark, extFields and body of every answer, and the gro
 difference that is not on this list fails it; so does an entry that never occurs. Each entry is a predicate on the request, the
 state before it, and what *both* answered and became (`tests/differential/deviations_of_*.py`): it excuses nothing but itself.
 
-"Rule n" is safety rule n of [the architecture](architecture.md); "§n" is a section of the protocol reference, "§12" its list of
-known bugs; "issue n" is apache/rocketmq's.
+"Rule n" is safety rule n of [the architecture](architecture.md); "issue n" is apache/rocketmq's.
 """
 DECISIONS = """
 ## Decisions

@@ -129,7 +129,7 @@ SHAPES: tuple[Shape, ...] = (
         "all",
         "answers in its own configured header encoding (JSON)",
         "answers in the encoding of the request",
-        "every decoder takes both (§1.3)",
+        "every decoder takes both",
         _of_answers(_encoding),
     ),
     Shape(
@@ -137,7 +137,7 @@ SHAPES: tuple[Shape, ...] = (
         "1002",
         'writes `{1:"10.0.0.1:10911"}`, which mqadmin 5.5.0 itself refuses to read',
         'writes `{"1":"10.0.0.1:10911"}`',
-        "standard JSON; brokers and mqadmin read it (§1.5, §2.2)",
+        "standard JSON; brokers and mqadmin read it",
         _of_answers(_quoted_keys),
     ),
     Shape(
@@ -145,7 +145,7 @@ SHAPES: tuple[Shape, ...] = (
         "1002",
         "brokerMemberGroup and syncStateSet",
         "the same, and the members of brokerMemberGroup again at the top",
-        "mqadmin electMaster reads the body as a bare BrokerMemberGroup (§2.2)",
+        "mqadmin electMaster reads the body as a bare BrokerMemberGroup",
         _of_answers(_both_shapes),
     ),
     Shape(
@@ -153,7 +153,7 @@ SHAPES: tuple[Shape, ...] = (
         "all",
         "code 1 (and 2009 for malformed ids) with the text of an exception, mostly a null pointer's",
         "the same code with a text that names the field and what was expected; 2012 also says why",
-        "nobody reads it but a human (§1.4)",
+        "nobody reads it but a human",
         _of_answers(_error_text),
     ),
     Shape(
@@ -161,7 +161,7 @@ SHAPES: tuple[Shape, ...] = (
         "1003, 1002",
         "a replica is alive by its heartbeats only",
         "a replica that registers or asks for a master is alive from then on",
-        "the heartbeat of a starting broker may arrive after its ElectMaster, and it waits 5 s to ask again (§7.2)",
+        "the heartbeat of a starting broker may arrive after its ElectMaster, and it waits 5 s to ask again",
         _sign_of_life,
     ),
 )

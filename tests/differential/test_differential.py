@@ -1,6 +1,6 @@
 """The differential test in small, as part of the fast and the real tests; in full it is `make test-differential` (run.py).
 
-Real: a short run against each Java version, the golden vectors of controller-protocol.md §14, the recorded life of a real group.
+Real: a short run against each Java version, the golden vectors (tests/core/traces), the recorded life of a real group.
 And the test of the test: our controller with one check changed is caught, and what is caught is shrunk to a few steps.
 """
 

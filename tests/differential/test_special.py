@@ -44,7 +44,7 @@ async def play(comparison: Comparison, text: str) -> None:
 
 
 async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) -> None:
-    """1008 (§2.9): the same header and body; Java's is one-way, ours is asked to be answered."""
+    """1008: the same header and body; Java's is one-way, ours is asked to be answered."""
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
         comparison = Comparison(java, ours)
         try:
@@ -79,7 +79,7 @@ async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  #
 
 
 async def test_a_connection_that_carried_two_takes_both_with_it_at_ours_only(tmp_path: Path) -> None:
-    """A broker container's brokers share a connection; Java notices the end of one of them (§12)."""
+    """A broker container's brokers share a connection; Java notices the end of one of them."""
     shared = "heartbeats bn 1 a"
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
         comparison = Comparison(java, ours)
@@ -150,7 +150,7 @@ async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(t
 
 
 async def test_the_name_alone_is_the_group(tmp_path: Path) -> None:
-    """Java keeps heartbeats by cluster and name, its decisions by the name alone (§12)."""
+    """Java keeps heartbeats by cluster and name, its decisions by the name alone."""
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
         for text, name in (
             (f"{THREE}1011 ids=2 cluster=other", "a-clean-finds-the-living-by-group"),

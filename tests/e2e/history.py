@@ -1,7 +1,7 @@
 """Every version of a group's record, as a watch from outside saw it, held against the laws that no fault may break.
 
-The laws are design.md §4's: an epoch never falls, one epoch has one master, a master comes from the SyncStateSet, broker ids
-are handed out upwards and never twice, a replica's check code never changes.
+The laws are those of docs/architecture.md: an epoch never falls, one epoch has one master, a master comes from the SyncStateSet,
+broker ids are handed out upwards and never twice, a replica's check code never changes.
 """
 
 from __future__ import annotations

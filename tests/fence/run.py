@@ -51,7 +51,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ELECTED_SECONDS = 30.0
 READ_SECONDS = 60.0
 ENOUGH_CONTROLS = 10
-# As in the measurements (switchover-and-strict.md, Q2): what a master has in flight when it freezes is given up after 3 s.
+# As measured: what a master has in flight when it freezes is given up after 3 s.
 HEARTBEAT_TIMEOUT_MS = 1500
 # The control's fence is cut off: there is nothing to wait for.
 UNFENCED_TIMEOUT_MS = 100

@@ -3,7 +3,7 @@ but for reading files.
 
 Java's epoch files may lack an entry for two reasons, and only these are taken:
 
-* ``next-label`` (`ha-and-deployment.md` A.6): a Java master sends the rest of epoch N under the label of N+1, so a slave that got
+* ``next-label``: a Java master sends the rest of epoch N under the label of N+1, so a slave that got
   all of epoch N in that one piece never heard of N. Such a slave, Java's or ours, goes from an older epoch to N+1.
 * ``empty-epoch`` (A.5, upstream #9942): a Java master does not note an epoch that begins where the last one began, nothing having
   been written in between; ours puts the newer one in its place, so of two epochs that begin at one offset each file has one.

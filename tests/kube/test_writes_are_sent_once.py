@@ -1,4 +1,4 @@
-"""A write without an answer is unknown, and this client never sends one twice (reliability-security.md I14, I15).
+"""A write without an answer is unknown, and this client never sends one twice.
 
 The server here is a bare socket: it answers the first request and then, on the same kept-alive connection, reads the next
 one and hangs up. That is what an API server does that dies after its commit, and where aiohttp would quietly try again.

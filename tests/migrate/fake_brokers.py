@@ -1,4 +1,4 @@
-"""Running brokers as a migration meets them: they heartbeat whom they list, poll, and change role by the rules of §7.3.
+"""Running brokers as a migration meets them: they heartbeat whom they list, poll, and change role by a Java broker's rules.
 
 The two minutes between two looks at `controllerAddr` are `reread_seconds` here. `roles` is every role a broker ever took: what a
 migration must not add to.

@@ -1,4 +1,4 @@
-"""A Java controller after the reference: §5 for what it answers, §6 for whom it believes alive, its traps included.
+"""A Java controller as docs/controller.md has it: what it answers, whom it believes alive, its traps included.
 
 It keeps the first connection of a broker for ever (issue 11045), takes that connection's end for a death, elects at once and
 raises the epoch for nothing where nobody can be elected. What it would tell brokers (1008) is noted in `told`.
@@ -67,7 +67,7 @@ class FakeJavaController:
         self._scan = asyncio.create_task(self._scan_for_ever())
 
     async def _scan_for_ever(self) -> None:
-        """§6.2: a master on record that does not heartbeat, while anybody else does."""
+        """A master on record that does not heartbeat, while anybody else does."""
         while True:
             for name, tables in list(self.sets.items()):
                 others = any(self.is_alive(name, one) for one in tables.replicas)
@@ -76,7 +76,7 @@ class FakeJavaController:
             await asyncio.sleep(SCAN_SECONDS)
 
     def _trigger(self, name: str, tables: Tables) -> None:
-        """§6.3: up to three tries, and every hopeless one raises the epoch."""
+        """Up to three tries, and every hopeless one raises the epoch."""
         for _ in range(3):
             if self._elect(name, tables, -1, designate=False)[0] == ResponseCode.SUCCESS:
                 return

@@ -205,7 +205,7 @@ async def test_the_build_is_on_the_page_for_the_alert_that_misses_it() -> None:
 
 
 async def test_upstreams_names_are_served_beside_ours() -> None:
-    """Labels and values as controller-protocol.md §10 has them; an answer that refuses is a success there."""
+    """Labels and values as the Java controller's page has them; an answer that refuses is a success there."""
     metrics = Metrics(controller_address="operator-0:9878")
     metrics.attach(View())
     metrics.observer.request_answered(1002, 2012, 0.0004)

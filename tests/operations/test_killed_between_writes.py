@@ -1,7 +1,7 @@
 """The operator dies before its n-th write, for every n, and is started again: the operation ends the same way, done once.
 
 A story is told once undisturbed, which gives the number of writes and the end; then once more for each write, with a kill in
-front of it (reliability-security.md I16). The writes of a switchover that runs beside the passes count too.
+front of it. The writes of a switchover that runs beside the passes count too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every mqadmin command of controller-protocol.md §8, by the real tool, at our controller with unmodified Java brokers.
+"""Every mqadmin command that asks a controller, by the real tool, at our controller with unmodified Java brokers.
 
 What is printed is read back into values and compared with the record and with what the brokers know; what is refused is read too:
 mqadmin shows the code and the remark that we answer. One NameServer, two Java brokers and one kept mqadmin serve all tests; they
@@ -318,7 +318,7 @@ async def test_elect_master_says_why_not(lab: Lab) -> None:
 
 
 async def test_elect_master_fails_at_the_java_controller_and_works_at_ours(lab: Lab, tmp_path: Path) -> None:
-    """The same mqadmin 5.5.0: at Java's own controller it fails although the election was done (controller-protocol.md §2.2)."""
+    """The same mqadmin 5.5.0: at Java's own controller it fails although the election was done (docs/controller.md)."""
     program = start_dledger(tmp_path)
     try:
         await asyncio.to_thread(wait_until_leading, program)

@@ -1,4 +1,4 @@
-"""The Java controller's metrics page and ours, after the same requests: same names, labels and counts (controller-protocol.md §10).
+"""The Java controller's metrics page and ours, after the same requests: same names, labels and counts.
 
 What is only on Java's page is about its Raft log; what differs is said below, and nothing else may.
 """

@@ -1,7 +1,7 @@
 """The operator dies before its n-th write, for every n, and is started again: the end is the same (Sieve's oracle).
 
 A story is told once undisturbed, which gives the reference end state and the number of writes; then once more for each
-write, with a kill in front of it (reliability-security.md I16, "Sieve-style exhaustive perturbation").
+write, with a kill in front of it.
 """
 
 from __future__ import annotations

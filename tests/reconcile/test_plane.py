@@ -282,7 +282,7 @@ async def test_the_plane_outlives_the_api_server(
 
 
 async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_plane: Callable[..., Any]) -> None:
-    """Kopf cancels what was born after it; the controller plane's tasks are born at any time (python-stack.md §1)."""
+    """Kopf cancels what was born after it; the controller plane's tasks are born at any time."""
     plane = await start_plane()
     await make_ready(world)
 

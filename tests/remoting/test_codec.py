@@ -72,7 +72,7 @@ def test_reads_may_split_and_merge_frames(commands: list[RemotingCommand], data:
 
 
 def test_the_live_example_of_the_binary_header() -> None:
-    """controller-protocol.md §1.3 shows the frame up to its first ext field; the lengths it announces are filled up here."""
+    """The sample shows the frame up to its first ext field; the lengths it announces are filled up here."""
     shown = bytes.fromhex(
         "0000007e 0100007a 03eb 00 0000 00000005 00000000 00000000 00000065 0008 62726f6b65724964 00000001 31"
     )
@@ -102,7 +102,7 @@ def test_the_live_example_of_the_binary_header() -> None:
 
 
 def test_a_java_request_is_reproduced() -> None:
-    """The live sample of controller-protocol.md §1.2."""
+    """A live sample of Java 5.5.0."""
     header = (
         b'{"code":1002,"extFields":{"brokerId":"2","invokeTime":"1795210522768","clusterName":"cl","designateElect":"false",'
         b'"brokerName":"bn"},"flag":0,"language":"JAVA","opaque":0,"serializeTypeCurrentRPC":"JSON","version":0}'

@@ -146,7 +146,7 @@ def test_booleans_parse_as_java_parses_them(text: str, expected: bool) -> None:
 
 
 def test_defaults_are_those_of_the_java_classes() -> None:
-    """controller-protocol.md §2.8 and the malformed input of §14."""
+    """A heartbeat, and malformed input."""
     assert ElectMasterRequestHeader.decode(None) == ElectMasterRequestHeader(
         cluster_name="", broker_name="", broker_id=None
     )
@@ -178,7 +178,7 @@ def test_a_send_is_read_under_full_and_one_letter_names() -> None:
 
 
 def test_an_elect_answer_satisfies_both_readers() -> None:
-    """The broker reads brokerMemberGroup and the set, mqadmin a bare member group (controller-protocol.md §2.2)."""
+    """The broker reads brokerMemberGroup and the set, mqadmin a bare member group (docs/controller.md)."""
     body = ElectMasterResponseBody(BrokerMemberGroup("cl", "bn", {1: "1.1.1.9:1", 2: "1.1.1.2:1"}), frozenset({2}))
     addresses = {"1": "1.1.1.9:1", "2": "1.1.1.2:1"}
     assert json.loads(body.encode()) == {
@@ -217,7 +217,7 @@ def test_numbers_in_quotes_are_numbers() -> None:
 
 
 def test_epoch_cache_of_a_java_broker_is_read() -> None:
-    """The sample of controller-protocol.md §8."""
+    """A sample of what mqadmin reads."""
     sample = (
         b'{"brokerId":0,"brokerName":"..","clusterName":"..",'
         b'"epochList":[{"endOffset":9223372036854775807,"epoch":1,"startOffset":0}],"maxOffset":123}'

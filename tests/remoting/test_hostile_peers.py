@@ -1,4 +1,4 @@
-"""What a peer must not be able to do: stop the loop, fill the memory, hold connections (reliability-security.md F32-F34)."""
+"""What a peer must not be able to do: stop the loop, fill the memory, hold connections (-F34)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every frame Java said is understood, and said again the same way (controller-protocol.md §1)."""
+"""Every frame Java said is understood, and said again the same way."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ async def test_half_a_handshake_is_closed_in_time(authority: Authority, sent: in
 
 
 async def test_a_plain_peer_that_says_nothing_is_not_hurried(authority: Authority) -> None:
-    """Java brokers connect to look whether a controller is there, long before they ask (controller-protocol.md §7.2)."""
+    """Java brokers connect to look whether a controller is there, long before they ask."""
     settings = TlsServerSettings(
         mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), handshake_timeout_seconds=0.02
     )

@@ -1,4 +1,4 @@
-"""Every code a send can be answered with (``ha-and-deployment.md`` B.4), and whether the message is kept then."""
+"""Every code a send can be answered with, and whether the message is kept then."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def test_a_slave_serves_reads_where_it_is_told_to(
 async def test_a_role_change_stops_writes_first_and_closes_links_then(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch, then: Role
 ) -> None:
-    """``ha-and-deployment.md`` H: with links closed first a send could be acknowledged by nobody but the old master."""
+    """With links closed first a send could be acknowledged by nobody but the old master."""
     one, two = await start_pair(start, controller)
     changing = one if then is Role.SLAVE else two
     broker = changing.process.broker

@@ -1,4 +1,4 @@
-"""An unmodified kopf operator against the embedded API: what kmock could not do (python-stack.md §2)."""
+"""An unmodified kopf operator against the embedded API: what kmock could not do."""
 
 from __future__ import annotations
 

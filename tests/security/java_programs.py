@@ -1,4 +1,4 @@
-"""Unmodified Java programs with TLS and with ACL 2.0: the flags that work (controller-protocol.md §1.6, §1.7)."""
+"""Unmodified Java programs with TLS and with ACL 2.0: the flags that work."""
 
 from __future__ import annotations
 

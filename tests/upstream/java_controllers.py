@@ -57,7 +57,7 @@ def start_dledger(folder: Path, *, port: int = 0, **extra: str | int) -> JavaPro
 
 
 def start_jraft(folder: Path, *, version: str = install.ROCKETMQ_VERSION, **extra: str | int) -> JavaProgram:
-    """One node, with its Raft on a port of its own (controller-protocol.md §11)."""
+    """One node, with its Raft on a port of its own."""
     port, raft_port = free_port(), free_port()
     peers = {
         "controllerType": "jRaft",

@@ -47,7 +47,7 @@ async def test_issue_10861_malformed_ids_clean_nothing(group: WireGroup) -> None
 
 
 async def test_source_cleaning_the_living_is_kept_to_the_ids_that_were_named(group: WireGroup) -> None:
-    """Source (§5.6): with isCleanLivingBroker the ids are ignored, and the whole group is dropped."""
+    """Source: with isCleanLivingBroker the ids are ignored, and the whole group is dropped."""
     await group.in_sync(2)
     third = await group.broker()
     assert (await clean(group, str(third.broker_id), living=True)).code == OK
@@ -59,7 +59,7 @@ async def test_source_cleaning_the_living_is_kept_to_the_ids_that_were_named(gro
 
 
 async def test_source_cleaning_never_resets_the_next_id_nor_an_epoch(group: WireGroup) -> None:
-    """Source (§5.6): the last in-sync member cleaned, the group counts as unknown: ids begin anew at 1, and so do epochs.
+    """Source: the last in-sync member cleaned, the group counts as unknown: ids begin anew at 1, and so do epochs.
 
     A broker that remembers id 2 and epoch 1 then meets another 2 with another epoch 1.
     """
@@ -89,7 +89,7 @@ async def test_source_cleaning_never_resets_the_next_id_nor_an_epoch(group: Wire
 
 
 async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(group: WireGroup) -> None:
-    """Source (§5.6): a master in the table blocks the cleaning of its group, also a dead one that nobody will ever replace.
+    """Source: a master in the table blocks the cleaning of its group, also a dead one that nobody will ever replace.
 
     Here it dies right after its election, before its first heartbeat: Java has nothing whose end it could notice.
     """
@@ -107,7 +107,7 @@ async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(g
 
 
 async def test_source_a_wrong_cluster_name_does_not_clean_the_living(group: WireGroup) -> None:
-    """Source (§5.6): who is alive is asked for by cluster, name and id, but forgotten by name and id.
+    """Source: who is alive is asked for by cluster, name and id, but forgotten by name and id.
 
     So with another cluster's name the check finds nobody alive, and a living member is cleaned without isCleanLivingBroker.
     """

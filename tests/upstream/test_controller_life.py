@@ -131,7 +131,7 @@ async def test_source_what_two_controllers_decide_at_once_is_decided_once(
 
 
 async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: WireGroup) -> None:
-    """Source (§2.2): 1002's body has bare numbers as keys, which is no JSON, and mqadmin electMaster reads another class from it.
+    """Source: 1002's body has bare numbers as keys, which is no JSON, and mqadmin electMaster reads another class from it.
 
     What the real mqadmin prints of either answer: tests/real/test_mqadmin.py.
     """
@@ -208,7 +208,7 @@ class StuckStore(MemoryRecordStore):
 async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connection(
     kind: str, request: pytest.FixtureRequest, start_ours: Callable[..., Awaitable[Controller]]
 ) -> None:
-    """Source (§1.4): a broker that waits 3 s for an answer closes its socket, which the controller takes for its death.
+    """Source: a broker that waits 3 s for an answer closes its socket, which the controller takes for its death.
 
     Java waits up to 5 s for its log. Here its whole process stands still for longer, and its healthy master is replaced for it.
     In ours it is the store that stands still: the answer comes in time, and says that there is none.

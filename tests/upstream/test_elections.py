@@ -58,7 +58,7 @@ async def test_issue_10013_an_async_learner_is_not_elected_first(
 
 
 async def test_source_first_election_takes_nobody_who_is_not_registered(group: WireGroup) -> None:
-    """Source (controller-protocol.md §5.2): the first election believes the caller, so an id that nobody holds becomes master."""
+    """Source (docs/controller.md): the first election believes the caller, so an id that nobody holds becomes master."""
     await group.broker()
     answer = await group.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=44, designateElect="false")
     state = await group.state()
@@ -71,7 +71,7 @@ async def test_source_first_election_takes_nobody_who_is_not_registered(group: W
 
 
 async def test_source_a_lost_master_costs_one_epoch_and_not_three(group: WireGroup) -> None:
-    """Source (§6.3): every failed try of a trigger is an event of its own, so a hopeless group gets three epochs.
+    """Source: every failed try of a trigger is an event of its own, so a hopeless group gets three epochs.
 
     Ours keeps the epoch while nobody could be elected, and grants the next one to whoever is.
     """
@@ -135,7 +135,7 @@ async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGr
 
 
 async def test_source_a_member_that_lost_its_log_is_not_elected(group: WireGroup) -> None:
-    """Source (§5.3): who is in the SyncStateSet may lead, whatever it has left: a member on an empty disk wins if it is alone.
+    """Source: who is in the SyncStateSet may lead, whatever it has left: a member on an empty disk wins if it is alone.
 
     Ours remembers what a member must hold, and takes the seat of one that comes back with less (safety rule 2).
     """

@@ -54,7 +54,7 @@ async def test_issue_5989_a_broker_is_its_id_and_not_its_address(group: WireGrou
 
 
 async def test_issue_4808_a_master_that_moved_is_told_at_its_new_address(group: WireGroup) -> None:
-    """#4808 and its remainder (§5.5): the answer to the moved master's own 1003 names its old address as the master's.
+    """#4808 and its remainder: the answer to the moved master's own 1003 names its old address as the master's.
 
     In ours that answer names no master at all: its new process is granted an epoch first (safety rule 6).
     """
@@ -80,7 +80,7 @@ async def test_issue_4857_an_unknown_group_is_told_to_register(group: WireGroup)
 
 
 async def test_source_only_the_next_id_can_be_taken(group: WireGroup) -> None:
-    """Source (§5.4): any free id is given to whoever asks for it, and counted as one: later the next id is one in use."""
+    """Source: any free id is given to whoever asks for it, and counted as one: later the next id is one in use."""
     await group.broker()
     stranger = await group.starting_broker()
     answer = await stranger.apply(3)
@@ -96,7 +96,7 @@ async def test_source_only_the_next_id_can_be_taken(group: WireGroup) -> None:
 
 
 async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> None:
-    """Source (§5.4): an id that clean freed is anybody's; the broker that had it still has its identity file, and its log."""
+    """Source: an id that clean freed is anybody's; the broker that had it still has its identity file, and its log."""
     await group.in_sync(2)
     third = await group.broker()
     await third.die()
@@ -111,7 +111,7 @@ async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> Non
 async def test_source_brokers_that_the_controller_forgot_are_taken_in_again(
     controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
 ) -> None:
-    """Source (§5.6): after the controller's data was lost, brokers with an identity file are answered 2010 for ever.
+    """Source: after the controller's data was lost, brokers with an identity file are answered 2010 for ever.
 
     Ours takes them in under the ids that they have (who may: settings `adoption`), waits until as many were heard as the group has,
     and grants the one with the most data an epoch above all that they remember.
@@ -164,7 +164,7 @@ class TwoClusters(FixedDirectory):
 async def test_source_one_name_in_two_clusters_is_two_groups(
     controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
 ) -> None:
-    """Source (§4): the tables are keyed by brokerName only, so brokers of another cluster become members of this group."""
+    """Source: the tables are keyed by brokerName only, so brokers of another cluster become members of this group."""
     if not controller.is_java:
         controller = await start_ours(directory=TwoClusters())
     async with (

@@ -229,7 +229,7 @@ async def test_issue_7017_a_silent_master_is_fenced_before_another_is_elected(
 
 
 async def test_source_a_shared_connection_carries_all_its_brokers(controller: Controller) -> None:
-    """Source (§6.1): a container's brokers share a connection, and when it closes, only one of them is taken for dead."""
+    """Source: a container's brokers share a connection, and when it closes, only one of them is taken for dead."""
     async with WireGroup(controller) as left, WireGroup(controller) as right:
         first, _ = await left.in_sync(2)
         second, _ = await right.in_sync(2, share_with=first)
@@ -250,7 +250,7 @@ async def test_source_a_shared_connection_carries_all_its_brokers(controller: Co
 
 
 async def test_source_a_truncated_log_is_not_taken_for_the_longest(group: WireGroup) -> None:
-    """Source (§6.1): the table only ever raises (epoch, offset), so a broker that came back with less still looks longest."""
+    """Source: the table only ever raises (epoch, offset), so a broker that came back with less still looks longest."""
     one, two, three = await group.in_sync(3)
     for broker, max_offset in ((one, 1000), (two, 1000), (three, 900)):
         broker.max_offset = max_offset

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def test_source_a_role_change_is_asked_and_not_just_said(group: WireGroup) -> None:
-    """Source (§2.9, §6.4): 1008 is one-way, so nobody learns whether it was heard. Ours is a request, whose answer is the proof."""
+    """Source: 1008 is one-way, so nobody learns whether it was heard. Ours is a request, whose answer is the proof."""
     one, two = await group.in_sync(2)
     await one.die()
     await eventually(lambda: two.notifications(2), "the new master is told")
@@ -33,7 +33,7 @@ JAVA_ATTEMPT_SECONDS = 3.0
 
 
 async def test_source_a_role_change_that_was_not_heard_is_told_again(group: WireGroup) -> None:
-    """Source (§6.4): 1008 is sent once. A broker that did not listen in that moment learns its role by its 5 s poll only."""
+    """Source: 1008 is sent once. A broker that did not listen in that moment learns its role by its 5 s poll only."""
     one, two, three = await group.in_sync(3)
     for broker in (two, three):
         broker.keep_beating()
@@ -55,7 +55,7 @@ async def test_source_a_role_change_that_was_not_heard_is_told_again(group: Wire
 async def test_source_a_role_change_is_signed_with_the_keys_of_the_group(
     controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
 ) -> None:
-    """Source (§1.7): 1008 is never signed, so a broker with authenticationEnabled refuses it, and learns its role by polling only.
+    """Source: 1008 is never signed, so a broker with authenticationEnabled refuses it, and learns its role by polling only.
 
     The real brokers' side, with ACL 2.0: tests/security.
     """

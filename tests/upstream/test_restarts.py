@@ -41,7 +41,7 @@ async def test_issue_5712_but_a_master_that_is_only_heard_late_is_not(group: Wir
 
 
 async def test_source_a_cleaned_master_is_master_no_more(group: WireGroup) -> None:
-    """Source (§5.6): cleaned by its id, a master that is not heard stays on as master, under an id that nobody holds."""
+    """Source: cleaned by its id, a master that is not heard stays on as master, under an id that nobody holds."""
     one, two = await group.in_sync(2)
     await two.disconnect()
     await one.die()

@@ -1,4 +1,4 @@
-"""The unmodified Java programs of RocketMQ: how each is started, and mqadmin as a command (`rocketmq-lab.md` §2 and §3)."""
+"""The unmodified Java programs of RocketMQ: how each is started, and mqadmin as a command."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def start_name_server(folder: Path, *, host: str = "127.0.0.1", version: str = i
 def start_controller(
     folder: Path, *, host: str = "127.0.0.1", version: str = install.ROCKETMQ_VERSION, **extra: str | int
 ) -> JavaProgram:
-    """A real Java controller, alone: the peer that our own is compared with. `extra` are options of its own (§9)."""
+    """A real Java controller, alone: the peer that our own is compared with. `extra` are options of its own."""
     port = free_port(host)
     properties: dict[str, str | int] = {
         "controllerDLegerGroup": "tests",

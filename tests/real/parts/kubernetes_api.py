@@ -1,4 +1,4 @@
-"""A real kube-apiserver on a real etcd, on loopback and in a folder of its own (`real-node.md`).
+"""A real kube-apiserver on a real etcd, on loopback and in a folder of its own.
 
 There is no controller-manager: nothing collects garbage, makes service accounts or ends namespaces, which is what makes it a
 strict peer for an operator that may not rely on any of it.

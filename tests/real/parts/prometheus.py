@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback, scraping what it is told to (`sla-and-dashboards.md` §5)."""
+"""A real Prometheus on loopback, scraping what it is told to."""
 
 from __future__ import annotations
 
