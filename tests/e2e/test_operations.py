@@ -1,0 +1,251 @@
+"""A group that is upgraded, asked for every operation, drained, and deleted and made again, under load. Nothing acknowledged is
+lost, but by the one operation that says so.
+
+The stories follow one another on one group, which begins with brokers of an older version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS, PODS
+from tests.e2e.evictions import budgets_are_kept, is_evicted
+from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
+from tests.e2e.stories import (
+    a_slave,
+    ask_for,
+    change,
+    claims_of,
+    condition,
+    done,
+    end_of,
+    holds,
+    objects_of,
+    pod_uids,
+    up_to_date,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.demo.processes import ChildProcess
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+class Staff:
+    """The operator that runs now."""
+
+    operator: ChildProcess
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def staff(any_house: House) -> Staff:
+    staff = Staff()
+    staff.operator = await any_house.start_operator()
+    return staff
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def orders(any_house: House, staff: Staff) -> AsyncIterator[WholeGroup]:
+    """A settled group of three brokers of the older version."""
+    async with whole_group(any_house, "orders", replicas=3) as watched:
+        await any_house.create_group("orders", **any_house.older)
+        await watched.until_settled()
+        yield watched
+
+
+async def test_another_version_rolls_though_the_operator_dies_in_the_middle(
+    orders: WholeGroup, staff: Staff, any_house: House
+) -> None:
+    await orders.until_settled()
+    before, epoch = await pod_uids(orders), orders.seen.master_epoch
+    async with orders.under_load():
+        await change(orders, {"spec": any_house.newer})
+        await orders.until(lambda: orders.seen.status.get("updatedReplicas") == 1, "the first pod is a new one")
+        await any_house.kill_operator(staff.operator)
+        await orders.until_acknowledged()
+        staff.operator = await any_house.start_operator()
+        await orders.until(up_to_date(orders), "every pod is a new one", deadline_seconds=120)
+        await orders.until_acknowledged()
+    await orders.verify()
+    after = await objects_of(orders, PODS)
+    assert not {pod["metadata"]["uid"] for pod in after.values()} & set(before.values())
+    [image] = {pod["spec"]["containers"][0]["image"] for pod in after.values()}
+    assert image.endswith(tuple(any_house.newer.values()))
+    assert orders.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
+    assert orders.seen.record["nextBrokerId"] == 4
+
+
+async def test_a_switchover_to_whom_it_names(orders: WholeGroup) -> None:
+    await orders.until_settled()
+    epoch, target, before = orders.seen.master_epoch, a_slave(orders), await pod_uids(orders)
+    async with orders.under_load():
+        result = await done(orders, "Switchover", toBrokerId=target)
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert (orders.seen.master_id, orders.seen.master_epoch) == (target, epoch + 1)
+    assert (result["toBrokerId"], result["epoch"]) == (target, epoch + 1)
+    assert await pod_uids(orders) == before
+
+
+async def test_a_restart_of_the_one_that_is_named(orders: WholeGroup) -> None:
+    await orders.until_settled()
+    epoch, slave, before = orders.seen.master_epoch, a_slave(orders), await pod_uids(orders)
+    async with orders.under_load():
+        await done(orders, "Restart", brokerIds=[slave])
+        await orders.until_acknowledged()
+    await orders.verify()
+    after = await pod_uids(orders)
+    assert {name for name, uid in after.items() if before[name] != uid} == {orders.pod_of(slave)}
+    assert orders.seen.master_epoch == epoch
+
+
+async def test_a_drill_kills_the_master_and_says_how_long_it_took(orders: WholeGroup) -> None:
+    await orders.until_settled()
+    epoch, master = orders.seen.master_epoch, orders.seen.master_id
+    async with orders.under_load():
+        result = await done(orders, "Drill", kind="KillMaster")
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert orders.seen.master_epoch == epoch + 1
+    assert orders.seen.master_id != master
+    assert result["milliseconds"] > 0
+
+
+async def test_who_is_decommissioned_makes_room_for_another(orders: WholeGroup) -> None:
+    await orders.until_settled()
+    next_id, leaver = orders.seen.record["nextBrokerId"], a_slave(orders)
+    async with orders.under_load():
+        await done(orders, "Decommission", brokerId=leaver)
+        await orders.until(lambda: len(orders.pod_names()) == 3 and orders.is_settled(), "three again")
+        await orders.until_acknowledged()
+    await orders.verify()
+    ids = {replica["brokerId"] for replica in orders.seen.record["replicas"]}
+    assert leaver not in ids
+    assert next_id in ids
+    assert orders.seen.record["nextBrokerId"] == next_id + 1
+
+
+async def test_a_lost_volume_costs_an_id_and_nothing_else(orders: WholeGroup) -> None:
+    await orders.until_settled()
+    next_id, loser, epoch = orders.seen.record["nextBrokerId"], a_slave(orders), orders.seen.master_epoch
+    pod, api = orders.pod_of(loser), orders.house.api
+    claim = (await claims_of(orders))[pod]
+    async with orders.under_load():
+        # The claim first: Kubernetes keeps it until its pod is gone, and by then it cannot be taken into use again.
+        await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
+        await api.delete(PODS, pod, namespace=NAMESPACE)
+        await orders.until(
+            lambda: loser not in {one["brokerId"] for one in orders.seen.record["replicas"]} and orders.is_settled(),
+            "another member took its place",
+        )
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert claim["metadata"]["uid"] not in {one["metadata"]["uid"] for one in (await claims_of(orders)).values()}
+    assert orders.seen.record["nextBrokerId"] == next_id + 1
+    assert orders.seen.master_epoch == epoch
+
+
+async def test_evictions_take_one_slave_at_a_time_and_never_the_master(orders: WholeGroup) -> None:
+    """As a drain of its node asks for: again and again, until it is granted."""
+    await orders.until_settled()
+    api, master, before = orders.house.api, orders.seen.master_id, await pod_uids(orders)
+    assert master is not None
+    old_master = orders.pod_of(master)
+    first, second = (orders.pod_of(one) for one in orders.seen.sync_state_set if one != master)
+    async with orders.under_load(), budgets_are_kept(api):
+        await holds(orders, "a slave may go", lambda: is_evicted(api, first))
+        assert not await is_evicted(api, second), "two at once"
+        assert not await is_evicted(api, old_master)
+        await holds(orders, "the second may go when the first is back", lambda: is_evicted(api, second))
+        assert (await pod_uids(orders))[first] != before[first]
+        await orders.until_settled()
+        await done(orders, "Switchover")
+        await holds(orders, "the old master goes as a slave", lambda: is_evicted(api, old_master))
+        await orders.until_settled()
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert not set((await pod_uids(orders)).values()) & set(before.values())
+    assert orders.seen.status.get("unfenced") is not True
+
+
+async def test_a_paused_group_is_left_alone_but_for_failovers(orders: WholeGroup) -> None:
+    await orders.until_settled()
+    before, epoch = await pod_uids(orders), orders.seen.master_epoch
+    async with orders.under_load():
+        await change(orders, {"spec": {"maintenance": {"paused": True}, "config": {"maxMessageSize": "4194304"}}})
+        await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")
+        await orders.until(lambda: condition(orders, "UpToDate") == ("False", "WaitingForPerson"), "it tells of it")
+        refused = await end_of(orders, await ask_for(orders, "Restart"))
+        assert refused["phase"] == "Rejected", refused
+        await done(orders, "Switchover")
+        await orders.until(lambda: orders.seen.master_epoch == epoch + 1, "the record says so")
+        assert await pod_uids(orders) == before
+        await change(orders, {"spec": {"maintenance": {"paused": False}, "config": {"maxMessageSize": None}}})
+        await orders.until(up_to_date(orders), "it is as it was")
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert await pod_uids(orders) == before
+
+
+async def test_a_group_that_is_made_again_goes_on_with_its_data(orders: WholeGroup, any_house: House) -> None:
+    """whenDeleted: Retain, which is the default: the claims and the record stay."""
+    await orders.until_settled()
+    record, claims = orders.seen.record, await claims_of(orders)
+    await any_house.delete_group(orders.name)
+    await orders.until(lambda: (NAMESPACE, orders.name) not in orders.seen.groups, "the group is gone")
+    assert await pod_uids(orders) == {}
+    assert (await claims_of(orders)).keys() == claims.keys()
+    state = await any_house.api.get(BROKER_GROUP_STATES, orders.name, namespace=NAMESPACE)
+    assert state["record"]["nextBrokerId"] == record["nextBrokerId"]
+    await any_house.create_group(orders.name, **any_house.newer)
+    await orders.until_settled()
+    async with orders.under_load():
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert (await claims_of(orders)).keys() == claims.keys()
+    assert orders.seen.record["nextBrokerId"] == record["nextBrokerId"]
+    assert orders.seen.master_epoch > record["masterEpoch"]
+
+
+async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None:
+    """Last, for it loses: who has every acknowledged message is gone for good, and one that lacks some is left."""
+    await orders.until_settled()
+    api, left = orders.house.api, a_slave(orders)
+    gone = [one for one in orders.seen.sync_state_set if one != left]
+    # Nobody makes pods anew meanwhile.
+    await change(orders, {"spec": {"maintenance": {"paused": True}}})
+    await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")
+    async with orders.under_load():
+        kept = {one.key for one in orders.ledger.acknowledgements}
+        await api.delete(PODS, orders.pod_of(left), namespace=NAMESPACE)
+        await orders.until(lambda: left not in orders.seen.sync_state_set, "it leaves the set")
+        await orders.until_acknowledged()
+    for pod in [orders.pod_of(one) for one in gone]:
+        await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
+        await api.delete(PODS, pod, namespace=NAMESPACE, grace_period_seconds=0)
+    await holds(orders, "no pod is left", lambda: no_pods(orders))
+    await change(orders, {"spec": {"maintenance": {"paused": False}}})
+    await orders.until(
+        lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "it says that nobody may lead"
+    )
+    with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
+        await ask_for(orders, "Elect", toBrokerId=left, acknowledgeDataLoss="other")
+    await done(orders, "Elect", toBrokerId=left, acknowledgeDataLoss=orders.name)
+    await orders.until(lambda: not set(gone) & set(orders.pids()) and orders.is_settled(), "three members again")
+    assert orders.seen.status["uncleanElections"] == 1
+    assert not orders.history.epochs_with_two_masters()
+    keys = await orders.keys_in_log()
+    assert kept <= keys, "what it had is there"
+    lost = set(orders.ledger.missing_from(keys))
+    assert lost, "what it lacked is lost, as its word of acceptance says"
+    assert not lost & kept
+
+
+async def no_pods(group: WholeGroup) -> bool:
+    return not await pod_uids(group)
