@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
 from sla_reports.output.files import provenance_document, write_report
 from sla_reports.pipeline import Reduced, evidence, reduce_for_report
@@ -21,12 +22,17 @@ DEFAULT_OBJECTIVE = 0.9995
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to report on. Without a window: from the first sample to the last; without an interval: as inferred."""
+    """What to report on. Without a window: from the first sample to the last; without an interval: as inferred.
+
+    `until_ms` says that the window is still running and up to where the data goes. Without it what is missing at the end is
+    unknown, as it is anywhere else.
+    """
 
     exports: Sequence[Path]
     incident_logs: Sequence[Path]
     window: Window | None = None
     objective: float = DEFAULT_OBJECTIVE
+    until_ms: int | None = None
     interval_ms: int | None = None
     amendments: Sequence[Amendment] = ()
 
@@ -46,6 +52,7 @@ class Report:
         question = {
             "startMs": agreement.window.start_ms,
             "endMs": agreement.window.end_ms,
+            "untilMs": self.request.until_ms,
             "objective": request.objective,
             "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
             "amendments": len(request.amendments),
@@ -56,7 +63,9 @@ class Report:
 
 
 def make_report(spark: SparkSession, request: Request) -> Report:
-    """Read, reduce, summarise. Raises ExportFormatError for input that can't be read or holds nothing of ours."""
+    """Read, reduce, summarise. Raises ExportFormatError for input that can't be read or holds nothing of ours, PeriodError."""
+    if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
+        raise PeriodError("until: lies before the period; expected an instant within it")
     logs = incident_log.read_rows(request.incident_logs)
     samples = query_range.read(spark, request.exports).frame
     with readable_errors():
@@ -67,7 +76,7 @@ def make_report(spark: SparkSession, request: Request) -> Report:
     last_ms = max(run.end_ms for run in reduced.runs)
     # A window has at least a millisecond, also around a single scrape.
     window = request.window or Window(min(run.start_ms for run in reduced.runs), last_ms + 1)
-    known = evidence(reduced, logs.rows, amendments=request.amendments, now_ms=max(last_ms + 1, window.start_ms + 1))
+    known = evidence(reduced, logs.rows, amendments=request.amendments, now_ms=request.until_ms)
     summary = summarise(Agreement(window, request.objective), known)
     return Report(request, summary, reduced, len(logs.unreadable))
 

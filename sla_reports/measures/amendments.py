@@ -14,7 +14,6 @@ states at the end, so they work for a month that is long over, and every one is 
 when it changed nothing.
 """
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -23,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from sla_reports.measures.periods import PeriodError, instant_of
 from sla_reports.outages.incidents import Incident, Source
 from sla_reports.states.entities import GroupKey
 from sla_reports.states.spans import Span, State, Window, clip, overlay, total_ms
@@ -140,12 +140,9 @@ def _amendment(entry: Any, where: str, *, corrects: bool) -> Amendment:
 
 def _instant_ms(text: str, where: str) -> int:
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise AmendmentError(f"{where}: {text!r}: {error}; expected 2026-10-05T02:00:00+08:00") from error
-    if moment.tzinfo is None:
-        raise AmendmentError(f"{where}: {text!r} has no offset from UTC; expected 2026-10-05T02:00:00+08:00")
-    return round(moment.timestamp() * 1000)
+        return instant_of(text)
+    except PeriodError as error:
+        raise AmendmentError(f"{where}: {error}") from error
 
 
 def _audit(one: Amendment, group: GroupKey, line: Sequence[Span]) -> Audit:

@@ -33,6 +33,17 @@ def window_of(period: str, time_zone: str, *, end_ms: int | None = None) -> Wind
     return Window(_midnight_ms(first, zone), _midnight_ms(after, zone))
 
 
+def instant_of(text: str) -> int:
+    """An instant as 2026-10-05T02:00:00+08:00, in milliseconds. Raises PeriodError, also where the offset is missing."""
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise PeriodError(f"{text!r}: {error}; expected 2026-10-05T02:00:00+08:00") from error
+    if moment.tzinfo is None:
+        raise PeriodError(f"{text!r} has no offset from UTC; expected 2026-10-05T02:00:00+08:00")
+    return round(moment.timestamp() * 1000)
+
+
 def days_of(window: Window, time_zone: str) -> list[Window]:
     """The window cut at each midnight of the time zone."""
     zone = _zone(time_zone)

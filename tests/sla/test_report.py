@@ -13,7 +13,7 @@ from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.real("java")
+pytestmark = [pytest.mark.real("java"), pytest.mark.timeout(600)]
 
 
 def _series(metric: str, group: str, values: list[tuple[float, float]], **labels: str) -> dict[str, Any]:
@@ -105,3 +105,28 @@ def test_a_file_that_is_no_export_is_named(spark: Any, tmp_path: Path) -> None:
     _export(export, {})
     with pytest.raises(ExportFormatError, match=r"export\.json: holds no sample"):
         make_report(spark, Request([export], [log]))
+
+
+def test_what_is_missing_at_the_end_is_unknown_unless_the_period_still_runs(spark: Any, tmp_path: Path) -> None:
+    from sla_reports.measures.periods import PeriodError, instant_of, window_of
+    from sla_reports.report import Request, make_report
+
+    # From an hour before the day's begin until noon.
+    begin = instant_of("2025-11-20T23:00:00Z") / 1000 - 1_763_700_000
+    up = [(begin + 60 * minute, 1.0) for minute in range(13 * 60)]
+    export = _export(tmp_path / "export.json", {"orders": up})
+    (tmp_path / "incidents.jsonl").write_text("")
+    day = window_of("2025-11-21", "UTC")
+    request = {
+        "exports": [export],
+        "incident_logs": [tmp_path / "incidents.jsonl"],
+        "window": day,
+        "interval_ms": 60_000,
+    }
+    [whole] = make_report(spark, Request(**request)).summary.groups
+    assert (whole.verdict.value, round(whole.availability.coverage, 3)) == ("undecidable", 0.499)
+    noon = instant_of("2025-11-21T12:00:00Z")
+    [running] = make_report(spark, Request(**request, until_ms=noon)).summary.groups
+    assert (running.verdict.value, running.availability.coverage) == ("met", 1.0)
+    with pytest.raises(PeriodError, match="until: lies before the period"):
+        make_report(spark, Request(**request, until_ms=day.start_ms))

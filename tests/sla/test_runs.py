@@ -35,6 +35,14 @@ def test_merging_chunks_in_any_order_is_the_whole(samples: list[Sample], data: s
     assert chunks[0] == tuple(runs_of(samples, GAP_MS))
 
 
+def test_runs_join_up_to_the_gap_limit() -> None:
+    first = Run("up", 1.0, 0, 10, 2)
+    assert merge((first,), (Run("up", 1.0, 25, 30, 2),), 15) == (Run("up", 1.0, 0, 30, 4),)
+    later = Run("up", 1.0, 26, 30, 2)
+    assert merge((first,), (later,), 15) == (first, later)
+    assert merge((), (later,), 15) == merge((later,), (), 15) == (later,)
+
+
 def test_chunks_that_overlap_are_refused() -> None:
     first, second = Run("up", 1.0, 0, 10, 2), Run("up", 1.0, 10, 20, 2)
     with pytest.raises(ValueError, match="overlap at 10 ms"):
@@ -65,6 +73,7 @@ def test_the_jvm_finds_what_a_plain_loop_finds(spark: SparkSession, samples: lis
 
 
 @pytest.mark.real("java")
+@pytest.mark.timeout(600)
 def test_calm_cells_are_not_read_again_and_days_end_runs(spark: SparkSession) -> None:
     from sla_reports.reduction import cells, intervals
 
@@ -88,6 +97,7 @@ def test_calm_cells_are_not_read_again_and_days_end_runs(spark: SparkSession) ->
 
 
 @pytest.mark.real("java")
+@pytest.mark.timeout(600)
 def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> None:
     from sla_reports.reduction import cells, intervals
 

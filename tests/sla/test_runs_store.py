@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.real("java")
+pytestmark = [pytest.mark.real("java"), pytest.mark.timeout(600)]
 
 DAY_MS = 86_400_000
 FIRST_DAY = 20_400

@@ -58,6 +58,7 @@ def test_names_are_checked() -> None:
 
 
 @pytest.mark.real("java")
+@pytest.mark.timeout(600)
 def test_the_jvm_says_the_same(spark: Any) -> None:
     values = ["plain", 'q"uote', "back\\slash", "line\nfeed", "\\n", '\\"', "\\\\n\n", 'x="y",z="', "é,{}"]
     planted = [("up", {"a": value, "b": "1", "empty": ""}) for value in values] + [

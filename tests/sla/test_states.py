@@ -132,3 +132,14 @@ def test_a_histogram_tells_bounds_of_a_quantile() -> None:
     assert histogram_quantile(buckets, 0.2) == (0.0, 0.1)
     assert histogram_quantile(buckets, 0.99) == (0.5, 1.0)
     assert histogram_quantile({math.inf: 0.0}, 0.5) is None
+
+
+def test_a_gap_begins_one_millisecond_after_the_limit() -> None:
+    for distance_ms, state in ((25, State.UP), (26, State.UNKNOWN)):
+        runs = [Run("up", 1.0, 0, 0, 1), Run("up", 0.0, distance_ms, distance_ms, 1)]
+        assert spans_of(runs, Window(0, 25), at_least(1), 25) == [Span(0, 25, state)]
+    # A window that ends the limit after the last sample is known up to its end; one that ends later is not.
+    assert spans_of(runs[:1], Window(0, 25), at_least(1), 25) == [Span(0, 25, State.UP)]
+    assert spans_of(runs[:1], Window(0, 26), at_least(1), 25) == [Span(0, 26, State.UNKNOWN)]
+    assert at_least(2)(2.0) is State.UP
+    assert at_least(2)(1.0) is State.DOWN

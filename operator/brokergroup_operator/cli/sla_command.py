@@ -37,7 +37,7 @@ def export(
 
 
 @app.command("report")
-def report(
+def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     exports: Exports,
     incidents: IncidentLogs,
     period: Annotated[
@@ -45,6 +45,9 @@ def report(
         typer.Option("--period", help="2026-10, 2026-Q4, 2026-W43, 2026-10-31; without it all of the export"),
     ] = None,
     time_zone: Annotated[str, typer.Option("--time-zone", help="Of the period")] = "UTC",
+    until: Annotated[
+        str | None, typer.Option("--until", help="The period still runs; its data goes up to 2026-10-15T00:00:00Z")
+    ] = None,
     objective_percent: Annotated[
         float | None, typer.Option("--objective", help="In percent, as 99.95; exit 2 if breached, 3 if undecidable")
     ] = None,
@@ -60,7 +63,7 @@ def report(
     try:
         from sla_reports.class_archive import NoJavaError
         from sla_reports.measures.amendments import AmendmentError, read_amendments
-        from sla_reports.measures.periods import PeriodError, window_of
+        from sla_reports.measures.periods import PeriodError, instant_of, window_of
         from sla_reports.readers.contract import ExportFormatError
         from sla_reports.report import DEFAULT_OBJECTIVE, Request, as_text, make_report, result_line
         from sla_reports.session import start_session
@@ -76,6 +79,7 @@ def report(
             incident_logs=incidents,
             window=window_of(period, time_zone) if period else None,
             objective=DEFAULT_OBJECTIVE if objective_percent is None else objective_percent / 100,
+            until_ms=instant_of(until) if until else None,
             interval_ms=None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000),
             amendments=read_amendments(amendments) if amendments else (),
         )
