@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.demo.processes import free_port
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS, SERVICES
 from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
@@ -116,4 +117,23 @@ async def test_a_change_of_addressing_is_rolled_out(house: House) -> None:
             await group.until_acknowledged()
         await group.verify()
         assert addresses(group) == await service_addresses(house, group, "NodePort")
+        await house.kill_operator(operator)
+
+
+async def test_a_member_on_its_nodes_network_is_known_by_its_node(house: House) -> None:
+    """One member a node, and the sandbox has one node."""
+    port = free_port()
+    async with whole_group(house, "onnode", replicas=1) as group:
+        operator = await house.start_operator()
+        network = {"addressing": "HostNetwork", "listenPort": port, "haPort": free_port()}
+        await house.create_group("onnode", replicas=1, network=network, scheduling={"antiAffinity": "Required"})
+        await group.until_settled()
+        assert addresses(group) == {1: f"127.0.0.1:{port}"}
+        async with group.under_load():
+            await house.api.delete(PODS, "onnode-1", namespace=NAMESPACE)
+            epoch = group.seen.master_epoch
+            await group.until(lambda: group.seen.master_epoch > epoch, "it is master again, in a new epoch")
+            await group.until_acknowledged()
+        await group.verify()
+        assert addresses(group) == {1: f"127.0.0.1:{port}"}
         await house.kill_operator(operator)

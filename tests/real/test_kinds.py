@@ -16,7 +16,10 @@ from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS
+from brokergroup_operator.reconcile.addressing import build_member_service
+from brokergroup_operator.reconcile.drift import drifted
 from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.place import Place
 from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -92,6 +95,11 @@ EXPLAINED = {
     "brokergroup.spec.maintenance.paused": "Failovers go on",
     "brokergroup.spec.scheduling.antiAffinity": "a pod rather stays pending",
     "brokergroup.spec.podTemplate.spec.containers": "can't be changed here",
+    "brokergroup.spec.network.addressing": "ServiceIP: each member has a ClusterIP Service of its own",
+    "brokergroup.spec.network.firstNodePort": "absent otherwise",
+    "brokergroup.spec.storage.commitLog": "the commit log has a claim of its own",
+    "brokergroup.spec.storage.ephemeral": "a pod that goes takes its data",
+    "brokergroup.spec.replication.allAckInSyncStateSet": "once every replica that is in sync has it",
     "brokergroup.spec.podTemplate.spec.containers.name": "Name of the container",
     "brokergroupoperation.spec.elect.acknowledgeDataLoss": "may be lost",
 }
@@ -303,7 +311,54 @@ def broker_pod(namespace: str, **spec: Any) -> JsonObject:
     group = broker_group(**spec)
     group["metadata"] |= {"namespace": namespace, "uid": "11111111-2222-3333-4444-555555555555"}
     settings = ReconcileSettings(controller_addresses=("operator-0.operator:9878",))
-    return build_pod(msgspec.convert(group, BrokerGroup), Member(broker_id=1, pod="orders-1"), settings)
+    of = msgspec.convert(group, BrokerGroup)
+    place = Place(host="10.96.0.9", port=10911) if of.spec.network.addressing.has_member_services else None
+    return build_pod(of, Member(broker_id=1, pod="orders-1"), settings, place=place)
+
+
+ADDRESSINGS: dict[str, JsonObject] = {
+    "ServiceIP": {"addressing": "ServiceIP"},
+    "NodePort": {"addressing": "NodePort", "firstNodePort": 31200},
+    "LoadBalancer": {"addressing": "LoadBalancer"},
+}
+
+
+@pytest.mark.parametrize(("implementation", "slot"), [("rocketmq", 3), ("replica", 4)])
+def test_the_service_of_a_member_can_become_any_other(
+    with_kinds: KubeApiserver, namespace: str, implementation: str, slot: int
+) -> None:
+    """Applied over one another as the operator does when spec.network.addressing is changed: nothing of the last one is left."""
+    for addressing in ("ServiceIP", "NodePort", "LoadBalancer", "ServiceIP", "LoadBalancer", "NodePort"):
+        group = broker_group(implementation=implementation, network=ADDRESSINGS[addressing])
+        group["metadata"] |= {"namespace": namespace, "uid": "11111111-2222-3333-4444-555555555555"}
+        member = Member(broker_id=1, pod="orders-1")
+        wanted = build_member_service(msgspec.convert(group, BrokerGroup), member, slot=slot)
+        options = ["--server-side", "--field-manager", names.FIELD_MANAGER_RECONCILE, "--validate=strict"]
+        done = with_kinds.kubectl("apply", *options, "-f", "-", stdin=json.dumps(wanted))
+        assert done.returncode == 0, (addressing, done.stderr)
+        stored = with_kinds.get("service", "orders-1", "-n", namespace)
+        assert stored["spec"]["type"] == wanted["spec"]["type"]
+        assert stored["spec"]["clusterIP"].startswith("10.96.")
+        assert drifted(stored, wanted) == "", "the next pass has nothing to do"
+        ports = {port["name"]: port.get("nodePort") for port in stored["spec"]["ports"]}
+        if addressing == "NodePort":
+            assert (ports["fast"], ports["broker"]) == (31200 + 5 * slot, 31202 + 5 * slot)
+            assert stored["spec"]["externalTrafficPolicy"] == "Local"
+        if addressing == "ServiceIP":
+            assert set(ports.values()) == {None}
+            assert "externalTrafficPolicy" not in stored["spec"]
+
+
+def test_the_nodes_network_is_more_than_restricted_allows(
+    with_kinds: KubeApiserver, namespace: str, restricted_namespace: str
+) -> None:
+    wish: JsonObject = {"network": {"addressing": "HostNetwork"}, "scheduling": {"antiAffinity": "Required"}}
+    pod = json.dumps(broker_pod(restricted_namespace, **wish))
+    options = ["--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
+    assert "hostNetwork" in with_kinds.kubectl("apply", *options, stdin=pod).stderr
+    with_kinds.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce-")
+    done = with_kinds.kubectl("apply", *options, stdin=pod)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
@@ -322,6 +377,9 @@ def test_pod_security_restricted_admits_our_pods(
         {},
         {"podTemplate": {"spec": {"containers": [sidecar], "volumes": [{"name": "spool", "emptyDir": {}}]}}},
         {"scheduling": {"antiAffinity": "Required", "tolerations": [{"operator": "Exists"}]}},
+        {"storage": {"ephemeral": {"sizeLimit": "2Gi"}}},
+        {"storage": {"commitLog": {"size": "10Gi"}}},
+        *({"network": wish} for wish in ADDRESSINGS.values()),
     ]
     for wish in wishes:
         pod = broker_pod(restricted_namespace, implementation=implementation, **wish)
