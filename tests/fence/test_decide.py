@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
@@ -137,6 +137,18 @@ def test_an_excuse_ends_with_the_peer() -> None:
     killed = first_kill(core, 60.0, 70.0, peers={2: 0.0})
     assert killed is not None
     assert killed - 60.0 < RULES.fence_timeout_seconds
+
+
+def test_a_word_that_was_read_late_excuses_from_the_moment_of_its_question_on() -> None:
+    """A starved fence reads the answers of a moment ago: they excuse, but not for longer than if they had been read at once."""
+    left = RULES.left_after_excuse_seconds
+    core = master_heard_at(0.0)
+    assert first_kill(core, 0.0, 60.0, peers={2: 0.0, 3: 0.0}) is None
+    core.woke(61.3, 1.3, starved_seconds=1.3)
+    for broker_id in (2, 3):
+        core.peer_answered(60.4, broker_id, 60.4)
+    assert core.look(61.3) is None
+    assert first_kill(core, 61.3, 70.0) == pytest.approx(60.4 + left, abs=2 * TICK)
 
 
 def test_a_master_that_was_frozen_for_long_dies_before_anybody_is_asked() -> None:
@@ -306,6 +318,7 @@ limits = st.builds(FenceRules, st.floats(0.5, 10.0), st.floats(0.1, 10.0), st.fl
 )
 
 
+@settings(deadline=None)
 @given(rules=limits, plan=stalls, cut=st.floats(0.0, 10.0))
 def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules, plan: list[Stall], cut: float) -> None:
     """And the bound lies before the moment in which another one can be elected."""
@@ -322,6 +335,7 @@ def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules,
     assert heard_for_seconds >= rules.isolation_seconds
 
 
+@settings(deadline=None)
 @given(rules=limits, gaps=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12))
 def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: FenceRules, gaps: list[float]) -> None:
     """Controllers answer whenever we are let run for two periods: then nobody dies of a busy machine."""
@@ -336,6 +350,7 @@ def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: Fe
     assert run_starved(core, plan, until=until, cut=until) is None
 
 
+@settings(deadline=None)
 @given(
     cut_us=st.just(10.0),
     cut_other=st.floats(4.0, 20.0),
@@ -361,6 +376,7 @@ def test_whoever_can_be_elected_finds_us_dead(
         assert died_at is not None
 
 
+@settings(deadline=None)
 @given(isolation=st.floats(0.5, 10.0), fence_timeout=st.floats(0.3, 10.0), heals=st.floats(0.0, 20.0))
 def test_after_an_outage_of_all_who_is_heard_first_finds_us_dead(
     isolation: float, fence_timeout: float, heals: float

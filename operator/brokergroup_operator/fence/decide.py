@@ -228,8 +228,9 @@ class FenceCore:
         """Whether the broker has to die now."""
         if not self._armed:
             return None
-        if self._nobody_can_elect(now):
-            self._excused_at = now
+        known_at = self._nobody_could_elect(now)
+        if known_at is not None:
+            self._excused_at = known_at if self._excused_at is None else max(self._excused_at, known_at)
         return self._deposed(now) or self._isolated(now)
 
     def _isolated(self, now: float) -> Kill | None:
@@ -290,13 +291,13 @@ class FenceCore:
             if member.broker_id != self.told.own_id and (member.in_sync or member.alive)
         )
 
-    def _nobody_can_elect(self, now: float) -> bool:
+    def _nobody_could_elect(self, now: float) -> float | None:
+        """When that was last so, by what the others said. It lies in the past where we were late to read their words."""
         if self.told is None or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
-            return False
-        return all(self._is_blind(now, member.broker_id) for member in self._candidates())
-
-    def _is_blind(self, now: float, broker_id: int) -> bool:
-        word = self._peers.get(broker_id)
-        if word is None or now - word.at > self.rules.question_period_seconds:
-            return False
-        return word.hears_none_for_seconds >= self.rules.blind_seconds
+            return None
+        words = [self._peers.get(member.broker_id) for member in self._candidates()]
+        blind = [word.at for word in words if word and word.hears_none_for_seconds >= self.rules.blind_seconds]
+        if len(blind) < len(words):
+            return None
+        oldest = min(blind, default=now)
+        return now if now - oldest <= self.rules.question_period_seconds else oldest
