@@ -164,14 +164,19 @@ async def test_evictions_take_one_slave_at_a_time_and_never_the_master(orders: W
         assert not await is_evicted(api, old_master)
         await holds(orders, "the second may go when the first is back", lambda: is_evicted(api, second))
         assert (await pod_uids(orders))[first] != before[first]
-        await orders.until_settled()
+        await holds(orders, "the second is back", lambda: is_back(orders, second, before[second]))
         await done(orders, "Switchover")
         await holds(orders, "the old master goes as a slave", lambda: is_evicted(api, old_master))
-        await orders.until_settled()
+        await holds(orders, "the third is back", lambda: is_back(orders, old_master, before[old_master]))
         await orders.until_acknowledged()
     await orders.verify()
     assert not set((await pod_uids(orders)).values()) & set(before.values())
     assert orders.seen.status.get("unfenced") is not True
+
+
+async def is_back(group: WholeGroup, pod: str, old_uid: str) -> bool:
+    """Another pod of that name, and everybody in sync."""
+    return (await pod_uids(group)).get(pod) not in {None, old_uid} and group.is_settled()
 
 
 async def test_a_paused_group_is_left_alone_but_for_failovers(orders: WholeGroup) -> None:
