@@ -92,6 +92,36 @@ async def test_an_unsafe_group_is_left_alone(world: World) -> None:
     assert world.view.asked == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "section"),
+    [
+        ("Drill", {"kind": "KillMaster"}),
+        ("Switchover", {}),
+        ("Restart", {}),
+        ("Rebuild", {"brokerId": 3}),
+        ("Decommission", {"brokerId": 3}),
+    ],
+)
+async def test_a_status_from_before_the_slaves_died_lets_nothing_begin(
+    world: World, kind: str, section: dict[str, Any]
+) -> None:
+    """The status says FailoverSafe as the last pass left it; by now nobody could take the master's place."""
+    world.view.silent = {2, 3}
+    before = (await world.api.list(PODS, namespace="default")).items
+    await world.ask("one", kind, section)
+    for _ in range(3):
+        await world.run_pass()
+    one = await world.get("one")
+    assert one["status"]["phase"] == "Pending"
+    assert "orders is not FailoverSafe now: NotEnoughCandidates" in one["status"]["result"]["message"]
+    assert world.view.asked == []
+    assert (await world.api.list(PODS, namespace="default")).items == before
+
+    world.view.silent = set()
+    await world.run_pass()
+    assert (await world.get("one"))["status"]["phase"] in {"Running", "Succeeded"}
+
+
 async def test_an_election_names_the_group(world: World) -> None:
     with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
         await world.ask("typo", "Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "other"})

@@ -27,6 +27,7 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
+from brokergroup_operator.reconcile.safety_now import unsafe_now
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.sandbox.api_server.errors import StatusError
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
@@ -56,6 +57,8 @@ class RecordView:
         self.asked: list[tuple[int | None, int | None]] = []
         # Whether the master serves writes.
         self.writable = True
+        # Members that nobody hears.
+        self.silent: set[int] = set()
         self._record: BrokerGroupRecord | None = None
 
     def keys(self) -> list[GroupKey]:
@@ -67,6 +70,7 @@ class RecordView:
         live = {
             number: LiveReplica(broker_id=number, epoch=self._record.master_epoch) for number in self._record.replicas
         }
+        live = {number: replica for number, replica in live.items() if number not in self.silent}
         return GroupSnapshot(key=key, record=self._record, live=live, writable=self.writable)
 
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
@@ -147,7 +151,7 @@ class World:
 
     def _new_runner(self) -> OperationRunner:
         settings = OperationSettings(running_poll_seconds=0.02, history_limit=3)
-        return OperationRunner(self._operator, self.view, settings, wake=lambda _: None)  # type: ignore[arg-type]
+        return OperationRunner(self._operator, self.view, settings, unsafe_now=unsafe_now, wake=lambda _: None)  # type: ignore[arg-type]
 
     def observe(self, request: web.BaseRequest) -> None:
         """What the API server calls before each request: the operator is known by its token."""

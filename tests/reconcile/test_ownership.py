@@ -14,6 +14,7 @@ from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile import ownership
 from brokergroup_operator.reconcile.events import EventPoster
+from brokergroup_operator.reconcile.safety_now import unsafe_now
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile.fake_view import FakeGroupView
@@ -84,7 +85,9 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     spec = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
     await api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": "move", "namespace": "default"}, "spec": spec})
     view = FakeGroupView(KubernetesRecordStore(api))
-    runner = OperationRunner(api, view, OperationSettings(operator=SECOND), wake=lambda _key: None)
+    runner = OperationRunner(
+        api, view, OperationSettings(operator=SECOND), unsafe_now=unsafe_now, wake=lambda _key: None
+    )
     await runner.run_pass(KEY)
     await runner.stop()
     assert "status" not in await api.get(BROKER_GROUP_OPERATIONS, "move", namespace="default")

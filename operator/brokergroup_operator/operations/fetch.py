@@ -21,11 +21,16 @@ from brokergroup_operator.records.group_objects import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.observe.group_view import GroupSnapshot, GroupView
     from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+    # (group, record, what the controllers see, pods) -> why the master can't be lost now, or nothing.
+    UnsafeNow = Callable[[JsonObject, BrokerGroupRecord | None, GroupSnapshot | None, Mapping[str, JsonObject]], str]
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +39,15 @@ class SceneFetcher:
     """Fetches through one client, with one deadline per request."""
 
     def __init__(
-        self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float, clock: Callable[[], float] = time.time
+        self,
+        api: KubernetesApi,
+        view: GroupView,
+        *,
+        unsafe_now: UnsafeNow,
+        timeout_seconds: float,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._unsafe_now = unsafe_now
         self._api = api
         self._view = view
         self._timeout_seconds = timeout_seconds
@@ -52,15 +64,18 @@ class SceneFetcher:
         pods, claims = await asyncio.gather(
             self._objects.labelled(PODS, key), self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)
         )
+        record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
+        snapshot = self._view.snapshot(key)
         return Scene(
             key=key,
             now_seconds=self._clock(),
             group=group,
-            record=record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None,
-            snapshot=self._view.snapshot(key),
+            record=record,
+            snapshot=snapshot,
             pods=pods,
             claims=claims,
             operations=tuple(operations),
+            unsafe_now=self._unsafe_now(group, record, snapshot, pods) if group is not None else "",
         )
 
     async def _operations(self, key: GroupKey) -> list[Operation]:

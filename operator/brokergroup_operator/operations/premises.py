@@ -61,12 +61,14 @@ def master_changes(scene: Scene) -> Wait | None:
 
 
 def not_failover_safe(scene: Scene) -> str:
-    """The group's own verdict, as its status shows it to everybody."""
+    """By the verdict that its status shows to everybody, and by what is now: the status is as old as the group's last pass."""
     condition = scene.condition(ConditionType.FAILOVER_SAFE.value)
     if condition is None:
         return f"{scene.key.name} is not known to be FailoverSafe yet"
     if condition.get("status") != ConditionStatus.TRUE.value:
         return f"{scene.key.name} is not FailoverSafe: {condition.get('reason')}: {condition.get('message')}"
+    if scene.unsafe_now:
+        return f"{scene.key.name} is not FailoverSafe now: {scene.unsafe_now}"
     return ""
 
 
@@ -81,6 +83,9 @@ def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reje
     if not (why := not_failover_safe(scene)):
         return None
     condition = scene.condition(ConditionType.FAILOVER_SAFE.value) or {}
+    if condition.get("status") == ConditionStatus.TRUE.value:
+        # The status will say so too in a moment, and since when; or it was one.
+        return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
     since = condition.get("lastTransitionTime") or ((scene.group or {}).get("metadata") or {}).get("creationTimestamp")
     if since is not None and scene.now_seconds - seconds_of(str(since)) < SETTLE_SECONDS:
         return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.operations.fetch import UnsafeNow
     from brokergroup_operator.operations.plan import PassPlan
     from brokergroup_operator.operations.scene import Scene
     from brokergroup_operator.operations.settings import OperationSettings
@@ -37,12 +38,15 @@ class OperationRunner:
         view: GroupView,
         settings: OperationSettings,
         *,
+        unsafe_now: UnsafeNow,
         wake: Callable[[GroupKey], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._attempts = Attempts(wake)
-        self._fetcher = SceneFetcher(api, view, timeout_seconds=settings.api_timeout_seconds, clock=clock)
+        self._fetcher = SceneFetcher(
+            api, view, unsafe_now=unsafe_now, timeout_seconds=settings.api_timeout_seconds, clock=clock
+        )
         self._applier = StepApplier(api, view, self._attempts, timeout_seconds=settings.api_timeout_seconds)
 
     async def run_pass(self, key: GroupKey) -> float | None:

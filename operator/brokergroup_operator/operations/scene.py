@@ -118,6 +118,8 @@ class Scene:
     pods: Mapping[str, JsonObject] = field(default_factory=dict)
     claims: Mapping[str, JsonObject] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
+    # Why the group is not FailoverSafe by what this very pass read, whatever its status says; empty if it is.
+    unsafe_now: str = ""
 
     @property
     def spec(self) -> JsonObject:

@@ -24,6 +24,7 @@ from brokergroup_operator.reconcile.leader import LeaderElector
 from brokergroup_operator.reconcile.node_watch import NodeWatch
 from brokergroup_operator.reconcile.queue import ReconcileQueue
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
+from brokergroup_operator.reconcile.safety_now import unsafe_now
 from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.turns import RollingTurns, key_of
 from brokergroup_operator.reconcile.watch import Watcher
@@ -120,6 +121,7 @@ class ReconcilePlane:
             self._api,
             self._view,
             OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
+            unsafe_now=unsafe_now,
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
         )
         turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
