@@ -2,7 +2,7 @@
 
 An instant query with a range selector (`metric[600s]` at the end of the range) answers the raw samples with their own
 timestamps. `query_range` would resample them on a grid and look back five minutes, which hides short outages and invents
-availability (sla-and-dashboards.md §0.2).
+availability.
 """
 
 import json

@@ -1,0 +1,44 @@
+"""Whoever reads this repository has all that it points to: no text leads to a document that is kept elsewhere.
+
+The designs and measurements that the code rests on were written down outside; what is needed of them stands in docs/, in the code
+beside what it explains, or has the number of an upstream issue.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (
+    "benchmarks", "charts", "controller_core", "crds", "dashboards", "docs", "examples", "operator", "rocketmq_remoting",
+    "rocketmq_replica", "sla_reports", "tests",
+)  # fmt: skip
+KINDS = {".py", ".md", ".txt", ".yaml", ".java", ".tpl", ".toml", ".json"}
+NAME = re.compile(r"(?<![\w/.-])(?P<name>[a-z][a-z0-9]*(?:-[a-z0-9]+)*\.md)\b")
+SECTION = re.compile("\N{SECTION SIGN}")
+
+
+def texts() -> list[Path]:
+    found = [
+        path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in KINDS and path.is_file()
+    ]
+    return [path for path in [*found, *ROOT.glob("*.md"), ROOT / "Makefile"] if path != Path(__file__)]
+
+
+def test_no_text_names_a_document_that_is_not_here() -> None:
+    here = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")} | {
+        p.name for p in ROOT.glob("*.md")
+    }
+    missing = {
+        f"{path.relative_to(ROOT)}: {found['name']}"
+        for path in texts()
+        for found in NAME.finditer(path.read_text(encoding="utf-8"))
+        if found["name"] not in here
+    }
+    assert sorted(missing) == []
+
+
+def test_no_text_counts_the_sections_of_one() -> None:
+    """A section sign leads into a document; ours have headings."""
+    assert [str(path.relative_to(ROOT)) for path in texts() if SECTION.search(path.read_text(encoding="utf-8"))] == []
