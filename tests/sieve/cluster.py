@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.sieve.virtual_loop import VirtualLoop
 
 CONTROLLER = "10.0.0.1:9878"
+# As in a pod of ours: its log is served at the port above, and 906 names that one as the spec does.
+BROKER_PORT = 10911
 ASK_AGAIN_SECONDS = 0.2
 HEARTBEAT_SECONDS = 0.5
 MESSAGES = 100
@@ -160,6 +162,7 @@ class Node:
             max_offset=disk.max_offset,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             host=host,
+            port=BROKER_PORT,
         )
 
     async def _live(self, broker: Broker, disk: Disk) -> None:
