@@ -34,6 +34,16 @@ def test_defaults_are_javas() -> None:
     assert not configuration.all_ack_in_sync_state_set
 
 
+def test_a_replica_behind_a_service_listens_at_its_own_address() -> None:
+    plain = parse_configuration(MINIMAL, ENVIRONMENT)
+    assert (plain.own_ip, plain.ha_bind_ip, plain.addresses_are_translated) == ("10.1.2.3", "10.1.2.3", False)
+    known = parse_configuration(
+        MINIMAL + "brokerIP1=10.96.0.1\nbrokerIP2=10.96.0.1\nbindAddress=10.1.2.3\n", ENVIRONMENT
+    )
+    assert (known.broker_address, known.ha_address) == ("10.96.0.1:10911", "10.96.0.1:10912")
+    assert (known.own_ip, known.ha_bind_ip, known.addresses_are_translated) == ("10.1.2.3", "10.1.2.3", True)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -28,8 +28,8 @@ class Stranger:
         self.received = b""
         self.closed = asyncio.Event()
 
-    async def dial(self, one: RunningReplica, broker_id: int) -> None:
-        host, _, port = one.process.configuration.ha_address.rpartition(":")
+    async def dial(self, one: RunningReplica, broker_id: int, *, at: str = "") -> None:
+        host, _, port = (at or one.process.configuration.ha_address).rpartition(":")
         self._reader, self.writer = await asyncio.open_connection(host, int(port), local_addr=(self.host, 0))
         self.writer.write(Handshake(broker_id).encode())
         self._task = asyncio.create_task(self._read())
@@ -59,6 +59,24 @@ async def test_a_stranger_is_sent_nothing_and_turned_away(
     assert stranger.received == b""
     assert one.process.broker.reign.sync_state.links.keys() == {2}
     await stranger.hang_up()
+
+
+async def test_behind_services_an_id_of_the_group_has_to_do(start: Starter, controller: FakeController) -> None:
+    """Members are known by addresses that no connection comes from: who says no id of the group is still turned away."""
+    one = await start("r1", bindAddress=(own := fresh_address()))
+    await eventually(lambda: one.role == "MASTER")
+    await start("r2", bindAddress=(other := fresh_address()))
+    await eventually(lambda: controller.heartbeats.keys() == {1, 2})
+    assert one.process.configuration.broker_ip != own
+    served = f"{own}:{one.process.configuration.ha_port}"
+    stranger, slave = Stranger(fresh_address()), Stranger(other)
+    await stranger.dial(one, 7, at=served)
+    await stranger.closed.wait()
+    assert stranger.received == b""
+    await slave.dial(one, 2, at=served)
+    await eventually(lambda: one.process.broker.reign.sync_state.links.keys() == {2})
+    await stranger.hang_up()
+    await slave.hang_up()
 
 
 async def test_a_strangers_acknowledgement_in_a_members_name_acknowledges_nothing(
