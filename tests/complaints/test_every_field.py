@@ -29,6 +29,7 @@ Spec = dict[str, Any]
 JAVA: Spec = {"implementation": "rocketmq"}
 JAVA_LIMITED: Spec = JAVA | {"resources": {"limits": {"memory": "4Gi"}}}
 FAST: Spec = {"durability": "Fast"}
+COMMIT_LOG: Spec = {"storage": {"commitLog": {"size": "8Gi"}}}
 NODE_PORT: Spec = {"network": {"addressing": "NodePort", "firstNodePort": 30000}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 # Field, its new value, where that shows, and what the group is like beside it.
@@ -45,6 +46,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("durability", "Available", "hot", {}),
     ("replication.minInSyncReplicas", 3, "hot", {}),
     ("replication.inSyncReplicas", 2, "hot", FAST),
+    ("replication.allAckInSyncStateSet", True, "hot", FAST),
     ("replication.slaveNotCatchUpSeconds", 9, "hot", {}),
     ("failover.heartbeatTimeoutMilliseconds", 5000, "controller", {}),
     ("failover.minimumHeartbeatTimeoutMilliseconds", 1500, "controller", {}),
@@ -60,6 +62,9 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("security.signature", "Off", "controller", {}),
     ("security.credentialsSecretName", "keys", "pod", {}),
     ("storage.size", "9Ti", "claim", {}),
+    ("storage.commitLog.size", "9Ti", "log claim", COMMIT_LOG),
+    ("storage.commitLog.storageClassName", "fast", "log claim", COMMIT_LOG),  # the API refuses a later change
+    ("storage.ephemeral.sizeLimit", "2Gi", "pod", {"storage": {"ephemeral": {"sizeLimit": "1Gi"}}}),
     ("storage.storageClassName", "fast", "claim", {}),  # the API refuses a later change
     ("config", {"maxMessageSize": "1000"}, "configuration", {}),
     ("resources.requests", {"cpu": "1"}, "pod", {}),
@@ -125,6 +130,7 @@ def seen_in(spec: Spec) -> dict[str, str]:
         "configuration": pod["metadata"]["annotations"]["brokergroup.dev/config-hash"],
         "hot": hot_config.hot(of, b.SETTINGS),
         "claim": children.build_claim(of, member),
+        "log claim": children.build_commit_log_claim(of, member) if of.spec.storage.commit_log else None,
         "budgets": build_disruption_budgets(of, open_for_one=True),
         "controller": str(kubernetes_binding.binding_of(b.group_object(**spec))),
         "member service": build_member_service(of, member, slot=0) if of.spec.network.first_node_port else None,
