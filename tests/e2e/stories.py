@@ -99,6 +99,8 @@ async def end_of(group: WholeGroup, name: str) -> dict[str, Any]:
 
 async def done(group: WholeGroup, kind: str, /, **section: Any) -> dict[str, Any]:
     """Ask, wait, and demand that it succeeded; hands back what it says it did."""
+    if kind != "Elect":  # as a person would: an operation on a group that is not safe is refused
+        await group.until(lambda: condition(group, "FailoverSafe")[0] == "True", f"the group is safe for a {kind}")
     status = await end_of(group, await ask_for(group, kind, **section))
     assert status["phase"] == "Succeeded", f"{status}\n{group.story()}"
     result: dict[str, Any] = status.get("result", {})
