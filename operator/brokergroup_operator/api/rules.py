@@ -10,18 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup import (
-    BrokerGroupSpec,
-    CommitLogStorage,
-    FailoverSpec,
-    JvmSpec,
-    SecuritySpec,
-    StorageSpec,
-)
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec, JvmSpec, SecuritySpec
 from brokergroup_operator.api.brokergroup_operation import OperationSpec, OperationType
 from brokergroup_operator.api.brokergroup_state import GroupRecord
 from brokergroup_operator.api.names import OWN_CONTAINERS, OWN_VOLUMES
 from brokergroup_operator.api.pod_fields import NetworkSpec, TemplateSpec, Toleration
+from brokergroup_operator.api.storage_fields import CommitLogStorage, StorageSpec
 
 if TYPE_CHECKING:
     from msgspec import Struct

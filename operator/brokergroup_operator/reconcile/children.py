@@ -10,7 +10,8 @@ from brokergroup_operator.reconcile.broker_config import broker_conf
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroup, CommitLogStorage, StorageSpec
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.storage_fields import CommitLogStorage, StorageSpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import RetentionPolicy
+from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
 from brokergroup_operator.reconcile import children, identity, observed, quantities
 from brokergroup_operator.reconcile.drift import apply_if_drifted, with_revision

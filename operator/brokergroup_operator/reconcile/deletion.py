@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import RetentionPolicy
+from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity, observed
 from brokergroup_operator.reconcile.claims import own_claims

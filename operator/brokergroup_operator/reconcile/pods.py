@@ -21,8 +21,9 @@ from brokergroup_operator.reconcile.scheduling import scheduling
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroup, StorageSpec
+    from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.pod_fields import TemplateMetadata
+    from brokergroup_operator.api.storage_fields import StorageSpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
