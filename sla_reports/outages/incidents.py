@@ -86,7 +86,7 @@ def reconcile(
         near = [(start - tolerance_ms, end + tolerance_ms) for start, end in explained]
         left_over += [piece for piece in _without(down, explained) if _without(piece, near)]
     incidents += [_from_gauge(group, span, window, interval_ms) for span in left_over]
-    held = _held(gauge, downs, left_over, incidents, window)
+    held = _held(gauge, downs, incidents, window)
     return sorted(incidents, key=lambda one: (one.start_ms, one.id)), held
 
 
@@ -163,12 +163,10 @@ def _without(span: Span, taken: Iterable[tuple[int, int]]) -> list[Span]:
 def _held(
     gauge: Sequence[Span],
     downs: Sequence[Span],
-    left_over: Sequence[Span],
     incidents: Sequence[Incident],
     window: Window,
 ) -> list[Span]:
     """The gauge's line with every down that the log explains taken away, and all incidents put in."""
     line = overlay(gauge, [Span(down.start_ms, down.end_ms, State.UP) for down in downs])
-    line = overlay(line, left_over)
     found = (Span(one.start_ms, one.start_ms + one.length_ms(window.end_ms), State.DOWN) for one in incidents)
     return clip(overlay(line, (span for span in found if span.length_ms > 0)), window)

@@ -106,8 +106,9 @@ def test_processes_are_added_and_copies_are_not() -> None:
     runs = []
     for replica, began in (("a", 0), ("b", 500)):
         runs += [Run(_series(gauge, instance="1", replica=replica), 1.0, began, 900, 10)]
-        # Server b joins late and misses nothing of importance; its first look at an old total is no rise.
-        rises = _run(_series(counter, instance="1", replica=replica, cause="silence"), (began, 100.0), (600, 103.0))
+        # Server b joins late, and its first look at an old total is no rise; server a misses the last rise.
+        last = 102.0 if replica == "a" else 103.0
+        rises = _run(_series(counter, instance="1", replica=replica, cause="silence"), (began, 100.0), (600, last))
         runs += rises
     runs += _run(_series(counter, instance="2", replica="a", cause="silence"), (700, 4.0))
     fleet = Fleet(by_series(runs), gap_ms=1000)

@@ -147,6 +147,15 @@ def test_without_a_log_the_counter_tells_what_the_gauge_missed() -> None:
     assert (orders.availability.down_ms, orders.availability.source.value) == (600_000, "gauge")
 
 
+def test_what_ended_before_the_window_is_not_counted_into_it() -> None:
+    evidence = _planted()
+    # The window begins in the middle of the outage of ten minutes; the counter is raised by all of it when it ends.
+    window = Window(2 * HOUR_MS + 300_000, END_MS)
+    orders = next(one for one in summarise(Agreement(window, 0.9), evidence).groups if one.group == ORDERS)
+    assert (orders.availability.down_ms, orders.availability.source.value) == (300_500, "incident_log")
+    assert orders.counter_ms == pytest.approx(300_500)
+
+
 def test_an_exclusion_takes_an_incident_out_of_every_measure() -> None:
     evidence = _planted()
     move = Amendment("default/c/orders", 2 * HOUR_MS, 3 * HOUR_MS, None, "move", "li")
