@@ -197,6 +197,7 @@ class Node:
         status = {
             "phase": "Running",
             "podIP": address,
+            "hostIP": address,
             "conditions": [{"type": "Ready", "status": "True" if runs else "False"}],
             "containerStatuses": [
                 {

@@ -62,6 +62,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._transports: set[MemoryTransport] = set()
         self._dead: set[str] = set()
         self.network: dict[tuple[str, int], MemoryServer] = {}
+        # Other addresses of what listens: a Service's.
+        self.aliases: dict[tuple[str, int], tuple[str, int]] = {}
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -118,7 +120,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         """Connect in memory; refused where nobody listens."""
         await asyncio.sleep(0)
-        server = self.network.get((str(host), port))
+        place = (str(host), port)
+        server = self.network.get(self.aliases.get(place, place))
         if server is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
         local = ((options.get("local_addr") or ("127.0.0.1", 0))[0], next(self._ports))

@@ -1,0 +1,52 @@
+"""What the API server would say of a spec, asked without a server: the sandbox's own defaults, schema checks and CEL rules."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+from brokergroup_operator.sandbox.api_server.custom_resources import custom_resource_types
+from tests.fuzz.schema import definition, fields_of_rule, spec_node
+
+if TYPE_CHECKING:
+    from brokergroup_operator.sandbox.api_server.errors import FieldError
+    from brokergroup_operator.sandbox.api_server.resource_types import Behaviour
+
+Spec = dict[str, Any]
+
+
+@functools.cache
+def _behaviour() -> Behaviour:
+    (served,) = custom_resource_types(definition())
+    return served.behaviour
+
+
+def _object(spec: Spec) -> dict[str, Any]:
+    metadata = {"name": "bn", "namespace": "shop"}
+    obj = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "metadata": metadata, "spec": spec}
+    obj = copy.deepcopy(obj)
+    _behaviour().set_defaults(obj)
+    return obj
+
+
+def with_defaults(spec: Spec) -> Spec:
+    filled: Spec = _object(spec)["spec"]
+    return filled
+
+
+def complaints(spec: Spec, old: Spec | None = None) -> list[FieldError]:
+    """Why the spec is refused in place of the old one; nothing if it is taken."""
+    return _behaviour().validate(_object(spec), None if old is None else _object(old), "")
+
+
+def blamed(error: FieldError) -> list[str]:
+    """The leaves that the rule behind a complaint looks at: a change of one of them may make it go away."""
+    return [
+        path
+        for at in spec_node().below()
+        for rule in at.rules
+        if rule["message"] in error.detail
+        for path in fields_of_rule(at, rule["rule"])
+    ]

@@ -1,0 +1,70 @@
+"""The few things that a schema can't know: what stands in the cluster, and what Kubernetes' own types look like.
+
+The world (`world.py`) has the ConfigMaps, Secrets, images and node labels named here, and lacks the ones whose names say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+IMAGE, UNPULLABLE = "example.com/broker:1", "example.com/unpullable:1"
+SECRET, MISSING_SECRET = "credentials", "no-such-secret"
+CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP = "more-config", "reserved-config", "no-such-config"
+NODE_LABELS: Final = {"disk": "fast", "kubernetes.io/os": "linux"}
+AMOUNTS = ("1", "250m", "0.5", "64Mi", "1Gi", "1.5Gi", "2G")
+
+
+@dataclass(frozen=True)
+class Hint:
+    """Values that mean something there. `only`: nothing else does."""
+
+    values: tuple[Any, ...]
+    only: bool = False
+
+
+CONTAINERS = (
+    {"name": "sidecar", "image": IMAGE},
+    {"name": "sidecar", "image": IMAGE, "resources": {"limits": {"cpu": "1"}}},
+    {"name": "other", "image": IMAGE, "env": [{"name": "A", "value": "b"}]},
+    # What only Kubernetes refuses.
+    {"name": "without-image"},
+    {"name": "Bad_Name", "image": IMAGE},
+    {"name": "mounts", "image": IMAGE, "volumeMounts": [{"name": "nowhere", "mountPath": "/x"}]},
+    {"name": "unknown", "image": IMAGE, "imaginary": True},
+)
+HINTS: Final = {
+    "spec.version": Hint(("5.1.1", "5.3.0", "5.5.0", "6.0.0", "5.1.0")),
+    "spec.image": Hint((IMAGE, "example.com/broker:2", UNPULLABLE)),
+    # Larger than anything a claim of the base has; a quantity is no text that a pattern could order.
+    "spec.storage.size": Hint(("8Gi", "9Gi", "0.5Ti", "10G", "1Gi")),
+    "spec.replicas": Hint((1, 2, 3, 4, 5)),
+    "spec.resources.requests{key}": Hint(("cpu", "memory", "ephemeral-storage"), only=True),
+    "spec.resources.limits{key}": Hint(("cpu", "memory", "ephemeral-storage"), only=True),
+    "spec.resources.requests{}": Hint(AMOUNTS),
+    "spec.resources.limits{}": Hint(AMOUNTS),
+    "spec.config{key}": Hint(("fileReservedTime", "mappedFileSizeCommitLog", "haMaxTimeSlaveNotCatchup", "brokerId")),
+    "spec.config{}": Hint(("48", "1048576", "5000")),
+    "spec.configFrom[].configMapRef.name": Hint((CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP), only=True),
+    "spec.security.credentialsSecretName": Hint((SECRET, SECRET, MISSING_SECRET), only=True),
+    "spec.failover.preferredMaster": Hint((1, 2, 3)),
+    "spec.failover.priorities[].brokerId": Hint((1, 2, 3)),
+    "spec.failover.priorities[].priority": Hint((0, 1, 7)),
+    "spec.scheduling.nodeSelector{key}": Hint((*NODE_LABELS, "zone")),
+    "spec.scheduling.nodeSelector{}": Hint((*NODE_LABELS.values(),)),
+    "spec.scheduling.affinity": Hint(
+        (
+            {},
+            {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]}},
+            {"podAntiAffinity": {"imaginary": []}},
+        )
+    ),
+    "spec.podTemplate.spec.containers[]": Hint(CONTAINERS, only=True),
+    "spec.podTemplate.spec.initContainers[]": Hint(CONTAINERS, only=True),
+    "spec.podTemplate.spec.volumes[]": Hint(
+        ({"name": "scratch", "emptyDir": {}}, {"name": "Bad_Volume", "emptyDir": {}}, {"name": "x", "imaginary": {}}),
+        only=True,
+    ),
+    "spec.podTemplate.spec.hostAliases[]": Hint(({"ip": "10.0.0.9", "hostnames": ["ns"]}, {"imaginary": 1})),
+    "spec.podTemplate.spec.dnsConfig": Hint(({}, {"nameservers": ["10.0.0.2"]}, {"imaginary": 1})),
+}

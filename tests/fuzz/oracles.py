@@ -1,0 +1,220 @@
+"""What must be true at rest, whatever was declared.
+
+*Reached*: observedGeneration is the spec's, Ready and UpToDate are True, nothing is Stalled; and, looked at again without the
+product's own drift detection, the API holds what the spec renders to and no other child, and every broker runs with what
+broker.conf says. *Explained*: the status is about this spec too, and a condition says with a reason and a message what waits for
+a person. Anything else at rest is a violation. `laws_broken` of the world says what was wrong on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from brokergroup_operator.reconcile import addressing, children, kinds, quantities
+from brokergroup_operator.reconcile.config_sources import with_sources
+from brokergroup_operator.reconcile.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.fetch import read_group
+from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.settings import ReconcileSettings
+from rocketmq_remoting.properties import decode_properties
+from tests.fuzz.world import ConfiguredBroker
+from tests.sieve.cluster import CONTROLLER
+from tests.sieve.workloads import condition
+from tests.sieve.world import NAMESPACE, comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brokergroup_operator.kube.resources import Resource
+    from tests.fuzz.world import FuzzWorld
+
+SETTINGS = ReconcileSettings(controller_addresses=(CONTROLLER,), namespace=NAMESPACE)
+# Conditions that say, when True, what waits for a person.
+TELLING = ("Stalled", "Paused", "Hibernated", "CredentialsMissing", "SeatLost", "EpochJump", "Recovering")
+WAITS_FOR_PERSON = "WaitingForPerson"
+
+
+def is_current(group: dict[str, Any]) -> bool:
+    """Whether the status, and every condition of it, is about this spec."""
+    generation, status = group["metadata"]["generation"], group.get("status", {})
+    told = [status.get("observedGeneration"), *(one.get("observedGeneration") for one in status.get("conditions", []))]
+    return set(told) == {generation}
+
+
+def is_reached(group: dict[str, Any]) -> bool:
+    wanted = {"Ready": "True", "UpToDate": "True", "Stalled": "False", "Reconciling": "False", "Available": "True"}
+    return all(condition(group, kind) == status for kind, status in wanted.items()) and not explanation(group)
+
+
+def explanation(group: dict[str, Any]) -> str:
+    """The reason and message of the condition that says why the declared state isn't there; empty if none does."""
+    for one in group.get("status", {}).get("conditions", []):
+        tells = one["type"] in TELLING and one["status"] == "True"
+        waits = one["status"] == "False" and one["reason"] == WAITS_FOR_PERSON
+        if (tells or waits) and one["reason"] and len(one["message"]) > len("Stalled"):
+            return f"{one['type']} {one['reason']}: {one['message']}"
+    return ""
+
+
+def left_to_a_person(group: dict[str, Any]) -> str:
+    """What UpToDate says of pods that the update strategy leaves to a person; empty while the group is paused or asleep."""
+    if condition(group, "Paused") == "True" or condition(group, "Hibernated") == "True":
+        return ""
+    conditions = group.get("status", {}).get("conditions", [])
+    return next(
+        (one["message"] for one in conditions if (one["type"], one["reason"]) == ("UpToDate", WAITS_FOR_PERSON)), ""
+    )
+
+
+async def differences(world: FuzzWorld) -> list[str]:
+    """Where the cluster is not what the spec declares."""
+    group_object = await world.group()
+    found = {
+        resource: {
+            item["metadata"]["name"]: item for item in (await world.api.list(resource, namespace=NAMESPACE)).items
+        }
+        for resource in (CONFIG_MAPS, SERVICES, kinds.POD_DISRUPTION_BUDGETS, PERSISTENT_VOLUME_CLAIMS, PODS)
+    }
+    group, problem = with_sources(read_group(group_object), found[CONFIG_MAPS])
+    members = [Member(broker_id=one["brokerId"], pod=one["pod"]) for one in group_object["status"]["members"]]
+    open_for_one = condition(group_object, "FailoverSafe") == "True"
+    budgets = build_disruption_budgets(group, open_for_one=open_for_one) if group.spec.disruption_budget.enabled else []
+    pods = sorted(member.pod for member in members)
+    slots = addressing.node_port_slots(group, pods, found[SERVICES])
+    own_services = [
+        addressing.build_member_service(group, member, slot=slots[member.pod])
+        for member in members
+        if group.spec.network.addressing.has_member_services
+    ]
+    wanted: dict[Resource, list[dict[str, Any]]] = {
+        CONFIG_MAPS: [children.build_config_map(group, SETTINGS)],
+        SERVICES: [children.build_members_service(group), children.build_master_service(group), *own_services],
+        kinds.POD_DISRUPTION_BUDGETS: budgets,
+        PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
+        PODS: [
+            build_pod(group, member, SETTINGS, place=addressing.place_of(group, member, found[SERVICES]))
+            for member in members
+        ],
+    }
+    wrong = [problem] if problem else []
+    if len(members) != group.spec.replicas:
+        wrong.append(f"{len(members)} members, spec.replicas is {group.spec.replicas}")
+    for resource, objects in wanted.items():
+        own = {name for name, item in found[resource].items() if _is_child(item)}
+        if resource != PERSISTENT_VOLUME_CLAIMS:  # those of members that left are kept
+            wrong += [
+                f"{resource.kind} {name}: left over" for name in own - {one["metadata"]["name"] for one in objects}
+            ]
+        for one in objects:
+            name = one["metadata"]["name"]
+            wrong += lacking(one, found[resource].get(name), f"{resource.kind} {name}")
+    return wrong + list(_running_otherwise(world, group_object, wanted[CONFIG_MAPS][0]))
+
+
+def _is_child(item: dict[str, Any]) -> bool:
+    return names.LABEL_BROKER_GROUP in item["metadata"].get("labels", {})
+
+
+def lacking(wanted: Any, found: Any, path: str) -> list[str]:
+    """Where something wanted isn't so. What API servers add to objects doesn't count; what they would add to lists does."""
+    if isinstance(wanted, dict):
+        if not isinstance(found, dict):
+            return [f"{path}: {found!r}, declared {wanted!r}"]
+        return [line for key, value in wanted.items() for line in lacking(value, found.get(key), f"{path}.{key}")]
+    if isinstance(wanted, list):
+        wanted, found = in_order(path, wanted), in_order(path, found)
+        if path.endswith(".tolerations") and isinstance(found, list):
+            found = found[: len(wanted)]  # every pod gets two more
+        if not isinstance(found, list) or len(found) != len(wanted):
+            return [f"{path}: {found!r}, declared {wanted!r}"]
+        pairs = zip(wanted, found, strict=True)
+        return [line for index, (one, other) in enumerate(pairs) for line in lacking(one, other, f"{path}[{index}]")]
+    return [] if _same(wanted, found) else [f"{path}: {found!r}, declared {wanted!r}"]
+
+
+def in_order(path: str, items: Any) -> Any:
+    """Ports of a Service by their name: server-side apply leaves those that it knows where they were."""
+    if path.endswith("ports") and isinstance(items, list) and all("name" in item for item in items):
+        return sorted(items, key=lambda item: str(item["name"]))
+    return items
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    if wanted == found:
+        return True
+    try:
+        return quantities.parse(wanted) == quantities.parse(found)
+    except (quantities.QuantityError, TypeError):
+        return False
+
+
+def _running_otherwise(world: FuzzWorld, group: dict[str, Any], config_map: dict[str, Any]) -> Iterator[str]:
+    declared = decode_properties(config_map["data"][names.CONFIG_FILE].encode())
+    for name, life in world.node.pods.items():
+        broker = life.broker
+        assert isinstance(broker, ConfiguredBroker)
+        for key in sorted(declared.keys() | broker.runs_with.keys()):
+            if declared.get(key) != broker.runs_with.get(key):
+                yield f"broker in {name}: {key} is {broker.runs_with.get(key)!r}, declared {declared.get(key)!r}"
+    masters = [life.broker.broker_id for life in world.node.pods.values() if life.broker.is_master]
+    if masters != [group["status"]["master"]["brokerId"]]:
+        yield f"brokers {masters} believe to be master, status.master is {group['status']['master']['brokerId']}"
+
+
+def renamed(everything: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
+    """All objects with members by their place instead of their broker id, and without the claims and pods of nobody.
+
+    A group that shrinks and grows again has other ids: they are never used twice.
+    """
+    ids = sorted(one["brokerId"] for one in group["status"]["members"])
+    name = group["metadata"]["name"]
+    places = {broker_id: place for place, broker_id in enumerate(ids, start=1)}
+    text = json.dumps(everything, sort_keys=True)
+
+    def replaced(match: re.Match[str]) -> str:
+        broker_id = int(match[1])
+        return f"{name}-#{places[broker_id]}" if broker_id in places else f"{name}-gone"
+
+    kept = json.loads(re.sub(rf"\b{name}-(\d+)\b", replaced, text))
+    return {key: _by_place(value, places) for key, value in kept.items() if not key.endswith("-gone")}
+
+
+NUMBERED = ("brokerId", names.LABEL_BROKER_ID)
+
+
+def _by_place(value: Any, places: dict[int, int]) -> Any:
+    if isinstance(value, dict):
+        numbered = {key: places.get(int(item), 0) for key, item in value.items() if key in NUMBERED}
+        return {key: _by_place(item, places) for key, item in value.items()} | numbered
+    if isinstance(value, list):
+        return [_by_place(item, places) for item in value]
+    return value
+
+
+# What tells of the past: it goes on while a group comes back to where it was. Ids are never used again; who is master may differ.
+OF_THE_PAST = {"nextBrokerId", "syncStateSet", "replicas", "eligible"}
+
+
+async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
+    """Everything of the group that a way there and back may not change."""
+    everything = await world.everything()
+    group = await world.group()
+    found = renamed(everything, group)
+    for key, item in found.items():
+        if key.startswith("Service "):
+            item["spec"]["ports"] = in_order("ports", item["spec"]["ports"])
+        if key.startswith(names.BROKER_GROUP_STATE_KIND):
+            item["record"] = {name: value for name, value in item["record"].items() if name not in OF_THE_PAST}
+        if key.startswith(f"{names.BROKER_GROUP_KIND} "):
+            item.pop("spec")
+            if not status:
+                item.pop("status")
+            else:
+                item["status"] = {name: value for name, value in item["status"].items() if name != "syncStateSet"}
+    result: dict[str, Any] = comparable(found)
+    return result

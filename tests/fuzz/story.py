@@ -1,0 +1,219 @@
+"""One story: a group is made, its spec is changed some times, and taken back. After each change it rests where `oracles` say.
+
+What stalls must heal: a change that ends explained is taken back at once, and the group must then be as it was before it. At
+the end the spec of the beginning is put back, and every object must be as it was (but for times, versions and epochs; and for
+what the API lets nobody take back, a claim that has grown). The last spec that was reached is also given to a new group
+in a world of its own: it must end as the changed one did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.reconcile import reconciler
+from tests.fuzz import oracles
+from tests.fuzz.changes import drawn_leaves
+from tests.fuzz.schema import steps
+from tests.fuzz.world import FuzzWorld
+from tests.sieve.perturbed_api import BEGINNING_UNIX_SECONDS
+from tests.sieve.run import differences as state_differences
+from tests.sieve.virtual_loop import VirtualLoop
+from tests.sieve.world import NAMESPACE, end_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from tests.fuzz.admission import Spec
+    from tests.fuzz.changes import Change
+
+SHOWN = 10
+# By a person, of pods.
+MOST_RESTARTS = 40
+
+
+class ViolationError(AssertionError):
+    """Something that must never be."""
+
+
+@dataclass
+class Tally:
+    """What a run of stories did."""
+
+    transitions: int = 0
+    refused: int = 0
+    reached: int = 0
+    explained: int = 0
+    rolled_back: int = 0
+    drawn: set[str] = field(default_factory=set)
+    reasons: set[str] = field(default_factory=set)
+
+
+def _fail(what: str, lines: list[str]) -> None:
+    if lines:
+        raise ViolationError(f"{what}:\n  " + "\n  ".join(lines[:SHOWN]))
+
+
+class Story:
+    """Tells one story in one world."""
+
+    def __init__(self, world: FuzzWorld, tally: Tally) -> None:
+        self._world = world
+        self._tally = tally
+        self.spec: Spec = {}
+
+    async def begin(self, spec: Spec) -> bool:
+        """Make the group; whether its declared state is reached."""
+        await self._world.begin()
+        self._tally.drawn |= drawn_leaves({}, spec)
+        self.spec = spec
+        await self._world.wish(spec)
+        return await self._at_rest()
+
+    async def change(self, wish: Change) -> None:
+        """Put another spec in place, and see it reached, explained (and then healed by going back) or refused."""
+        before, old = await oracles.snapshot(self._world), self.spec
+        self._tally.transitions += 1
+        try:
+            await self._world.wish(wish.spec)
+        except InvalidError as error:
+            self._tally.refused += 1
+            _fail("the refusal names no field that was changed", _unnamed(error, old, wish))
+            return
+        self._tally.drawn |= drawn_leaves(old, wish.spec)
+        self.spec = wish.spec
+        if await self._at_rest():
+            self._tally.reached += 1
+            return
+        self._tally.explained += 1
+        await self.go_back(old, before)
+
+    async def go_back(self, spec: Spec, before: dict[str, Any]) -> None:
+        """The spec as it was; everything must be as it was."""
+        kept = await self._put_back(spec)
+        if not await self._at_rest():
+            raise ViolationError(f"going back does not heal: {oracles.explanation(await self._world.group())}")
+        after = await oracles.snapshot(self._world)
+        lines = [line for line in state_differences(before, after) if not any(one in line for one in kept)]
+        _fail("going back leads elsewhere", lines)
+        self._tally.rolled_back += 1
+
+    async def _put_back(self, spec: Spec) -> list[str]:
+        """Returns the names of what can't be taken back; the API says which fields those are."""
+        spec, kept = copy.deepcopy(spec), []
+        while True:
+            try:
+                await self._world.wish(spec)
+            except InvalidError as error:
+                (field_name,) = {message.partition(":")[0] for message in error.field_messages}
+                if field_name in kept:
+                    raise
+                kept.append(field_name)
+                _copy_field(self.spec, spec, field_name)
+            else:
+                self.spec = spec
+                return [word for name in kept for word in steps(name)]
+
+    async def _at_rest(self) -> bool:
+        """Whether the declared state is there, after a person has done what only a person does."""
+        group = await self._world.rest()
+        for _ in range(MOST_RESTARTS):
+            if not await self._restart_by_hand(group):
+                break
+            group = await self._world.rest()
+        _fail("broken on the way", self._world.laws_broken)
+        if not oracles.is_current(group):
+            raise ViolationError(f"the status is about another generation: {group.get('status')}")
+        if oracles.is_reached(group):
+            _fail("the conditions say that the spec is reached, and it is not", await oracles.differences(self._world))
+            return True
+        told = oracles.explanation(group)
+        if not told:
+            shown = [
+                f"{one['type']} {one['status']} {one['reason']}: {one['message']}"
+                for one in group["status"]["conditions"]
+            ]
+            raise ViolationError("neither reached nor explained:\n  " + "\n  ".join(shown))
+        self._tally.reasons.add(" ".join(told.split()[:2]))
+        return False
+
+    async def _restart_by_hand(self, group: dict[str, Any]) -> bool:
+        """The first pod that an update has left to a person."""
+        told = oracles.left_to_a_person(group)
+        if told:
+            self._tally.reasons.add("UpToDate WaitingForPerson")
+        pods = re.findall(r"\bbn-\d+\b", told)
+        if not pods:
+            return False
+        with contextlib.suppress(NotFoundError):
+            await self._world.api.delete(PODS, pods[0], namespace=NAMESPACE)
+        return True
+
+
+def _unnamed(error: InvalidError, old: Spec, wish: Change) -> list[str]:
+    """Complaints that lead nobody to what they changed."""
+    changed = {word for path in drawn_leaves(old, wish.spec) | {wish.leaf} for word in steps(path) if word.isalpha()}
+    said = [message for message in error.field_messages if not message.startswith("<nil>")]
+    named = {word for message in said for word in re.findall(r"[A-Za-z]+", message)}
+    in_spec = [message for message in said if message.lstrip(".").startswith("spec")]
+    return [] if said and len(in_spec) == len(said) and named & changed else [str(error)]
+
+
+def _copy_field(source: Spec, target: Spec, name: str) -> None:
+    *holders, last = name.split(".")[1:]
+    for holder in holders:
+        source, target = source.get(holder, {}), target.setdefault(holder, {})
+    if last in source:
+        target[last] = source[last]
+    else:
+        target.pop(last, None)
+
+
+def in_virtual_time(tell: Callable[[VirtualLoop], Coroutine[Any, Any, None]]) -> None:
+    """With the product's wall clock as virtual as its loop: what is shown as old must be old by the API's clock."""
+    loop = VirtualLoop()
+    clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
+    try:
+        with mock.patch.object(reconciler, "time", clock):
+            loop.run_until_complete(loop.create_task(tell(loop)))
+    finally:
+        loop.allow_more_turns()
+        loop.run_until_complete(end_all())
+        loop.close()
+
+
+def told(base: Spec, draw_change: Callable[[Spec], Change | None], tally: Tally) -> None:
+    """From a new group through all changes and back; then the last spec on a new group."""
+    ends: list[tuple[Spec, dict[str, Any]]] = []
+
+    async def there_and_back(loop: VirtualLoop) -> None:
+        story = Story(FuzzWorld(loop), tally)
+        if not await story.begin(base):
+            return
+        before = await oracles.snapshot(story._world)
+        while (wish := draw_change(story.spec)) is not None:
+            await story.change(wish)
+        ends.append((story.spec, await oracles.snapshot(story._world)))
+        if story.spec != base:
+            await story.go_back(base, before)
+
+    in_virtual_time(there_and_back)
+
+    async def afresh(loop: VirtualLoop) -> None:
+        ((spec, by_transition),) = ends
+        story = Story(FuzzWorld(loop), tally)
+        if not await story.begin(spec):
+            raise ViolationError("what changes led to is not reached by a new group")
+        _fail(
+            "a new group ends elsewhere", list(state_differences(by_transition, await oracles.snapshot(story._world)))
+        )
+
+    if ends and ends[0][0] != base:
+        in_virtual_time(afresh)

@@ -1,0 +1,120 @@
+"""One round of stories over the whole schema, always the same one; `run.py` tells more of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from brokergroup_operator.kube.resources import PODS
+from tests.fuzz import schema, stories
+from tests.fuzz.admission import complaints, with_defaults
+from tests.fuzz.changes import Change, Kind, drawn_leaves
+from tests.fuzz.hints import HINTS
+from tests.fuzz.story import Story, Tally, in_virtual_time, told
+from tests.fuzz.world import FuzzWorld
+from tests.sieve.run import quiet
+from tests.sieve.world import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sieve.virtual_loop import VirtualLoop
+
+ROUND = 1
+EXAMPLES = 3
+SUBJECTS = list(stories.round_of_subjects(ROUND))
+_whole_round = Tally()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    quiet()
+    yield
+    structlog.configure(**before)
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("number", range(len(SUBJECTS)), ids=["+".join(one) for one in SUBJECTS])
+def test_whatever_is_declared_is_reached_or_explained_or_refused_and_can_be_taken_back(number: int) -> None:
+    stories.tell(SUBJECTS[number], _whole_round, examples=EXAMPLES, seed_number=number)
+
+
+def test_every_leaf_of_the_schema_was_drawn() -> None:
+    """After the round above; alone, it tells the stories of all leaves first."""
+    for number, leaf in enumerate(schema.leaves()):
+        if leaf not in _whole_round.drawn:
+            stories.tell((leaf,), _whole_round, examples=3 * EXAMPLES, seed_number=number)
+
+    assert schema.leaves().keys() - _whole_round.drawn == set()
+    assert _whole_round.reached > _whole_round.explained > 0
+    assert _whole_round.refused > 0
+
+
+def test_a_new_field_of_the_schema_is_a_leaf_and_has_values() -> None:
+    grown = {"type": "object", "properties": {"inner": {"type": "array", "items": {"type": "integer", "minimum": 3}}}}
+    made = schema.node("spec.made", grown)
+
+    assert [one.path for one in made.below() if one.is_leaf] == ["spec.made.inner[]"]
+    assert schema.value(made) is not None
+
+
+def test_hints_are_about_places_that_there_are() -> None:
+    places = {one.path for one in schema.spec_node().below()}
+
+    assert {path.removesuffix("{key}") for path in HINTS} <= places
+
+
+@pytest.mark.parametrize("base", stories.BASES)
+def test_the_first_specs_are_taken(base: dict[str, Any]) -> None:
+    assert complaints(base) == []
+    assert with_defaults(base)["replicas"] >= 2
+
+
+def test_leaves_are_compared_by_what_is_said_at_them() -> None:
+    before = {"failover": {"priorities": [{"brokerId": 1, "priority": 2}]}, "config": {"a": "1"}}
+    after = {"failover": {"priorities": [{"brokerId": 1, "priority": 3}]}, "config": {"a": "1", "b": "2"}}
+
+    assert drawn_leaves(before, after) == {
+        "spec.failover.priorities[].brokerId",
+        "spec.failover.priorities[].priority",
+        "spec.config{}",
+    }
+
+
+def test_too_many_stopped_at_once_are_seen() -> None:
+    """The law itself must be able to fail."""
+
+    async def two_of_three(loop: VirtualLoop) -> None:
+        world = FuzzWorld(loop)
+        story = Story(world, Tally())
+        assert await story.begin({"implementation": "replica"})
+        for name in ("bn-2", "bn-3"):
+            await world.api.delete(PODS, name, namespace=NAMESPACE)
+        assert "is stopped, 2 of" in world.laws_broken[0]
+
+    in_virtual_time(two_of_three)
+
+
+# What the fuzz has found, each as its story.
+FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "an update of a preferred master never ended": ({"failover": {"preferredMaster": 3}}, {"image": "example.com/x:2"}),
+    "a pod that the API refuses cost a slave": (
+        {},
+        {"podTemplate": {"spec": {"containers": [{"name": "without-image"}]}}},
+    ),
+    "slaves were sent to another port than the log's": ({"network": {"haPort": 20_000}}, {"image": "example.com/x:2"}),
+}
+
+
+@pytest.mark.parametrize(("base", "change"), FOUND.values(), ids=list(FOUND))
+def test_what_was_found(base: dict[str, Any], change: dict[str, Any]) -> None:
+    spec = {"implementation": "rocketmq", **base}
+    wishes = iter([Change({**spec, **change}, Kind.SET, "spec.image")])
+    tally = Tally()
+    told(spec, lambda _: next(wishes, None), tally)
+
+    assert (tally.transitions, tally.rolled_back) == (1, 1)
