@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.sieve.virtual_loop import VirtualLoop
 
+# Alone each takes a second or two; a machine with much else to do takes its time.
+pytestmark = pytest.mark.timeout(900)
 ROUND = 1
 EXAMPLES = 3
 SUBJECTS = list(stories.round_of_subjects(ROUND))
