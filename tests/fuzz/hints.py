@@ -12,6 +12,8 @@ IMAGE, UNPULLABLE = "example.com/broker:1", "example.com/unpullable:1"
 SECRET, MISSING_SECRET = "credentials", "no-such-secret"
 CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP = "more-config", "reserved-config", "no-such-config"
 NODE_LABELS: Final = {"disk": "fast", "kubernetes.io/os": "linux"}
+# Places that the world can't show yet: its brokers live on claims, and a pod without one never starts there.
+BEYOND_THIS_WORLD: Final = ("spec.storage.ephemeral",)
 AMOUNTS = ("1", "250m", "0.5", "64Mi", "1Gi", "1.5Gi", "2G")
 
 

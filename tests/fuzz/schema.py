@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from hypothesis import strategies as st
 
-from tests.fuzz.hints import HINTS
+from tests.fuzz.hints import BEYOND_THIS_WORLD, HINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,12 @@ def spec_node() -> Node:
 
 @functools.cache
 def leaves() -> dict[str, Node]:
-    """By path, in the CRD's order."""
+    """By path, in the CRD's order; without those few that the world can't show."""
+    return {path: one for path, one in all_leaves().items() if not path.startswith(BEYOND_THIS_WORLD)}
+
+
+@functools.cache
+def all_leaves() -> dict[str, Node]:
     return {one.path: one for one in spec_node().below() if one.is_leaf}
 
 
