@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 from sla_reports.readers.contract import ExportFormatError
 
-_NAME = f"{ExportFormatError.__module__}.{ExportFormatError.__qualname__}"
-_TOLD = re.compile(rf"{re.escape(_NAME)}: (.*?)(?:\n|$)")
+# Of an export, of a server, of an option: whatever a reader says is told by its last line.
+_TOLD = re.compile(r"sla_reports\.readers\.\w+\.\w+Error: (.*?)(?:\n|$)")
 
 
 def translated(error: PySparkException) -> ExportFormatError | None:

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ class Server:
 
     url: str
     timeout_seconds: float = 120.0
-    bearer_token: str = ""
+    bearer_token: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):

@@ -109,6 +109,7 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.real("java")
+@pytest.mark.timeout(600)
 def test_as_frames(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
     path.write_text("torn\n" + line(evidence=["it is silent"]))

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 
 from sla_reports.readers import prometheus, prometheus_api
 from sla_reports.readers.contract import ExportFormatError
+from sla_reports.readers.errors import readable_errors
 from sla_reports.readers.prometheus import PrometheusReader
 from sla_reports.readers.prometheus_api import Server, ServerError
 from sla_reports.readers.prometheus_query import OptionError, query_of
@@ -159,31 +160,18 @@ def test_options_that_make_no_sense_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.real("java")
-def test_in_spark_filters_reach_the_server_and_a_stream_reads_each_sample_once(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_in_spark_filters_reach_the_server_and_its_failure_is_one_line(spark: Any) -> None:
+    bounds = {"start_ms": START_MS, "end_ms": START_MS + HOUR_MS}
     with StandIn(SERIES) as server:
-        bounds = {"start_ms": START_MS, "end_ms": START_MS + HOUR_MS}
         samples = prometheus.read(spark, server.url, slice_hours=0.25, **bounds)
         part = samples.frame.where(f"ts_ms >= {START_MS + 1_000_000} and ts_ms < {START_MS + 1_200_000}")
         found = sorted((row["series"], row["ts_ms"], row["value"]) for row in part.collect())
         assert found == planted(START_MS + 1_000_000, START_MS + 1_200_000)
         assert len(server.asked) == 1, "four slices in the hour, one of them in the filter"
-        stream = (
-            spark.readStream.format(prometheus.NAME)
-            .options(url=server.url, start_ms=START_MS, most_hours_per_batch=0.3, lag_seconds=0)
-            .load()
-        )
-        query = (
-            stream.writeStream.format("memory")
-            .queryName("scraped")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .start()
-        )
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
-        rows = spark.sql("select series, ts_ms, value from scraped").collect()
-        assert sorted((row["series"], row["ts_ms"], row["value"]) for row in rows) == planted()
+    message = r"^server http://127.0.0.1:\d+/api/v1/query: .*refused.* \(3 attempts\)$"
+    with pytest.raises(ExportFormatError, match=message), readable_errors():
+        prometheus.read(spark, server.url, **bounds).frame.count()
 
 
 def test_the_stream_waits_for_late_scrapes_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

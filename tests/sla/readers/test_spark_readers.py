@@ -16,7 +16,8 @@ from sla_reports.readers.errors import readable_errors
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.real("java")
+# A session starts in seconds alone, and in minutes beside other runs.
+pytestmark = [pytest.mark.real("java"), pytest.mark.timeout(600)]
 
 DAY_MS = 86_400_000
 MIDNIGHT_MS = 1_790_812_800_000  # 2026-10-01T00:00Z
