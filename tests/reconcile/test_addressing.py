@@ -9,6 +9,7 @@ import yaml
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import PODS, SERVICES
+from brokergroup_operator.reconcile import foreign
 from brokergroup_operator.reconcile.addressing import build_member_service, place_of
 from brokergroup_operator.reconcile.broker_config import broker_properties
 from brokergroup_operator.reconcile.evaluate import evaluate
@@ -194,3 +195,32 @@ def test_host_network() -> None:
     assert pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
     assert names.ANNOTATION_ADDRESS not in pod["metadata"]["annotations"]
     assert broker_properties("orders", of.spec, b.SETTINGS)["brokerIP1"] == "${POD_IP}"
+
+
+def of_a_user(service: dict[str, Any], *, labels: dict[str, str]) -> dict[str, Any]:
+    """A Service of that name that a person made, with our group's label on it."""
+    metadata = {"name": service["metadata"]["name"], "namespace": b.KEY.namespace, "uid": "a-user's", "labels": labels}
+    return service | {"metadata": metadata}
+
+
+USERS_LABELS = {names.LABEL_BROKER_GROUP: b.KEY.name, "app": "mine"}
+
+
+def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
+    users = of_a_user(given("LoadBalancer", 1), labels=USERS_LABELS)
+    seen = b.settled()
+    assert deleted_services(b.changed(seen, services={**seen.services, "orders-1": users})) == []
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_nobody_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
+    users = of_a_user(given(addressing, 1), labels=USERS_LABELS)
+    plan = plan_of(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
+    assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
+    assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
+
+
+def test_a_pod_stands_on_the_service_that_gives_it_its_address() -> None:
+    plan = plan_of(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
+    assert ("Service", "orders-2") in set(foreign.stands_on(PODS, applied(plan, PODS)["orders-2"]))
+    assert "Service" not in {kind for kind, _ in foreign.stands_on(PODS, build_pod(b.group(), b.member(2), b.SETTINGS))}

@@ -23,7 +23,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
-from brokergroup_operator.reconcile import fence_container, identity, observed
+from brokergroup_operator.reconcile import fence_container, foreign, identity, observed
 from brokergroup_operator.reconcile.drift import apply_if_drifted
 from brokergroup_operator.reconcile.place import Place
 from brokergroup_operator.reconcile.plan import Action, DeleteObject
@@ -47,8 +47,10 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
     if not addressing.has_member_services:
         return None
     service = services.get(member.pod)
-    if service is None or observed.being_deleted(service):
-        return Place(port=port, missing=f"Service {member.pod} does not exist yet")
+    if service is None or observed.being_deleted(service) or not foreign.is_ours(service, {"metadata": group.metadata}):
+        there = service is not None and not observed.being_deleted(service)
+        why = "is none of this group's" if there else "does not exist yet"
+        return Place(port=port, missing=f"Service {member.pod} {why}")
     if addressing is Addressing.NODE_PORT:
         slot = _slot_of(group, service)
         if slot is None:
@@ -90,6 +92,8 @@ def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
     for name, service in sorted(seen.services.items()):
         if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
             continue
+        if not foreign.is_ours(service, seen.group_object):
+            continue  # our label is on somebody's own Service
         # While a rolling update goes on, its pod may still be known by it.
         used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
         if not used and not observed.being_deleted(service):
