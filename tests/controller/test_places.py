@@ -105,9 +105,15 @@ def test_an_address_that_is_none_links_nobody() -> None:
     ],
 )
 def test_what_the_group_says(addressing: dict[str, Any], expected: tuple[bool, bool]) -> None:
-    obj = {"metadata": {"namespace": "shop", "name": "orders"}, "spec": {"network": {"haPort": 12000, **addressing}}}
+    obj: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "orders"},
+        "spec": {"network": {"haPort": 12000, **addressing}},
+    }
     found = binding_of(obj)
     assert (found.translated, found.log_at_pods, found.ha_port) == (*expected, 12000)
+    assert not found.ephemeral
+    obj["spec"]["storage"] = {"ephemeral": {"sizeLimit": "2Gi"}}
+    assert binding_of(obj).ephemeral
 
 
 def test_a_pod_registers_the_address_that_it_carries_and_no_other() -> None:

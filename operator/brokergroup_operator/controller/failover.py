@@ -130,12 +130,17 @@ class Failover:
         return trial.code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether a silent master is the only one who could lead, and has not been silent for too long."""
+        """Whether a silent master is the only one who could lead, and has not been silent for too long.
+
+        Where its disk would go with its pod that is never too long: the fence deletes the pod, and so the last copy.
+        """
         others = {broker_id: replica for broker_id, replica in group.live().items() if broker_id != master}
         request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
         if step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS:
             return False
-        return group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        return group.binding.ephemeral or (
+            group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        )
 
     # ---- the two ways in
 

@@ -47,6 +47,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         signature=SignaturePolicy(spec.security.signature.value),
         ha_port=spec.network.ha_port,
         translated=spec.network.addressing.has_member_services,
+        ephemeral=spec.storage.ephemeral is not None,
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
     )
 
