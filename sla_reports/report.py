@@ -35,6 +35,7 @@ class Request:
     until_ms: int | None = None
     interval_ms: int | None = None
     amendments: Sequence[Amendment] = ()
+    time_zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,15 @@ class Report:
             "objective": request.objective,
             "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
             "amendments": len(request.amendments),
+            "timeZone": request.time_zone,
         }
         quality = {**asdict(self.reduced.quality), "unreadable_incidents": self.unreadable_incidents}
         inputs = [*request.exports, *request.incident_logs]
-        return write_report(folder, self.summary, self.reduced.runs, provenance_document(inputs, question, quality))
+        document = provenance_document(inputs, question, quality)
+        reduced = self.reduced
+        return write_report(
+            folder, self.summary, reduced.runs, reduced.intervals_ms, document, time_zone=request.time_zone
+        )
 
 
 def make_report(spark: SparkSession, request: Request) -> Report:

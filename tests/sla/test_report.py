@@ -77,7 +77,9 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     files = {path.name: path for path in first}
-    assert sorted(files) == ["groups.csv", "incidents.jsonl", "provenance.json", "runs.parquet", "summary.json"]
+    assert sorted(files) == [
+        "groups.csv", "incidents.jsonl", "provenance.json", "report.html", "runs.parquet", "summary.json",
+    ]  # fmt: skip
     document = json.loads(files["summary.json"].read_text())
     assert (document["schemaVersion"], document["verdict"]) == (1, "breached")
     assert [group["verdict"] for group in document["groups"]] == ["breached", "undecidable"]
