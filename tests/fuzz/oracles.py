@@ -85,7 +85,7 @@ async def differences(world: FuzzWorld) -> list[str]:
     open_for_one = condition(group_object, "FailoverSafe") == "True"
     budgets = build_disruption_budgets(group, open_for_one=open_for_one) if group.spec.disruption_budget.enabled else []
     pods = sorted(member.pod for member in members)
-    slots = addressing.node_port_slots(group, pods, found[SERVICES])
+    slots = addressing.node_port_slots(group, pods, found[SERVICES], found[PODS])
     own_services = [
         addressing.build_member_service(group, member, slot=slots[member.pod])
         for member in members
