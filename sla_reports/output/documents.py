@@ -93,6 +93,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "source": incident.source.value,
         "errorMs": incident.error_ms,
         "cause": incident.cause,
+        "loggedCause": logged.cause if logged else None,
         "planned": incident.planned,
         "kind": logged.kind if logged else None,
         "trigger": logged.trigger if logged else None,
