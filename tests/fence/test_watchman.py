@@ -62,6 +62,7 @@ class Scene:
                 isolation_seconds=1.5,
                 fence_timeout_seconds=2.0,
                 heartbeat_timeout_seconds=3.0,
+                heartbeat_interval_seconds=0.5,
                 run_dir=None,
             )
         )
@@ -116,8 +117,8 @@ def killed(capsys: pytest.CaptureFixture[str]) -> bool:
 @pytest.mark.parametrize(
     ("starved_share", "stood_seconds", "dies"),
     [
-        (1.0, 4.2, False),  # its question was answered 4.2 s ago, and until 4.5 s nobody can be elected
-        (1.0, 4.6, True),  # starved past the bound
+        (1.0, 3.7, False),  # its question was answered 3.7 s ago, and until 4.5 s nobody can be elected
+        (1.0, 4.1, True),  # starved past the bound
         (0.0, 4.2, True),  # frozen: the broker has woken with us
         (0.3, 4.2, True),
     ],

@@ -245,9 +245,11 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
         Rule(
             "!self.isolation.enabled || self.isolation.timeoutMilliseconds < self.fenceTimeoutMilliseconds +"
             " (has(self.minimumHeartbeatTimeoutMilliseconds)"
-            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)",
+            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)"
+            " - self.heartbeatIntervalMilliseconds",
             "isolation.timeoutMilliseconds must be below the heartbeat timeout (the minimum one, where it is given) plus"
-            " fenceTimeoutMilliseconds: an isolated master must be dead before another is elected",
+            " fenceTimeoutMilliseconds, less heartbeatIntervalMilliseconds: an isolated master must be dead before another"
+            " is elected, which is counted from its last heartbeat",
             field_path=".isolation.timeoutMilliseconds",
         ),
         Rule(

@@ -65,6 +65,7 @@ class FenceSettings:
     isolation_seconds: float
     fence_timeout_seconds: float
     heartbeat_timeout_seconds: float
+    heartbeat_interval_seconds: float
     run_dir: Path | None
     # None: plain frames.
     controller_tls: TlsSettings | None = None
@@ -86,6 +87,7 @@ class FenceSettings:
             isolation_seconds=_milliseconds(environment, "FENCE_ISOLATION_MILLISECONDS") / 1000,
             fence_timeout_seconds=_milliseconds(environment, "FENCE_TIMEOUT_MILLISECONDS") / 1000,
             heartbeat_timeout_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS") / 1000,
+            heartbeat_interval_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS") / 1000,
             run_dir=Path(run_dir) if run_dir else None,
             controller_tls=_tls(environment, "FENCE_CONTROLLER_TLS", authority=environment.get("FENCE_CONTROLLER_CA")),
             # The broker in our own pod: nobody else has its address.

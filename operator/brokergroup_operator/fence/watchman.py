@@ -54,7 +54,10 @@ class Watchman:
     def __init__(self, settings: FenceSettings) -> None:
         self._settings = settings
         self._rules = FenceRules(
-            settings.isolation_seconds, settings.fence_timeout_seconds, settings.heartbeat_timeout_seconds
+            settings.isolation_seconds,
+            settings.fence_timeout_seconds,
+            settings.heartbeat_timeout_seconds,
+            settings.heartbeat_interval_seconds,
         )
         self._role_file = RoleFile(settings.run_dir)
         self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)

@@ -59,6 +59,10 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
             {"name": "FENCE_TIMEOUT_MILLISECONDS", "value": str(spec.failover.fence_timeout_milliseconds)},
             {"name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS", "value": str(_shortest_heartbeat_timeout(spec))},
+            {
+                "name": "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS",
+                "value": str(spec.failover.heartbeat_interval_milliseconds),
+            },
             *_tls(settings),
         ],
         "ports": [{"name": names.PORT_FENCE, "containerPort": port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}],
@@ -69,7 +73,7 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
 
 
 def _shortest_heartbeat_timeout(spec: BrokerGroupSpec) -> int:
-    """After this silence a broker may be given up; with the fence timeout it bounds what a starved fence forgives."""
+    """After this silence a broker may be given up; it bounds what a starved fence forgives."""
     failover = spec.failover
     return failover.minimum_heartbeat_timeout_milliseconds or failover.heartbeat_timeout_milliseconds
 
