@@ -6,6 +6,7 @@ import json
 import socket
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,3 +134,23 @@ def test_after_a_stall(
     scene.clock.starved_seconds += stood_seconds * starved_share
     scene.watchman.turn(TURN_SECONDS)
     assert killed(capsys) is dies
+
+
+def test_the_pods_behind_the_groups_name_are_asked_for_their_word(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All operators are gone, and the member's own address leads to no fence: the master lives as long as its pod answers."""
+    monkeypatch.setattr(scene.watchman, "_settings", replace(scene.watchman._settings, pods="orders-members.shop"))
+    asked: list[tuple[int, tuple[str, ...]]] = []
+    monkeypatch.setattr(
+        scene.watchman._peers, "ask", lambda member, *, now, pods=(): asked.append((member.broker_id, pods))
+    )
+    monkeypatch.setattr(scene.watchman._book, "_numbers", {"orders-members.shop": ("127.0.0.7", "127.0.0.8")})
+    scene.answer(scene.question())
+    scene.watchman.turn(TURN_SECONDS)
+    for _ in range(20):
+        scene.clock.seconds += TURN_SECONDS
+        scene.watchman.turn(0)
+    assert asked
+    assert set(asked) == {(2, ("127.0.0.7", "127.0.0.8"))}
+    assert not killed(capsys)

@@ -67,6 +67,8 @@ class FenceSettings:
     heartbeat_timeout_seconds: float
     heartbeat_interval_seconds: float
     run_dir: Path | None
+    # The name of the group's pods, where their fences aren't reached at the addresses by which the brokers are known.
+    pods: str = ""
     # None: plain frames.
     controller_tls: TlsSettings | None = None
     broker_tls: TlsSettings | None = None
@@ -89,6 +91,7 @@ class FenceSettings:
             heartbeat_timeout_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS") / 1000,
             heartbeat_interval_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS") / 1000,
             run_dir=Path(run_dir) if run_dir else None,
+            pods=environment.get("FENCE_PODS", ""),
             controller_tls=_tls(environment, "FENCE_CONTROLLER_TLS", authority=environment.get("FENCE_CONTROLLER_CA")),
             # The broker in our own pod: nobody else has its address.
             broker_tls=_tls(environment, "FENCE_BROKER_TLS", authority=None),

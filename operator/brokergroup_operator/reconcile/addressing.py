@@ -162,7 +162,7 @@ def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
     addressing = group.spec.network.addressing
     if addressing is Addressing.SERVICE_IP:
         yield names.PORT_HA, group.spec.network.ha_port - group.spec.network.listen_port, "TCP"
-    # Few load balancers carry TCP and UDP at once.
+    # Few load balancers carry TCP and UDP at once; fences ask each other's pods then (fence_container.py).
     if addressing is not Addressing.LOAD_BALANCER and fence_container.wanted(group.spec):
         yield names.PORT_FENCE, names.FENCE_PORT_OFFSET, "UDP"
 
