@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.kubernetes_binding import is_at
+from brokergroup_operator.controller.kubernetes_binding import has_ip_of
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import PODS
@@ -105,7 +105,7 @@ class KubernetesFencer:
         except ApiError as error:
             log.warning("pod to fence not found yet", group=str(key), address=address, error=str(error))
             return None
-        found = (pod["metadata"]["name"] for pod in pods.items if is_at(pod, address))
+        found = (pod["metadata"]["name"] for pod in pods.items if has_ip_of(pod, address))
         return next(found, None)
 
     async def _fence(self, name: str, namespace: str, address: str) -> FenceOutcome:
@@ -117,7 +117,7 @@ class KubernetesFencer:
                 if deleted_uid is not None and uid != deleted_uid:
                     # Gone in spite of the finalizer: whoever removed it does so only for a pod whose containers have ended.
                     return FenceOutcome(confirmed=True, how=f"pod {name} deleted and replaced")
-                if deleted_uid is None and not is_at(pod, address):
+                if deleted_uid is None and not has_ip_of(pod, address):
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):

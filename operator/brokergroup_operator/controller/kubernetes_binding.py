@@ -118,7 +118,12 @@ def is_at(pod: JsonObject, address: str) -> bool:
     if not pod_ip(pod):
         return False  # it has not begun: whoever had the address was another
     place = place_of(pod)
-    return (place is not None and place.address == address) or pod_ip(pod) == address.rpartition(":")[0]
+    return (place is not None and place.address == address) or has_ip_of(pod, address)
+
+
+def has_ip_of(pod: JsonObject, address: str) -> bool:
+    """Whether this is the pod's own address (host:port), and not one by which the pod after it is known too."""
+    return bool(pod_ip(pod)) and pod_ip(pod) == address.rpartition(":")[0]
 
 
 def node_of(pod: JsonObject) -> str:
