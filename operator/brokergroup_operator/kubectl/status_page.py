@@ -118,6 +118,16 @@ def _head(group: JsonObject) -> Iterator[str]:
         yield f"  master NONE, epoch {status.get('masterEpoch', 0)}"
     ids = ", ".join(str(broker_id) for broker_id in in_sync.get("brokerIds") or []) or "nobody"
     yield f"  SyncStateSet {ids} (epoch {in_sync.get('epoch', 0)})   ready {status.get('readyReplicas', 0)}/{spec.get('replicas')}"
+    yield from _operator(metadata)
+
+
+def _operator(metadata: JsonObject) -> Iterator[str]:
+    """An operator that is gone says nothing any more, and all others leave its groups alone: what is shown stays as it was."""
+    from brokergroup_operator.api.names import ANNOTATION_OPERATOR
+
+    if holder := (metadata.get("annotations") or {}).get(ANNOTATION_OPERATOR):
+        hand_over = f"kubectl annotate -n {metadata['namespace']} brokergroup {metadata['name']} {ANNOTATION_OPERATOR}-"
+        yield f"  operator {holder}   (gone for good? all of this is as it left it; hand over: {hand_over})"
 
 
 def _mark(item: JsonObject) -> str:
