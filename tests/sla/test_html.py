@@ -6,11 +6,13 @@ import os
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Agreement, Evidence, summarise
 from sla_reports.output.html.burn_down import counted_downs
 from sla_reports.output.html.elements import Markup, duration, join, percent, table, tag, text
@@ -177,6 +179,45 @@ def test_excluded_time_is_not_spent() -> None:
     assert [span.length_ms for span in counted_downs(hostile)] == [one_day.HOUR_MS // 4]
     [quiet] = [one for one in told.groups if one.group == one_day.QUIET]
     assert [one.amendment.reason for one in quiet.audit] == ["right already", "<script>move</script>"]
+
+
+def test_time_excluded_from_a_down_is_cut_out_of_it() -> None:
+    middle = one_day.START_MS + 5 * one_day.HOUR_MS + 300_000
+    known = one_day.evidence()
+    about = [Amendment(str(one_day.HOSTILE), middle, middle + 60_000, None, "move", "li")]
+    told = summarise(Agreement(one_day.DAY, 0.999), Evidence(known.fleet, known.log, amendments=about))
+    [hostile] = [one for one in told.groups if one.group == one_day.HOSTILE]
+    assert [span.length_ms for span in counted_downs(hostile)] == [300_000, 540_000]
+    # The line of the budget ends where the budget does, and never rises.
+    root = _root(report_html(told, PROVENANCE))
+    figure = next(one for one in root.iter("figure") if "alert" in (one[0].text or ""))
+    path = next(one for one in figure.iter("path") if one.get("class") == "left").attrib["d"]
+    heights = [float(point.split()[1]) for point in path[1:].split("L")]
+    assert heights == sorted(heights)
+    assert heights[-1] > heights[0]
+
+
+def test_shapes_tell_what_the_figures_say() -> None:
+    parts = {one.attrib["id"]: one for one in _root(_page()).iter("section")}
+    marks = [group for group in parts["timeline"].iter("g") if group.find("title") is not None]
+    shapes = {(group[0].text or "").split(":")[0]: group[1].attrib["class"] for group in marks}
+    assert [shapes[f"orders/{number}"] for number in (1, 2, 3)] == ["down", "planned", "open"]
+    # A step begins where the one before it ends (each is at least a unit wide), and lies below it.
+    bar = next(one for one in parts["incidents"].iter("svg") if one.attrib["aria-label"].startswith("orders/1"))
+    steps = [(float(one.attrib["x"]), float(one.attrib["width"]), float(one.attrib["y"])) for one in bar.iter("rect")]
+    assert len(steps) == 4
+    for (x, width, y), (next_x, _, next_y) in pairwise(steps):
+        assert abs(x + width - next_x) <= 1.01
+        assert next_y > y
+    assert steps[-1][0] > 100
+    # One recovery between 5 and 10 s, and one still open of more than 5 minutes.
+    chart = next(parts["rto"].iter("svg"))
+    assert [one.attrib["class"] for one in chart.iter("rect")] == ["s4", "open"]
+    words = [one.text for one in chart.iter("text")]
+    assert words[:2] == ["1", "5 s"]
+    # The worst day fills its little picture.
+    [spark] = [one for one in parts["groups"].iter("svg") if "orders" in one.attrib["aria-label"]]
+    assert max(float(one.attrib["height"]) for one in spark.iter("rect")) == 22
 
 
 def test_flapping_states_stay_a_small_picture() -> None:

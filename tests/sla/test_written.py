@@ -70,6 +70,9 @@ def test_an_incident_is_told_whole(report: WrittenReport) -> None:
     assert "ended   2025-11-01 02:00:07, after 7.6 s" in text
     assert "cause   crash: the trigger connectionRefused proves it" in text
     assert [line.split()[1:3] for line in text.splitlines() if line.startswith("  detect")] == [["3.0", "s"]]
+    bars = [line.partition("|")[2] for line in text.splitlines() if "=|" in line or "= " in line]
+    begins = [len(bar) - len(bar.lstrip(" ")) for bar in bars]
+    assert begins == [0, 16, 17, 18]
     assert "evidence <i>container ended</i>" in text
     assert "source  the gauge does not show it" in text
     assert "it took 0.1 min of the 1.4 min of the period (8.7962 %)" in text

@@ -6,6 +6,7 @@ children are escaped), so nothing gets into the page by being forgotten. The pag
 
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from zoneinfo import ZoneInfo
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 _VOID = frozenset({"meta", "br", "rect", "line", "path", "circle", "polyline", "polygon"})
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNITS = ((_HOUR_MS, "min", _SECOND_MS, "s"), (_DAY_MS, "h", _MINUTE_MS, "min"), (math.inf, "d", _HOUR_MS, "h"))
 _PARTS = {"min": 60, "h": 60, "d": 24}
 
@@ -28,7 +30,7 @@ def text(value: str) -> Markup:
     """The value as it is to be read. Characters that XML does not have are replaced, for one of them would break the page."""
     if isinstance(value, Markup):
         return value
-    return Markup(escape("".join(one if _is_xml(one) else "\ufffd" for one in value)))
+    return Markup(escape(_NOT_XML.sub("\ufffd", value)))
 
 
 def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
@@ -110,11 +112,6 @@ def plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(plain(one) for one in value) or "none"
     return "-" if value is None else str(value)
-
-
-def _is_xml(one: str) -> bool:
-    code = ord(one)
-    return one in "\t\n\r" or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000
 
 
 def _name(key: str) -> str:
