@@ -1,10 +1,17 @@
 """AlterSyncStateSet (1001): the master moves members in and out. Java's checks in Java's order.
 
-The order is in docs/controller.md. Two checks are ours. A master whose process was lost may not alter
+The order is in docs/controller.md. Three checks are ours. A master whose process was lost may not alter
 anything until it is granted a new epoch (safety rule 6): what arrives under its id is either the dead process's last
 word or the new process's first before it has a mandate. It is refused as 2002, "not the master", because that is the
 truth of that moment. And under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused
 (safety rule 1), last, so that every answer a Java controller would refuse keeps Java's code.
+
+And a proposal that takes one member in while it drops another was computed from an older set: a Java master only ever grows
+its set or shrinks it, but sends what it has queued under the set epoch of the moment of sending. Seen with 5.5.0 and commits of
+150 ms: from {2} it computed {1,2} and {2,3}, and the set swapped between them sixteen times in 2.5 s. Who joins by the second
+was only known to have caught up with the *first* set; a message that 1 and 2 acknowledged in between is not on 3, and 3 would be
+elected when 2 dies. Refused with Java's code for a set that is not the current one; the master proposes anew at the slave's
+next acknowledgement.
 
 A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
 
@@ -45,6 +52,7 @@ def alter_sync_state_set(
     refusal = (
         _check_sender(record, request)
         or _check_members(record, request, live)
+        or _check_one_direction(record, request)
         or _check_shrink_floor(record, request, settings)
         or _check_epoch_is_left(record)
     )
@@ -136,6 +144,19 @@ def _check_members(
             f"the newSyncStateSet don't contains origin leader {{{record.master_broker_id}}}",
         )
     return None
+
+
+def _check_one_direction(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
+    """Refuse what both adds and drops: it was computed from a set that is no more."""
+    joining = frozenset(request.sync_state_set) - record.sync_state_set
+    dropped = record.sync_state_set - request.sync_state_set
+    if not joining or not dropped:
+        return None
+    return _reject(
+        ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        f"the newSyncStateSet {draw_ids(request.sync_state_set)} adds {draw_ids(joining)} and drops {draw_ids(dropped)}: "
+        f"it was not computed from the current syncStateSet {draw_ids(record.sync_state_set)}",
+    )
 
 
 def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:

@@ -73,7 +73,7 @@ class SyncState:
         self._asked: frozenset[int] | None = None
         self._outcome_unknown: frozenset[int] = frozenset()
         self._unknown_since_seconds = NEVER
-        self._refused: tuple[frozenset[int], float] = (frozenset(), NEVER)
+        self._refused: dict[frozenset[int], float] = {}
         self._waited_for_of: tuple[frozenset[int], ...] = ()
         self._waited_for: frozenset[int] = frozenset()
 
@@ -151,14 +151,17 @@ class SyncState:
         kept = frozenset(member for member in self.members if self._keeps(member, now_seconds, allowed_lag_seconds))
         barrier = max(self.replicated_offset, self.epoch_start_offset, 0)
         joining = frozenset(member for member in self._joining if self.links[member].ack_offset >= barrier)
-        wanted = kept | joining | {self.own_id}
-        if wanted == self.members:
-            wanted |= self._outcome_unknown  # either answer ends the doubt, and who is doubted is waited for anyway
-        refused, refused_at = self._refused
-        if wanted == self.members or (wanted == refused and now_seconds - refused_at < REFUSED_AGAIN_SECONDS):
-            return None
-        self._asked = wanted
-        return Proposal(wanted, self.set_epoch)
+        # Never both at once: the controller takes a set that adds and drops for one that was computed from an older set. Growing
+        # first, because a shrinking set may be refused for its size; whoever may not join keeps nobody in.
+        for wanted in (
+            self.members | joining,
+            kept | joining & self.members | {self.own_id},
+            self.members | self._outcome_unknown,
+        ):
+            if wanted != self.members and now_seconds - self._refused.get(wanted, NEVER) >= REFUSED_AGAIN_SECONDS:
+                self._asked = wanted
+                return Proposal(wanted, self.set_epoch)
+        return None
 
     def granted(self, members: frozenset[int], set_epoch: int) -> bool:
         """The controller granted the proposal under way."""
@@ -168,7 +171,7 @@ class SyncState:
     def refused(self, *, now_seconds: float) -> None:
         """The controller answered that it did not do it."""
         if self._asked is not None:
-            self._refused = (self._asked, now_seconds)
+            self._refused[self._asked] = now_seconds
         self._asked = None
 
     def outcome_unknown(self, *, now_seconds: float) -> None:
@@ -191,7 +194,7 @@ class SyncState:
         self.members = members
         self.set_epoch = set_epoch
         self._outcome_unknown = frozenset()  # they compared against an older epoch: too late to be granted
-        self._refused = (frozenset(), NEVER)
+        self._refused = {}
         return True
 
     def _note_caught_up(self, progress: SlaveProgress, at_seconds: float) -> None:

@@ -477,6 +477,20 @@ def _first_refusal(case: Case, order: list[int], alive: frozenset[int]) -> int |
     return None
 
 
+def _adds_and_drops(case: Case) -> bool:
+    """Java carries out a set that both adds and drops; ours keeps the one it has."""
+    members, before = frozenset(case.step.members()), case.before
+    return (
+        case.step.verb == "1001"
+        and case.codes == (0, 2001)
+        and bool(members - before.sync_state_set)
+        and bool(before.sync_state_set - members)
+        and case.java.state.sync_state_set == members
+        and case.ours.state.sync_state_set == before.sync_state_set
+        and case.ours.state.epoch == before.epoch
+    )
+
+
 def _checked_in_order(case: Case) -> bool:
     """Several members of a proposed set are wrong: each names the first that it meets."""
     members = frozenset(case.step.members())
@@ -707,6 +721,16 @@ MASTERS: tuple[Deviation, ...] = (
         "rule 2: an election from that set would lose acknowledged messages",
         "tests/core/traces/seat_loss.txt",
         _seat_lost,
+        After.END,
+    ),
+    Deviation(
+        "a-set-adds-or-drops",
+        "1001",
+        "carries out a set that adds one member and drops another",
+        "2001: computed from an older set",
+        "a master queues what it computed and sends it under the set epoch of the moment: who joins had caught up with another set",
+        "tests/core/traces/shrink_floor.txt",
+        _adds_and_drops,
         After.END,
     ),
     Deviation(

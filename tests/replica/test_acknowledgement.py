@@ -200,6 +200,21 @@ def test_a_set_in_doubt_that_would_shrink_is_waited_for_whole() -> None:
     assert each.propose(now_seconds=2.0, allowed_lag_seconds=LAG) is None, "nothing is doubted that we do not wait for"
 
 
+def test_who_leaves_and_who_joins_are_two_proposals_and_a_refused_one_holds_up_no_other() -> None:
+    """A set that adds and drops is taken for one that was computed from an older set."""
+    each = state({1, 2}, {3: 100})
+    each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=20.0)
+    each.advance(max_offset=100, now_seconds=20.0)
+    assert each.propose(now_seconds=20.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2, 3}), 5)
+    each.refused(now_seconds=20.0)
+    assert each.propose(now_seconds=20.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 5)
+    each.refused(now_seconds=20.1)
+    assert each.propose(now_seconds=20.2, allowed_lag_seconds=LAG) is None
+    assert each.propose(now_seconds=21.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2, 3}), 5)
+    assert each.granted(frozenset({1, 2, 3}), 6)
+    assert each.propose(now_seconds=21.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 3}), 6)
+
+
 def test_a_refused_set_is_asked_for_again_after_a_while() -> None:
     each = proposing()
     each.refused(now_seconds=0.0)
