@@ -169,6 +169,18 @@ def test_switchover_to_who_cannot_take_over() -> None:
     assert isinstance(begun("Switchover", section={"toBrokerId": 1}), Done)
 
 
+def test_a_learner_is_made_master_by_nothing() -> None:
+    """By the spec those with the highest ids are learners; by its pod whoever was started as one is."""
+    by_spec = group(replicas=3, replication={"learners": 1})
+    why = "broker 3 is an async learner (spec.replication.learners: those with the highest ids) and is never master"
+    assert begun("Switchover", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
+    assert begun("Elect", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
+    assert isinstance(begun("Switchover", section={"toBrokerId": 2}, group=by_spec), Start)
+    pod = thing("orders-3")
+    pod["metadata"]["annotations"] = {"brokergroup.dev/learner": "true"}
+    assert begun("Switchover", section={"toBrokerId": 3}, pods={"orders-3": pod}) == Reject(message=why)
+
+
 def test_switchover_asks_for_it_until_something_came_of_it() -> None:
     item = running(toBrokerId=2)
     verdict = judged(item)
