@@ -13,7 +13,7 @@ import pytest_asyncio
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.house import House, WholeGroup, whole_group
-from tests.e2e.stories import ask_for, change, condition, end_of, objects_of, pod_uids, up_to_date
+from tests.e2e.stories import a_slave, ask_for, change, condition, done, end_of, objects_of, pod_uids, up_to_date
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -127,6 +127,23 @@ async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> No
     assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"], "nobody else was touched"
     assert group.seen.master_epoch == epoch
     assert (await roles(group))[f"orders-{LEARNER}"] == "learner"
+
+
+async def test_it_is_restarted_and_a_new_member_takes_its_place_among_the_highest(group: WholeGroup) -> None:
+    """Who comes last learns: the new id is the highest, and so the one that learned begins to vote."""
+    await group.until_settled()
+    before = await pod_uids(group)
+    async with group.under_load():
+        await done(group, "Restart", brokerIds=[LEARNER])
+        after = await pod_uids(group)
+        assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"]
+        slave, new = a_slave(group), group.seen.record["nextBrokerId"]
+        await done(group, "Rebuild", brokerId=slave)
+        await group.until(up_to_date(group), "the former learner votes", deadline_seconds=60)
+        await group.until_acknowledged()
+    await group.verify()
+    assert LEARNER in group.seen.sync_state_set
+    assert [member.broker_id for member in group.seen.members() if member.state == "Learning"] == [new]
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,20 @@ def test_a_learner_is_made_master_by_nothing() -> None:
     assert begun("Switchover", section={"toBrokerId": 3}, pods={"orders-3": pod}) == Reject(message=why)
 
 
+def test_a_learner_is_back_without_being_in_sync() -> None:
+    item, by_spec = running("Restart", brokerIds=[3]), group(replicas=3, replication={"learners": 1})
+    there = {"orders-3": thing("orders-3", created=NOW)}
+    learns = record(in_sync=(1, 2))
+    assert isinstance(judged(item, group=by_spec, pods=there, record=learns), Done)
+    assert isinstance(judged(item, pods=there, record=learns), GoOn), "who votes has to be in sync"
+    assert isinstance(judged(item, group=by_spec, pods=there), GoOn), "a learner has to leave the set"
+    assert isinstance(judged(item, group=by_spec, pods=there, record=learns, alive=(1, 2)), GoOn)
+    plain = scene(record=learns).snapshot
+    assert plain is not None
+    apart = replace(plain, unlinked=frozenset({3}))
+    assert isinstance(judged(item, group=by_spec, pods=there, record=learns, snapshot=apart), GoOn)
+
+
 def test_switchover_asks_for_it_until_something_came_of_it() -> None:
     item = running(toBrokerId=2)
     verdict = judged(item)

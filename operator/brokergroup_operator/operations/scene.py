@@ -185,6 +185,13 @@ class Scene:
         wanted = beyond_voters(self.members, replicas=self.replicas, learners=learners)
         return runs_as_learner(self.pod(broker_id)) or broker_id in wanted
 
+    def is_back(self, broker_id: int) -> bool:
+        """Whether it works as what it is: in the SyncStateSet; a learner linked to the master, and outside the set."""
+        if not self.is_alive(broker_id) or not self.is_learner(broker_id):
+            return self.is_alive(broker_id) and self.is_in_sync(broker_id)
+        linked = self.snapshot is not None and broker_id not in self.snapshot.unlinked
+        return linked and not self.is_in_sync(broker_id)
+
     def holds_seat(self, broker_id: int) -> bool:
         """Whether acknowledged messages may rest on this member's disk."""
         return self.record is not None and (broker_id in self.record.seats or broker_id == self.record.master_broker_id)
