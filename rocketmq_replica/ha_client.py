@@ -142,6 +142,7 @@ class HaClient:
         self._pushed_address = ""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._retired = False
         self.connection: MasterConnection | None = None
         self.connected_address = ""
 
@@ -153,6 +154,8 @@ class HaClient:
     def follow(self, master: MasterSeen) -> None:
         """Leave whom we followed, follow this one."""
         self.leave()
+        if self._retired:
+            return
         self._master = master
         self._task = asyncio.create_task(self._keep_linked(master), name=f"follow {master.address}")
 
@@ -167,6 +170,11 @@ class HaClient:
             self.connection.close()
             self.connection = None
         self.connected_address = ""
+
+    def retire(self) -> None:
+        """Follow nobody any more: this process is about to end, and a copy that is linked counts, and may be elected."""
+        self._retired = True
+        self.leave()
 
     def push_address(self, ha_address: str) -> None:
         """Somebody who knows says where the master's HA listener is."""

@@ -179,14 +179,19 @@ class ReplicaProcess:
         """A master that is asked to stop goes on for a while, so that its mastership can be moved instead of lost.
 
         Whoever stops it has to see to that: our operator does as soon as the pod is being deleted. Without another member of the
-        SyncStateSet nobody could take it.
+        SyncStateSet nobody could take it. One that is elected again meanwhile begins anew; its slaves need a moment to link then.
         """
+        self.ha_client.retire()
         deadline_seconds = monotonic_seconds() + self.configuration.stop_hand_over_seconds
-        while monotonic_seconds() < deadline_seconds and self.broker.has_successors:  # noqa: ASYNC110 - others decide it
+        deposed = False
+        while (now := monotonic_seconds()) < deadline_seconds:
+            if self.broker.reign is None:
+                deposed = True
+                if now >= self._reigned_at_seconds + _SEND_AWAY_SECONDS:
+                    return
+            elif not deposed and not self.broker.has_successors:
+                return
             await asyncio.sleep(_TICK_SECONDS / 10)
-        if self.broker.reign is None:
-            sent_away_seconds = min(self._reigned_at_seconds + _SEND_AWAY_SECONDS, deadline_seconds)
-            await asyncio.sleep(sent_away_seconds - monotonic_seconds())
 
     async def _tick(self) -> None:
         while True:

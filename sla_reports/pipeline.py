@@ -33,14 +33,14 @@ class Reduced:
 
 def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None) -> Reduced:
     """Runs of the metrics a report reads. Without `interval_ms` each series' scrape interval is inferred."""
-    wanted = samples.where(metric_column(sql.col("series")).isin(*REPORT_METRICS))
+    own = wanted(samples)
     if interval_ms is None:
-        inferred = intervals.infer(wanted).cache()
-        reduction = reduce_samples(wanted, inferred)
+        inferred = intervals.infer(own).cache()
+        reduction = reduce_samples(own, inferred)
         found = {row["series"]: row["interval_ms"] for row in inferred.collect()}
     else:
         inferred = None
-        reduction = reduce_samples(wanted, intervals.given(interval_ms))
+        reduction = reduce_samples(own, intervals.given(interval_ms))
         found = {}
     runs = tuple(collect_runs(reduction.runs))
     told = quality(reduction)
@@ -48,6 +48,11 @@ def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None) -> 
     if inferred is not None:
         inferred.unpersist()
     return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, told)
+
+
+def wanted(samples: DataFrame) -> DataFrame:
+    """The samples of the metrics that a report reads."""
+    return samples.where(metric_column(sql.col("series")).isin(*REPORT_METRICS))
 
 
 def evidence(

@@ -12,9 +12,11 @@ from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
 from sla_reports.output.files import provenance_document, write_report
 from sla_reports.pipeline import Reduced, evidence, reduce_for_report
-from sla_reports.readers import incident_log, query_range
+from sla_reports.readers import incident_log
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.errors import readable_errors
+from sla_reports.report_metrics import REPORT_METRICS
+from sla_reports.sources import Origin, samples_of
 from sla_reports.states.spans import Window
 
 DEFAULT_OBJECTIVE = 0.9995
@@ -28,13 +30,14 @@ class Request:
     unknown, as it is anywhere else.
     """
 
-    exports: Sequence[Path]
+    origin: Origin
     incident_logs: Sequence[Path]
     window: Window | None = None
     objective: float = DEFAULT_OBJECTIVE
     until_ms: int | None = None
     interval_ms: int | None = None
     amendments: Sequence[Amendment] = ()
+    time_zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,17 @@ class Report:
             "objective": request.objective,
             "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
             "amendments": len(request.amendments),
+            "timeZone": request.time_zone,
+            "from": request.origin.form.value,
+            "server": request.origin.shown_url if request.origin.url else None,
         }
         quality = {**asdict(self.reduced.quality), "unreadable_incidents": self.unreadable_incidents}
-        inputs = [*request.exports, *request.incident_logs]
-        return write_report(folder, self.summary, self.reduced.runs, provenance_document(inputs, question, quality))
+        inputs = [*request.origin.paths, *request.incident_logs]
+        document = provenance_document(inputs, question, quality)
+        reduced = self.reduced
+        return write_report(
+            folder, self.summary, reduced.runs, reduced.intervals_ms, document, time_zone=request.time_zone
+        )
 
 
 def make_report(spark: SparkSession, request: Request) -> Report:
@@ -67,11 +77,11 @@ def make_report(spark: SparkSession, request: Request) -> Report:
     if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
         raise PeriodError("until: lies before the period; expected an instant within it")
     logs = incident_log.read_rows(request.incident_logs)
-    samples = query_range.read(spark, request.exports).frame
+    samples = samples_of(spark, request.origin, REPORT_METRICS)
     with readable_errors():
         reduced = reduce_for_report(samples, interval_ms=request.interval_ms)
     if not reduced.runs:
-        names = ", ".join(path.name for path in request.exports)
+        names = ", ".join(path.name for path in request.origin.paths) or request.origin.shown_url
         raise ExportFormatError(f"{names}: holds no sample of the operator's metrics")
     last_ms = max(run.end_ms for run in reduced.runs)
     # A window has at least a millisecond, also around a single scrape.

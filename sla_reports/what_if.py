@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sla_reports.measures.recovery import stages_of
-from sla_reports.measures.summary import GroupFigures, Summary
+from sla_reports.measures.summary import Summary
+from sla_reports.outages.blast_radius import events
 from sla_reports.outages.incidents import Incident
 from sla_reports.reduction.runs import Run
 from sla_reports.states.entities import Fleet, GroupKey
@@ -104,35 +105,41 @@ def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Set
 def losses_of(summary: Summary, fleet: Fleet, size_metric: str, *, replicas: int) -> dict[GroupKey, list[Loss]]:
     """The observed losses of every group: of masters by the incidents, of slaves by the size of the SyncStateSet."""
     window = Window(summary.agreement.window.start_ms, summary.until_ms)
-    unplanned = [one for figures in summary.groups for one in figures.incidents if not one.planned]
+    incidents = {figures.group: figures.incidents for figures in summary.groups}
+    return losses_among(incidents, window, fleet, size_metric, replicas=replicas)
+
+
+def losses_among(
+    incidents: Mapping[GroupKey, Sequence[Incident]], window: Window, fleet: Fleet, size_metric: str, *, replicas: int
+) -> dict[GroupKey, list[Loss]]:
+    """The same of incidents that were read back from a report."""
+    unplanned = [one for own in incidents.values() for one in own if not one.planned]
     settle_ms = _settle_ms(unplanned)
     of_a_zone = {
         one.id
-        for event in summary.events
+        for event in events(unplanned)
         if len(event.groups) > 1 and "zone" in dict(event.common)
         for one in event.incidents
     }
     return {
-        figures.group: _of_group(figures, fleet, size_metric, window, replicas, settle_ms, of_a_zone)
-        for figures in summary.groups
+        group: _of_group(group, own, fleet, size_metric, window, replicas, settle_ms, of_a_zone)
+        for group, own in incidents.items()
     }
 
 
 def _of_group(
-    figures: GroupFigures, fleet: Fleet, size_metric: str, window: Window, replicas: int, settle_ms: float,
+    group: GroupKey, incidents: Sequence[Incident], fleet: Fleet, size_metric: str, window: Window, replicas: int, settle_ms: float,
     of_a_zone: set[str],
 ) -> list[Loss]:  # fmt: skip
-    short = [
-        span for span in fleet.spans(size_metric, figures.group, window, at_least(replicas)) if span.state is State.DOWN
-    ]
-    slack_ms = fleet.gap_ms(size_metric, figures.group)
+    short = [span for span in fleet.spans(size_metric, group, window, at_least(replicas)) if span.state is State.DOWN]
+    slack_ms = fleet.gap_ms(size_metric, group)
     found, used = [], set()
-    for incident in (one for one in figures.incidents if not one.planned):
+    for incident in (one for one in incidents if not one.planned):
         until_ms = incident.start_ms + incident.length_ms(window.end_ms)
         own = [span for span in short if span.start_ms <= until_ms + slack_ms and span.end_ms > incident.start_ms]
         used.update(own)
         found.append(_loss_of_master(incident, max([until_ms, *(s.end_ms for s in own)]), settle_ms, of_a_zone))
-    least = _least_size(fleet, size_metric, figures.group)
+    least = _least_size(fleet, size_metric, group)
     slaves = (span for span in short if span not in used)
     found += [Loss(span.start_ms, span.end_ms, max(1, replicas - least(span))) for span in slaves]
     return sorted(found, key=lambda one: one.start_ms)

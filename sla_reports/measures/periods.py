@@ -21,7 +21,7 @@ class PeriodError(ValueError):
 
 def window_of(period: str, time_zone: str, *, end_ms: int | None = None) -> Window:
     """The period as instants. `end_ms` is the end of a rolling one. Raises PeriodError."""
-    zone = _zone(time_zone)
+    zone = zone_of(time_zone)
     if rolling := re.fullmatch(r"([1-9]\d{0,3})d", period):
         if end_ms is None:
             raise PeriodError(f"period {period!r}: a rolling window needs an end")
@@ -46,7 +46,7 @@ def instant_of(text: str) -> int:
 
 def days_of(window: Window, time_zone: str) -> list[Window]:
     """The window cut at each midnight of the time zone."""
-    zone = _zone(time_zone)
+    zone = zone_of(time_zone)
     day = dt.datetime.fromtimestamp(window.start_ms / 1000, zone).date()
     found = []
     start_ms = window.start_ms
@@ -83,7 +83,8 @@ def _midnight_ms(day: dt.date, zone: ZoneInfo) -> int:
     return round(dt.datetime.combine(day, dt.time(), zone).timestamp() * 1000)
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone_of(name: str) -> ZoneInfo:
+    """A time zone by its name. Raises PeriodError."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as error:

@@ -41,6 +41,7 @@ class LoggedIncident:
     truncated_bytes: int = 0
     epoch_before: int | None = None
     facts: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    evidence: tuple[str, ...] = ()
 
     @property
     def start_ms(self) -> int:
@@ -147,4 +148,5 @@ def _incident(row: Mapping[str, Any]) -> LoggedIncident:
         truncated_bytes=row.get("truncated_bytes") or 0,
         epoch_before=row.get("epoch_before"),
         facts=MappingProxyType(dict(row.get("facts") or {})),
+        evidence=tuple(row.get("evidence") or ()),
     )

@@ -1,9 +1,10 @@
 """Writes the files of a report into a folder.
 
+    report.html       for people (`html/page.py`)
     summary.json      everything (`documents.summary_document`)
     groups.csv        a row for each group, for a spreadsheet
     incidents.jsonl   a line for each incident
-    runs.parquet      the runs everything was made of
+    runs.parquet      the runs everything was made of, each with the scrape interval of its series
     provenance.json   inputs by their hashes, what was asked, versions
 
 Each file is written beside its place and moved there when it is whole: a reader never sees half a report.
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 
 from sla_reports.measures.summary import Summary
 from sla_reports.output.documents import SCHEMA_VERSION, group_document, incident_document, summary_document
+from sla_reports.output.html.page import report_html
 from sla_reports.reduction.runs import Run
 
 _PACKAGES = ("brokergroup-operator", "pyspark", "pyarrow")
@@ -36,15 +38,19 @@ _GROUP_COLUMNS = (
 )  # fmt: skip
 
 
-def write_report(folder: Path, summary: Summary, runs: Sequence[Run], provenance: Mapping[str, Any]) -> list[Path]:
-    """Write all files; the folder is made where it is missing. Returns their paths."""
+def write_report(
+    folder: Path, summary: Summary, runs: Sequence[Run], intervals_ms: Mapping[str, int], provenance: Mapping[str, Any],
+    *, time_zone: str = "UTC",
+) -> list[Path]:  # fmt: skip
+    """Write all files; the folder is made where it is missing. Returns their paths. `time_zone` is that of the page's times."""
     folder.mkdir(parents=True, exist_ok=True)
     incidents = [one for figures in summary.groups for one in figures.incidents]
     contents = {
+        "report.html": report_html(summary, provenance, time_zone=time_zone).encode(),
         "summary.json": _json(summary_document(summary)),
         "groups.csv": groups_csv(summary).encode(),
         "incidents.jsonl": b"".join(_line(incident_document(one)) for one in incidents),
-        "runs.parquet": _runs_parquet(runs),
+        "runs.parquet": _runs_parquet(runs, intervals_ms),
         "provenance.json": _json(provenance),
     }
     return [_replace(folder / name, content) for name, content in contents.items()]
@@ -85,7 +91,7 @@ def _member(document: Mapping[str, Any], path: str) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 
 
-def _runs_parquet(runs: Sequence[Run]) -> bytes:
+def _runs_parquet(runs: Sequence[Run], intervals_ms: Mapping[str, int]) -> bytes:
     table = pa.table(
         {
             "series": pa.array([run.series for run in runs], pa.string()),
@@ -93,6 +99,7 @@ def _runs_parquet(runs: Sequence[Run]) -> bytes:
             **{
                 name: pa.array([getattr(run, name) for run in runs], pa.int64()) for name in ("start_ms", "end_ms", "n")
             },
+            "interval_ms": pa.array([intervals_ms[run.series] for run in runs], pa.int64()),
         }
     )
     sink = pa.BufferOutputStream()

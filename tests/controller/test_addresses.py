@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from brokergroup_operator.controller.addresses import AddressNotes
-from brokergroup_operator.controller.directory import FixedDirectory, Peer
+from brokergroup_operator.controller.addresses import PROOF_SECONDS, AddressNotes, ReceiverCheck
+from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer, PodPlace
 from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
 from brokergroup_operator.records.store import GroupKey
+from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import StartPlane
@@ -102,3 +105,91 @@ async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_i
     with pytest.raises(BrokerUnreachableError, match="says that it is 'another'"):
         await plane.set_broker_config(KEY, 3, {"a": "1"})
     assert RequestCode.UPDATE_BROKER_CONFIG not in third.asked
+
+
+SERVICE = "10.96.0.3:10911"
+
+
+class Behind:
+    """The parts of a group of pods behind Services that the check looks at, and what the broker there says of itself."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        replicas = {3: Replica(3, "c", SERVICE, reserved_for="orders-3", registered=True)}
+        record = BrokerGroupRecord("blue", "orders", 4, replicas, 3, 1, frozenset({3}), 1)
+        self.key = GroupKey("shop", "orders")
+        self.bindings = {self.key: self.bound("orders-3", "10.1.0.3")}
+        self.group = SimpleNamespace(
+            key=self.key,
+            record=record,
+            addresses=AddressNotes(),
+            identity=lambda broker_id: broker_id,
+            table=SimpleNamespace(entry=lambda _: SimpleNamespace(connection_id=7)),
+            is_live=lambda _: True,
+        )
+        self.says = {"brokerName": "orders", "brokerClusterName": "blue", "brokerId": "0"}
+        self.asked = 0
+        self.seconds = 100.0
+        directory = SimpleNamespace(
+            bindings=lambda: list(self.bindings.values()), known_peer=lambda _: None, pod_hosts=lambda _: {}
+        )
+        self._check = ReceiverCheck([self.group], directory)  # type: ignore[arg-type]
+        monkeypatch.setattr(
+            "brokergroup_operator.controller.addresses.asyncio.get_running_loop",
+            lambda: SimpleNamespace(time=lambda: self.seconds),
+        )
+
+    def bound(self, pod: str, ip: str, *, key: GroupKey | None = None) -> GroupBinding:
+        places = {pod: PodPlace(ip=ip, address=SERVICE)}
+        return GroupBinding(
+            key=key or self.key, cluster_name="blue", broker_name="orders", translated=True, places=places
+        )
+
+    async def why_not(self) -> str | None:
+        self.group.binding = self.bindings[self.key]
+
+        async def ask() -> dict[str, str]:
+            self.asked += 1
+            return self.says
+
+        return await self._check(SERVICE, ask)
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch) -> Behind:
+    return Behind(monkeypatch)
+
+
+async def test_a_word_is_good_for_a_while_and_for_the_pod_that_gave_it(behind: Behind) -> None:
+    """A Service can be made again, and its address be another broker's, while the heartbeats' connection stands."""
+    assert [await behind.why_not(), await behind.why_not()] == [None, None]
+    assert behind.asked == 1
+    behind.bindings[behind.key] = behind.bound("orders-3", "10.1.0.9")
+    assert await behind.why_not() is None
+    assert behind.asked == 2, "another pod is behind it"
+    behind.seconds += PROOF_SECONDS
+    behind.says["brokerName"] = "payments"
+    assert "says that it is 'payments'" in str(await behind.why_not())
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ({"brokerId": "3"}, None),
+        ({"brokerId": "-1"}, None),
+        ({"brokerId": "2"}, "says that it is broker 2, not broker 3"),
+        ({"brokerClusterName": "green"}, "of cluster 'green', not of 'blue'"),
+    ],
+)
+async def test_the_word_names_cluster_and_id_too(behind: Behind, says: dict[str, str], why: str | None) -> None:
+    behind.says |= says
+    told = await behind.why_not()
+    assert told is None if why is None else why in str(told)
+
+
+async def test_an_address_that_another_groups_pod_is_known_by_is_told_nothing(behind: Behind) -> None:
+    other = GroupKey("shop", "payments")
+    behind.bindings[other] = behind.bound("payments-1", "10.1.0.8", key=other)
+    assert await behind.why_not() is None, "both are known by it: the broker says whose it is"
+    assert behind.asked == 1
+    behind.bindings[behind.key] = replace(behind.bindings[behind.key], places={})
+    assert "belongs to pod shop/payments-1 now" in str(await behind.why_not())

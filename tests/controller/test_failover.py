@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.fencing import FenceOutcome
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
@@ -167,6 +168,41 @@ async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_
     assert plane.snapshot(KEY).record.master_epoch == 1
     first.freeze()
     await eventually(lambda: fencer.fenced == [1], what="a master silent for too long to be taken for stuck")
+
+
+class EphemeralDirectory(FixedDirectory):
+    """Groups whose disks go with their pods."""
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
+        found = super().find(broker_name, cluster_name=cluster_name, peer=peer)
+        if found is None:
+            return None
+        self._bindings[found.key] = replace(found, ephemeral=True)
+        return self._bindings[found.key]
+
+
+async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """A fence deletes the pod: it deleted the last copy."""
+    fencer = KillingFencer(group)
+    plane = await start_plane(
+        directory=EphemeralDirectory(settings=ControllerSettings()),
+        fencer=fencer,
+        no_successor_patience_seconds=0.0,
+        no_successor_pause_seconds=0.05,
+    )
+    group.planes = [plane.address]
+    first = await group.broker()
+    await eventually(lambda: plane.snapshot(KEY).writable, what="the only broker to be master")
+    with capture_logs() as logs:
+        first.freeze()
+        await eventually(
+            lambda: len([line for line in logs if line["event"].startswith("master silent, and nobody")]) > 1,
+            what="a longer silence than the patience to be waited out",
+        )
+    assert fencer.fenced == []
+    assert plane.snapshot(KEY).record.granted_master_id == 1
 
 
 async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(

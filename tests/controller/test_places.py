@@ -10,7 +10,13 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
 from brokergroup_operator.controller.directory import GroupBinding, PodPlace
 from brokergroup_operator.controller.kubernetes_binding import binding_of, is_at, place_of
-from brokergroup_operator.controller.places import advertises, ha_address_of, hosts_of_links, probe_address
+from brokergroup_operator.controller.places import (
+    advertises,
+    ha_address_of,
+    hosts_of_links,
+    probe_address,
+    process_address,
+)
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 
@@ -45,7 +51,9 @@ def test_a_pod_is_where_it_says_that_it_is_known() -> None:
         (pod(), "10.1.0.7:10911", True),
         (pod(), "10.1.0.8:10911", False),
         (pod(KNOWN), KNOWN, True),
-        (pod(KNOWN), "10.1.0.7:10911", False),
+        # By its own address too: that is how a process is looked for whose pod may have been made again.
+        (pod(KNOWN), "10.1.0.7:10911", True),
+        (pod(KNOWN, ip="10.1.0.8"), "10.1.0.7:10911", False),
         # Two members behind one node are told apart by the port.
         (pod(":30102"), "192.168.0.3:30102", True),
         (pod(":30107"), "192.168.0.3:30102", False),
@@ -70,10 +78,18 @@ def test_links_are_known_by_the_hosts_of_pods() -> None:
 def test_a_refusal_counts_only_where_the_process_itself_listened() -> None:
     """A Service without an endpoint refuses whoever dials it, also while the broker lives."""
     assert probe_address(binding(), "10.1.0.7:10911", None) == "10.1.0.7:10911"
-    assert probe_address(translated(), KNOWN, "10.1.0.5") == "10.1.0.5:10911", (
-        "not the pod of now: that process's own host"
+    assert probe_address(translated(), KNOWN, "10.1.0.7") == "10.1.0.7:10911"
+    assert probe_address(translated(), KNOWN, "10.1.0.5") is None, "that process was in another pod"
+    assert probe_address(translated(), KNOWN, "192.168.0.3") is None, (
+        "a node that translates: it refuses whoever dials it"
     )
     assert probe_address(translated(), KNOWN, None) is None
+
+
+def test_a_process_is_looked_for_at_the_pod_that_it_was_heard_from() -> None:
+    assert process_address(binding(), "10.1.0.7:10911", "10.1.0.9") == "10.1.0.7:10911"
+    assert process_address(translated(), KNOWN, "10.1.0.5") == "10.1.0.5:10911"
+    assert process_address(translated(), KNOWN, None) is None
 
 
 @pytest.mark.parametrize(
@@ -105,9 +121,15 @@ def test_an_address_that_is_none_links_nobody() -> None:
     ],
 )
 def test_what_the_group_says(addressing: dict[str, Any], expected: tuple[bool, bool]) -> None:
-    obj = {"metadata": {"namespace": "shop", "name": "orders"}, "spec": {"network": {"haPort": 12000, **addressing}}}
+    obj: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "orders"},
+        "spec": {"network": {"haPort": 12000, **addressing}},
+    }
     found = binding_of(obj)
     assert (found.translated, found.log_at_pods, found.ha_port) == (*expected, 12000)
+    assert not found.ephemeral
+    obj["spec"]["storage"] = {"ephemeral": {"sizeLimit": "2Gi"}}
+    assert binding_of(obj).ephemeral
 
 
 def test_a_pod_registers_the_address_that_it_carries_and_no_other() -> None:

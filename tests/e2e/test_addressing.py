@@ -10,8 +10,9 @@ import pytest
 
 from brokergroup_operator.demo.processes import free_port
 from brokergroup_operator.kube import InvalidError
-from brokergroup_operator.kube.resources import PODS, SERVICES
+from brokergroup_operator.kube.resources import PODS, SECRETS, SERVICES
 from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
+from tests.e2e.test_signed_group import SECRET_NAME, secret
 
 if TYPE_CHECKING:
     from tests.e2e.house import House
@@ -124,9 +125,12 @@ async def test_a_member_on_its_nodes_network_is_known_by_its_node(house: House) 
     """One member a node, and the sandbox has one node."""
     port = free_port()
     async with whole_group(house, "onnode", replicas=1) as group:
+        await house.api.create(SECRETS, secret("planted-on-the-node"))
         operator = await house.start_operator()
         network = {"addressing": "HostNetwork", "listenPort": port, "haPort": free_port()}
-        await house.create_group("onnode", replicas=1, network=network, scheduling={"antiAffinity": "Required"})
+        security = {"signature": "Required", "credentialsSecretName": SECRET_NAME}
+        alone = {"antiAffinity": "Required"}
+        await house.create_group("onnode", replicas=1, network=network, scheduling=alone, security=security)
         await group.until_settled()
         assert addresses(group) == {1: f"127.0.0.1:{port}"}
         async with group.under_load():

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
 
-RULES = FenceRules(isolation_seconds=2.5, fence_timeout_seconds=2.0, heartbeat_timeout_seconds=3.0)
+RULES = FenceRules(
+    isolation_seconds=2.5, fence_timeout_seconds=2.0, heartbeat_timeout_seconds=3.0, heartbeat_interval_seconds=0.5
+)
 TICK = 0.05
 
 
@@ -185,9 +187,9 @@ def test_what_is_forgiven_ends_before_another_can_be_elected() -> None:
 def test_half_starved_is_half_forgiven() -> None:
     """It was forgiven whole: a pod that was stopped for seconds on a busy machine lived on."""
     core = master_heard_at(0.0)
-    core.woke(4.0, 4.0, starved_seconds=2.0)
-    assert core.look(4.0) is None
-    assert first_kill(core, 4.0, 20.0) == pytest.approx(4.5, abs=2 * TICK)
+    core.woke(3.0, 3.0, starved_seconds=1.0)
+    assert core.look(3.0) is None
+    assert first_kill(core, 3.0, 20.0) == pytest.approx(3.5, abs=2 * TICK)
     other = master_heard_at(0.0)
     other.woke(4.0, 4.0, starved_seconds=1.4)
     assert isinstance(other.look(4.0), Kill)
@@ -313,16 +315,26 @@ def run_starved(
     return None
 
 
-limits = st.builds(FenceRules, st.floats(0.5, 10.0), st.floats(0.1, 10.0), st.floats(0.5, 10.0)).filter(
-    lambda rules: rules.isolation_seconds < rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds
+limits = st.builds(
+    FenceRules, st.floats(0.5, 10.0), st.floats(0.1, 10.0), st.floats(0.5, 10.0), st.floats(0.1, 5.0)
+).filter(
+    lambda rules: (
+        2 * rules.heartbeat_interval_seconds <= rules.heartbeat_timeout_seconds
+        and rules.isolation_seconds < earliest_election_seconds(rules)
+    )
 )
+
+
+def earliest_election_seconds(rules: FenceRules) -> float:
+    """After the cut: the last heartbeat left one interval before it."""
+    return rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds - rules.heartbeat_interval_seconds
 
 
 @settings(deadline=None)
 @given(rules=limits, plan=stalls, cut=st.floats(0.0, 10.0))
 def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules, plan: list[Stall], cut: float) -> None:
     """And the bound lies before the moment in which another one can be elected."""
-    assert rules.bound_seconds < rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds
+    assert rules.bound_seconds < earliest_election_seconds(rules)
     core = FenceCore(rules, started_at=0.0)
     core.controller_answered(0.0, told(), asked_at=0.0)
     longest_stall = max((stall for _, stall, _ in plan), default=0.0)
@@ -357,19 +369,22 @@ def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: Fe
     isolation=st.floats(0.5, 10.0),
     fence_timeout=st.floats(0.1, 10.0),
     heartbeat=st.floats(0.5, 10.0),
+    interval=st.floats(0.1, 5.0),
 )
 def test_whoever_can_be_elected_finds_us_dead(
-    cut_us: float, cut_other: float, isolation: float, fence_timeout: float, heartbeat: float
+    cut_us: float, cut_other: float, isolation: float, fence_timeout: float, heartbeat: float, interval: float
 ) -> None:
     """Two replicas are cut off, the other one possibly later than we: it is elected only after our death.
 
-    The controllers elect at ``cut_us + heartbeat + fence_timeout`` at the earliest, and only who was heard within ``heartbeat``.
+    The controllers elect at ``cut_us - interval + heartbeat + fence_timeout`` at the earliest,
+    and only who was heard within ``heartbeat``.
     """
-    if isolation >= heartbeat + fence_timeout:  # the CRD refuses it
+    rules = FenceRules(isolation, fence_timeout, heartbeat, interval)
+    if 2 * interval > heartbeat or isolation >= earliest_election_seconds(rules):  # the CRD refuses it
         return
-    core = FenceCore(FenceRules(isolation, fence_timeout, heartbeat), started_at=0.0)
+    core = FenceCore(rules, started_at=0.0)
     core.controller_answered(cut_us, told(in_sync=(1, 2)), asked_at=cut_us)
-    elected_at = cut_us + heartbeat + fence_timeout
+    elected_at = cut_us + earliest_election_seconds(rules)
     other_is_live = cut_other + heartbeat > elected_at
     died_at = first_kill(core, cut_us, elected_at, peers={2: cut_other})
     if other_is_live:
@@ -382,7 +397,10 @@ def test_after_an_outage_of_all_who_is_heard_first_finds_us_dead(
     isolation: float, fence_timeout: float, heals: float
 ) -> None:
     """Controllers that hear one replica again fence us at once, and elect it ``fence_timeout`` later."""
-    core = FenceCore(FenceRules(isolation, fence_timeout, heartbeat_timeout_seconds=10.0), started_at=-1.0)
+    core = FenceCore(
+        FenceRules(isolation, fence_timeout, heartbeat_timeout_seconds=10.0, heartbeat_interval_seconds=0.5),
+        started_at=-1.0,
+    )
     core.controller_answered(0.0, told(in_sync=(1, 2)), asked_at=0.0)
     heal_at = isolation + heals
     died_at = first_kill(core, 0.0, heal_at, peers={2: 0.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from brokergroup_operator.fence.decide import Member
-from brokergroup_operator.fence.peers import Peers
+from brokergroup_operator.fence.peers import Peers, Word
 from brokergroup_operator.fence.settings import FENCE_PORT_OFFSET, Address
 
 if TYPE_CHECKING:
@@ -89,3 +90,31 @@ def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_oth
     port = {"port": 10911 + FENCE_PORT_OFFSET, "protocol": "UDP"}
     [rule] = [one for one in policy["ingress"] if port in one["ports"]]
     assert rule["from"] == [{"podSelector": policy["podSelector"]}]
+
+
+def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:
+    """Members behind load balancers: nobody answers at the advertised address, which may even be a name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    hosts = tuple(f"127.77.1.{one}" for one in (1, 2, 3))
+    fences = [Peers(Address(host, port), "orders") for host in hosts]
+    asker = Peers(Address("127.77.1.9", port), "orders")
+    try:
+        for address in (f"203.0.113.2:{port - FENCE_PORT_OFFSET}", f"lb-2.example.org:{port - FENCE_PORT_OFFSET}"):
+            asker.ask(Member(2, address, in_sync=True, alive=True), now=5.0, pods=hosts)
+            for broker_id, fence in enumerate(fences, start=1):
+                _read_one(fence, broker_id)
+            words = _read_one(asker, 9)
+            assert [(word.broker_id, word.asked_at, word.hears_none_for_seconds) for word in words] == [(2, 5.0, 4.0)]
+            assert asker.read(own_id=9, hears_none_for_seconds=4.0) == []
+    finally:
+        for one in (*fences, asker):
+            one.close()
+
+
+def _read_one(of: Peers, own_id: int) -> list[Word]:
+    """What the next datagrams say; waits for the first one."""
+    ready, _, _ = select.select([of.socket], [], [], 5.0)
+    assert ready, "nobody asked, or answered"
+    return of.read(own_id=own_id, hears_none_for_seconds=4.0)

@@ -153,6 +153,7 @@ class Group:
             "FENCE_ISOLATION_MILLISECONDS": str(ISOLATION_MILLISECONDS),
             "FENCE_TIMEOUT_MILLISECONDS": "2000",
             "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
+            "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
             **self.tls_environment,
         }
         fence = await asyncio.create_subprocess_exec(
@@ -318,6 +319,7 @@ async def test_a_wrong_environment_is_told(variable: str, value: str, message: s
         "FENCE_ISOLATION_MILLISECONDS": "1500",
         "FENCE_TIMEOUT_MILLISECONDS": "2000",
         "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
+        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
         variable: value,
     }
     process = await asyncio.create_subprocess_exec(

@@ -92,7 +92,7 @@ async def differences(world: FuzzWorld) -> list[str]:
         else []
     )
     pods = sorted(member.pod for member in members)
-    slots = addressing.node_port_slots(group, pods, found[SERVICES])
+    slots = addressing.node_port_slots(group, pods, found[SERVICES], found[PODS])
     own_services = [
         addressing.build_member_service(group, member, slot=slots[member.pod])
         for member in members

@@ -9,13 +9,15 @@ import yaml
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import PODS, SERVICES
-from brokergroup_operator.reconcile.addressing import build_member_service, place_of
+from brokergroup_operator.reconcile import foreign
+from brokergroup_operator.reconcile.addressing import address_is_lost, build_member_service, node_port_slots, place_of
 from brokergroup_operator.reconcile.broker_config import broker_properties
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.observed import Observed
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
 from brokergroup_operator.reconcile.pods import build_pod
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 from tests.reconcile.test_rendering import compare
 
 WISHES: dict[str, dict[str, Any]] = {
@@ -194,3 +196,89 @@ def test_host_network() -> None:
     assert pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
     assert names.ANNOTATION_ADDRESS not in pod["metadata"]["annotations"]
     assert broker_properties("orders", of.spec, b.SETTINGS)["brokerIP1"] == "${POD_IP}"
+
+
+def of_a_user(service: dict[str, Any], *, labels: dict[str, str]) -> dict[str, Any]:
+    """A Service of that name that a person made, with our group's label on it."""
+    metadata = {"name": service["metadata"]["name"], "namespace": b.KEY.namespace, "uid": "a-user's", "labels": labels}
+    return service | {"metadata": metadata}
+
+
+USERS_LABELS = {names.LABEL_BROKER_GROUP: b.KEY.name, "app": "mine"}
+
+
+def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
+    users = of_a_user(given("LoadBalancer", 1), labels=USERS_LABELS)
+    seen = b.settled()
+    assert deleted_services(b.changed(seen, services={**seen.services, "orders-1": users})) == []
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_nobody_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
+    users = of_a_user(given(addressing, 1), labels=USERS_LABELS)
+    plan = plan_of(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
+    assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
+    assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
+
+
+def test_a_pod_stands_on_the_service_that_gives_it_its_address() -> None:
+    plan = plan_of(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
+    assert ("Service", "orders-2") in set(foreign.stands_on(PODS, applied(plan, PODS)["orders-2"]))
+    assert "Service" not in {kind for kind, _ in foreign.stands_on(PODS, build_pod(b.group(), b.member(2), b.SETTINGS))}
+
+
+def test_a_service_that_is_made_again_gets_the_address_by_which_its_member_is_known() -> None:
+    seen = settled("ServiceIP")
+    [again] = [
+        action
+        for action in plan_of(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
+        if isinstance(action, ApplyObject) and action.resource == SERVICES
+    ]
+    assert again.object["spec"]["clusterIP"] == "10.96.0.1"
+    assert again.otherwise is not None, "another Service may have taken it"
+    assert "clusterIP" not in again.otherwise["spec"]
+    made = again.object | {"metadata": again.object["metadata"] | {"uid": "made-again"}}
+    settled_again = plan_of(b.changed(seen, services={**seen.services, "orders-1": made}))
+    assert not applied(settled_again, SERVICES), "asking for the address is no other wish"
+    made["spec"] = made["spec"] | {"publishNotReadyAddresses": False}
+    changed = plan_of(b.changed(seen, services={**seen.services, "orders-1": made}))
+    assert applied(changed, SERVICES)["orders-1"]["spec"]["clusterIP"] == "10.96.0.1", "what is owned is not let go of"
+
+
+def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is_known() -> None:
+    seen = settled("NodePort")
+    gone = plan_of(b.changed(seen, services=b.without(seen.services, "orders-1", "orders-2", "orders-3")))
+    made = applied(gone, SERVICES)
+    # Without a word of the pods they would be dealt out from the first on; the second one is looked at alone.
+    assert made["orders-2"]["spec"]["ports"][0]["nodePort"] == 30107
+    pods = {"orders-1": seen.pods["orders-2"], "orders-2": seen.pods["orders-1"]}
+    slots = node_port_slots(seen.group, ["orders-1", "orders-2", "orders-3"], {}, pods)
+    assert slots == {"orders-1": 1, "orders-2": 0, "orders-3": 2}
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_a_master_whose_address_is_lost_is_restarted_and_not_asked_to_hand_over(addressing: str) -> None:
+    """Nobody is at the recorded address any more: a switchover calls it for ever, and heartbeats keep a failover away."""
+    seen = settled(addressing)
+    another = given(addressing, 1, slot=7)
+    another["spec"]["clusterIP"] = "10.96.9.9"
+    another["status"] = {"loadBalancer": {"ingress": [{"ip": "203.0.113.99"}]}}
+    lost = b.changed(seen, services={**seen.services, "orders-1": another})
+    assert c.steps(lost) == ["replace orders-1"]
+
+
+def test_a_master_that_is_known_by_its_address_still_hands_over() -> None:
+    """Another type of Service, and the cluster IP stays."""
+    seen = c.outdated(settled("ServiceIP"), "orders-1")
+    assert c.steps(seen) == ["switch orders-1"]
+    wish = {"addressing": "LoadBalancer"}
+    moved = {f"orders-{one}": given("LoadBalancer", one) for one in (1, 2, 3)}
+    for broker_id, service in enumerate(moved.values(), start=1):
+        service["spec"]["clusterIP"] = f"10.96.0.{broker_id}"
+    moving = b.changed(
+        seen,
+        group=b.group(network=wish),
+        group_object=b.group_object(network=wish),
+        services={**seen.services, **moved},
+    )
+    assert not address_is_lost(moving, b.member(1))

@@ -15,7 +15,7 @@ from brokergroup_operator.kube.errors import (
     InvalidError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, PODS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, SERVICES
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     GroupUnknownError,
@@ -24,6 +24,7 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.addressing import build_member_service
 from brokergroup_operator.reconcile.apply import PlanApplier
 from brokergroup_operator.reconcile.events import EventPoster
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
@@ -251,3 +252,21 @@ async def test_transitions_are_told_with_the_status_that_shows_them(applier: Pla
 
     told = {item["reason"]: item["type"] for item in (await api.list(EVENTS, namespace="shop")).items}
     assert told == {"Paused": "Normal", "Fenced": "Warning"}
+
+
+async def test_an_address_that_another_one_has_taken_is_not_insisted_on(
+    applier: PlanApplier, api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    async def taken(request: Any) -> None:
+        if b"10.96.0.1" in await request.read():
+            raise StatusError(422, "Invalid", "spec.clusterIPs: failed to allocate IP 10.96.0.1: already allocated")
+
+    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+    sandbox.before_request = taken
+    wanted = build_member_service(b.group(network={"addressing": "ServiceIP"}), b.member(1), slot=0)
+    del wanted["metadata"]["ownerReferences"]  # nothing of that uid is here, and it would be collected
+    there = wanted | {"spec": wanted["spec"] | {"clusterIP": "10.96.0.1"}}
+    action = plans.ApplyObject(reason="missing", resource=SERVICES, object=there, otherwise=wanted)
+    await applier.carry_out(b.KEY, plans.Plan(actions=(action,)), b.settled())
+    made = await api.get(SERVICES, "orders-1", namespace=b.KEY.namespace)
+    assert made["spec"]["clusterIP"] != "10.96.0.1"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube import KubernetesApi, NotLeadingError
+from brokergroup_operator.kube import KubernetesApi, NotLeadingError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES
 from brokergroup_operator.reconcile.leader import LeaderElector
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
@@ -153,11 +153,39 @@ async def test_a_frozen_leader_may_not_write_when_it_wakes(api: KubernetesApi, s
     """The loop stands still, as a stopped process does: the write comes before any timer has run."""
     first = stand("first")
     await until("the first leads", first.leads)
-    guarded = api.guarded(lambda: first.elector.leads)
+    guarded = api.guarded(lambda: first.elector.leads_for_seconds)
     time.sleep(0.7)  # noqa: ASYNC251 - the freeze
     with pytest.raises(NotLeadingError, match="does not lead"):
         await guarded.create(CONFIG_MAPS, {"metadata": {"name": "late", "namespace": NAMESPACE}})
     await guarded.close()
+
+
+async def test_no_write_is_under_way_for_longer_than_its_writer_leads(
+    api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    """A write that was begun in time landed up to ten seconds later, when another one had long led."""
+    answered = asyncio.Event()
+
+    async def hold(_: Any) -> None:
+        await answered.wait()
+
+    sandbox.before_request = hold
+    guarded = api.guarded(lambda: 0.2)
+    with pytest.raises(OutcomeUnknownError):
+        await guarded.create(
+            CONFIG_MAPS, {"metadata": {"name": "late", "namespace": NAMESPACE}}, timeout_seconds=10_000
+        )
+    answered.set()
+    sandbox.before_request = None
+    await guarded.close()
+
+
+@pytest.mark.parametrize("lease_seconds", [3, 30])
+def test_one_flag_makes_all_times_of_the_lease(lease_seconds: int) -> None:
+    """An API that answers after more than a second was led by nobody, and no flag changed that."""
+    lasting = LeaderElectionSettings.lasting(lease_seconds, namespace=NAMESPACE, identity="first")
+    assert lasting.lease_duration_seconds == lease_seconds
+    assert lasting.request_timeout_seconds == pytest.approx(lease_seconds / 3)
 
 
 async def test_an_older_operators_longer_lease_is_waited_for(

@@ -148,10 +148,45 @@ def test_a_learner_is_no_candidate_even_in_the_set() -> None:
     assert unsafe_now(dict(whole.group_object), whole.record, whole.snapshot, whole.pods) == ""
 
 
+def test_who_is_to_learn_is_no_candidate_either() -> None:
+    seen = c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1})
+    seen = c.seen_with(seen, b.record(replicas=4, in_sync=(1, 2, 4)))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert "NotEnoughCandidates" in unsafe_now(dict(seen.group_object), seen.record, seen.snapshot, seen.pods)
+
+
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("the learner first", c.outdated(learning()), ["replace orders-4"]),
     ("then the slaves", c.outdated(learning(), "orders-1", "orders-2", "orders-3"), ["replace orders-2"]),
     ("one learner at a time", c.outdated(learning(replicas=5, learners=2)), ["replace orders-4"]),
+    (
+        "mastership does not go to who is to learn",
+        c.wishing(
+            c.settled(replicas=4),
+            replicas=4,
+            replication={"learners": 1},
+            failover={"preferredMaster": 4},
+            updateStrategy={"type": "OnDelete"},
+        ),
+        [],
+    ),
+    (
+        "nobody leaves while only who is to learn could take over",
+        c.running(
+            c.seen_with(
+                c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}),
+                b.record(replicas=4, in_sync=(1, 2, 4)),
+            ),
+            "Decommission",
+            brokerId=2,
+        ),
+        [],
+    ),
+    (
+        "nor while the first is still in the set",
+        c.seen_with(c.outdated(learning(replicas=5, learners=2), "orders-5"), b.record(replicas=5, in_sync=(1, 2, 3, 4))),
+        [],
+    ),
     (
         "not the second while the first is away",
         c.not_ready(c.outdated(learning(replicas=5, learners=2), "orders-5"), "orders-4"),

@@ -81,9 +81,45 @@ async def test_what_is_true_of_a_dry_run_only_is_no_answer(
     await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
 
 
+async def test_what_the_present_pod_would_be_refused_too_is_no_answer(
+    api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    """A policy for the names of pods, or a quota in words of its own, blocked the rolling update for ever."""
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+    asked: list[str] = []
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH":
+            asked.append(request.path)
+            raise StatusError(403, "Forbidden", 'admission webhook "names" denied the request: no name of ours')
+
+    sandbox.before_request = refuse
+    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
+    assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * 2
+
+
+async def test_what_the_present_pod_is_refused_for_other_reasons_stays_an_answer(
+    api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+    words = iter(["image other is not allowed", "no name of ours"])
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH":
+            raise StatusError(403, "Forbidden", next(words))
+
+    sandbox.before_request = refuse
+    with pytest.raises(ApiError, match="image other"):
+        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
+
+
 async def test_a_policy_that_forbids_the_pod_is_an_answer(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
-    def refuse(_: Any) -> None:
-        raise StatusError(403, "Forbidden", 'violates PodSecurity "restricted:latest": runAsNonRoot != true')
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+    words = iter(['violates PodSecurity "restricted:latest": runAsNonRoot != true'])
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH" and (said := next(words, None)):
+            raise StatusError(403, "Forbidden", said)
 
     sandbox.before_request = refuse
     with pytest.raises(ApiError, match="PodSecurity"):

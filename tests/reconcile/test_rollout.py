@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.reconcile.steps import Verb
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
@@ -61,6 +63,23 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("a group of one", c.outdated(c.settled(replicas=1)), ["replace orders-1"]),
     ("paused", c.outdated(c.settled(maintenance={"paused": True})), []),
 ]
+
+
+def silent_without_volumes(*in_sync: int) -> Observed:
+    """Nobody is heard or ready, all are outdated, and each disk goes with its pod."""
+    seen = replace(c.settled(storage={"ephemeral": {"sizeLimit": "2Gi"}}), claims={})
+    return c.live(c.not_ready(c.outdated(c.seen_with(seen, b.record(in_sync=in_sync))), *seen.pods))
+
+
+def test_a_copy_that_goes_with_its_pod_is_never_given_up_unheard() -> None:
+    """Three silent pods with all messages on their emptyDir were all deleted in one pass."""
+    seen = silent_without_volumes(1, 2, 3)
+    assert c.steps(seen) == []
+    assert [step.verb for step in c.course(seen).rollout] == [Verb.WAIT]
+
+
+def test_a_disk_that_goes_and_counts_for_nothing_is_given_up() -> None:
+    assert c.steps(silent_without_volumes(1, 2)) == ["replace orders-3"]
 
 
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])

@@ -12,9 +12,10 @@ from brokergroup_operator.api import names
 from brokergroup_operator.reconcile import children
 from brokergroup_operator.reconcile.broker_config import broker_properties
 from brokergroup_operator.reconcile.members import membership
-from brokergroup_operator.reconcile.plan import ApplyObject
+from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.pods import build_pod
 from tests.reconcile import builders as b
+from tests.reconcile.cases import with_pods
 from tests.reconcile.test_evaluate import run, told
 from tests.reconcile.test_rendering import compare
 
@@ -65,6 +66,25 @@ def test_the_loss_of_a_commit_log_is_the_loss_of_the_disk() -> None:
     gone = replace(seen, pods=b.without(seen.pods, "orders-2"), claims=b.without(seen.claims, LOGS[1]))
     assert [one.broker_id for one in membership(gone).volume_lost] == [2]
     assert membership(replace(gone, claims=seen.claims)).volume_lost == ()
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Pending"])
+def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str) -> None:
+    """The log's claim was made anew while the failed pod still stood there; the next one found its old id, and no messages."""
+    whole = settled(**COMMIT_LOG)
+    seen = with_pods(whole, lambda pod: pod["status"].update(phase=phase), "orders-2")
+    seen = replace(seen, claims=b.without(seen.claims, LOGS[1]))
+    actions = run(seen).actions
+    assert [action.name for action in actions if isinstance(action, DeleteObject)] == ["orders-2"]
+    assert LOGS[1] not in [action.object["metadata"]["name"] for action in actions if isinstance(action, ApplyObject)]
+    after = membership(replace(seen, pods=b.without(seen.pods, "orders-2")))
+    assert [one.broker_id for one in after.volume_lost] == [2]
+    assert [one.pod for one in after.to_reserve] == ["orders-4"]
+
+
+def test_a_pod_that_runs_without_a_claim_for_its_log_is_left_running() -> None:
+    seen = settled(**COMMIT_LOG)
+    assert told(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
 
 
 def test_an_ephemeral_group_says_so_when_it_is_made() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -109,6 +110,10 @@ def catching_up(seen: Observed) -> Observed:
     return c.seen_with(seen, b.record(in_sync=(1, 3)))
 
 
+def refused(seen: Observed) -> Observed:
+    return replace(seen, refusal="pods orders-2-rehearsal is forbidden")
+
+
 SUPERVISED = {"updateStrategy": {"masterUpdate": "Supervised"}}
 CASES: list[tuple[str, Observed, Turn, list[str]]] = [
     ("nothing to do", c.settled(), Turn.NONE, []),
@@ -123,6 +128,10 @@ CASES: list[tuple[str, Observed, Turn, list[str]]] = [
     ("asked for", c.in_line(restarted(c.settled())), Turn.HOLDS, ["replace orders-2"]),
     ("asked for, and outdated too", c.in_line(restarted(c.outdated(c.settled()))), Turn.HOLDS, ["replace orders-2"]),
     ("left to a person", c.rolling(c.outdated(c.settled(**SUPERVISED), "orders-1")), Turn.NONE, []),
+    ("refused", c.rolling(refused(c.outdated(c.settled()))), Turn.NONE, ["rehearse orders-2"]),
+    ("refused, the master is left", c.rolling(refused(c.outdated(c.settled(), "orders-1"))), Turn.NONE, ["rehearse orders-1"]),
+    ("refused, and one is away", c.rolling(refused(catching_up(c.outdated(c.settled(), "orders-1")))), Turn.HOLDS, []),
+    ("refused, and asked for", refused(restarted(c.settled())), Turn.HOLDS, ["replace orders-2"]),
     ("paused", c.rolling(c.outdated(c.settled(maintenance={"paused": True}))), Turn.NONE, []),
     ("hibernated", c.rolling(c.outdated(c.settled(maintenance={"hibernated": True}))), Turn.NONE, []),
 ]  # fmt: skip

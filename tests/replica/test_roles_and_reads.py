@@ -14,7 +14,7 @@ import pytest
 from rocketmq_remoting.bodies import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
-from rocketmq_replica import disk
+from rocketmq_replica import disk, process
 from rocketmq_replica.broker import Role
 from tests.replica.support import (
     Client,
@@ -277,6 +277,34 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
     await controller.notify(2)
     assert two.role == "MASTER"
     assert [each.body for each in await client.pull_all(two.address)] == [b"0", b"1", b"2"]
+
+
+async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the second in which it sent clients away it linked again, joined the set, and was elected: then it left as master."""
+    monkeypatch.setattr(process, "_SEND_AWAY_SECONDS", 60.0)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one.stop_event.set()
+    controller.decide(2)
+    await controller.notify(1)
+    await controller.notify(2)
+    await eventually(lambda: two.role == "MASTER")
+    assert not one.process.ha_client.linked
+    controller.decide(1)
+    await controller.notify(1)
+    await eventually(lambda: one.role == "MASTER")
+    await controller.notify(2)
+    await eventually(lambda: one.process.broker.has_successors)
+    assert (await client.send(one.address, b"kept")).code == SUCCESS
+    assert not one.task.done()
+    monkeypatch.setattr(process, "_SEND_AWAY_SECONDS", 0.0)
+    controller.decide(2)
+    await controller.notify(1)
+    await controller.notify(2)
+    await asyncio.wait_for(one.task, 15)
+    assert not one.process.ha_client.linked
+    assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
 
 
 async def test_a_master_whom_nobody_could_succeed_is_not_kept(start: Starter, controller: FakeController) -> None:

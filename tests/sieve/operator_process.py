@@ -44,9 +44,9 @@ class _Applier:
     """Server-side apply through our own client."""
 
     def __init__(
-        self, access: _Access, *, field_manager: str, timeout_seconds: float, may_write: Callable[[], bool]
+        self, access: _Access, *, field_manager: str, timeout_seconds: float, may_write_seconds: Callable[[], float]
     ) -> None:
-        del may_write  # there is no Lease: the operator always leads
+        del may_write_seconds  # there is no Lease: the operator always leads
         self._api, self._field_manager, self._timeout_seconds = access.api, field_manager, timeout_seconds
 
     async def apply(self, resource: Any, obj: dict[str, Any], *, force: bool = True) -> None:

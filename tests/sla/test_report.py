@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
+from sla_reports.sources import Form, Origin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
         '{"schemaVersion": 1, "id": "default/ord',
     ]
     log.write_text("\n".join(lines) + "\n")
-    request = Request([export], [log], interval_ms=1000, objective=0.99)
+    request = Request(Origin(Form.QUERY_RANGE, [export]), [log], interval_ms=1000, objective=0.99)
     report = make_report(spark, request)
 
     line = result_line(report)
@@ -77,7 +78,9 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     files = {path.name: path for path in first}
-    assert sorted(files) == ["groups.csv", "incidents.jsonl", "provenance.json", "runs.parquet", "summary.json"]
+    assert sorted(files) == [
+        "groups.csv", "incidents.jsonl", "provenance.json", "report.html", "runs.parquet", "summary.json",
+    ]  # fmt: skip
     document = json.loads(files["summary.json"].read_text())
     assert (document["schemaVersion"], document["verdict"]) == (1, "breached")
     assert [group["verdict"] for group in document["groups"]] == ["breached", "undecidable"]
@@ -101,10 +104,10 @@ def test_a_file_that_is_no_export_is_named(spark: Any, tmp_path: Path) -> None:
     log = tmp_path / "incidents.jsonl"
     log.write_text(_incident(1) + "\n")
     with pytest.raises(ExportFormatError, match=r"export\.json: .*vector"):
-        make_report(spark, Request([export], [log]))
+        make_report(spark, Request(Origin(Form.QUERY_RANGE, [export]), [log]))
     _export(export, {})
     with pytest.raises(ExportFormatError, match=r"export\.json: holds no sample"):
-        make_report(spark, Request([export], [log]))
+        make_report(spark, Request(Origin(Form.QUERY_RANGE, [export]), [log]))
 
 
 def test_what_is_missing_at_the_end_is_unknown_unless_the_period_still_runs(spark: Any, tmp_path: Path) -> None:
@@ -118,7 +121,7 @@ def test_what_is_missing_at_the_end_is_unknown_unless_the_period_still_runs(spar
     (tmp_path / "incidents.jsonl").write_text("")
     day = window_of("2025-11-21", "UTC")
     request = {
-        "exports": [export],
+        "origin": Origin(Form.QUERY_RANGE, [export]),
         "incident_logs": [tmp_path / "incidents.jsonl"],
         "window": day,
         "interval_ms": 60_000,

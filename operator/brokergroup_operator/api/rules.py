@@ -216,6 +216,13 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".scheduling.antiAffinity",
         ),
         Rule(
+            "self.network.addressing != 'HostNetwork' ||"
+            " (self.security.signature == 'Required' && has(self.security.credentialsSecretName))",
+            "network.addressing HostNetwork needs security.signature Required and security.credentialsSecretName:"
+            " whatever runs on the node has the member's address, and only a signature tells them apart",
+            field_path=".security.signature",
+        ),
+        Rule(
             "self.implementation != 'replica' || (self.network.addressing in ['PodIP', 'HostNetwork'])"
             " == (oldSelf.network.addressing in ['PodIP', 'HostNetwork'])",
             "network.addressing of a group of Python replicas can't change between a pod's own address (PodIP, HostNetwork) and"
@@ -259,9 +266,11 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
         Rule(
             "!self.isolation.enabled || self.isolation.timeoutMilliseconds < self.fenceTimeoutMilliseconds +"
             " (has(self.minimumHeartbeatTimeoutMilliseconds)"
-            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)",
+            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)"
+            " - self.heartbeatIntervalMilliseconds",
             "isolation.timeoutMilliseconds must be below the heartbeat timeout (the minimum one, where it is given) plus"
-            " fenceTimeoutMilliseconds: an isolated master must be dead before another is elected",
+            " fenceTimeoutMilliseconds, less heartbeatIntervalMilliseconds: an isolated master must be dead before another"
+            " is elected, which is counted from its last heartbeat",
             field_path=".isolation.timeoutMilliseconds",
         ),
         Rule(

@@ -49,6 +49,15 @@ def operator(  # noqa: PLR0913 - one argument a flag
     leader_election_namespace: Annotated[
         str | None, typer.Option("--leader-election-namespace", help="Where the Lease is; absent: reconcile always")
     ] = None,
+    lease_seconds: Annotated[
+        int,
+        typer.Option(
+            "--lease-seconds",
+            min=3,
+            max=300,
+            help="The Lease's duration; the API server must answer within a third of it",
+        ),
+    ] = 3,
     identity: Annotated[str | None, typer.Option("--identity", help="This process in the Lease")] = None,
     replica_image: Annotated[str, typer.Option("--replica-image", help="Of Python brokers")] = DEFAULT_REPLICA_IMAGE,
     rocketmq_image_repository: Annotated[
@@ -107,6 +116,7 @@ def operator(  # noqa: PLR0913 - one argument a flag
         metrics_listen=parse_endpoint(metrics_listen, "--metrics-listen") if metrics_listen else None,
         incident_log=incident_log,
         leader_election_namespace=leader_election_namespace,
+        lease_seconds=lease_seconds,
         identity=own_identity,
         replica_image=replica_image,
         rocketmq_image_repository=rocketmq_image_repository,

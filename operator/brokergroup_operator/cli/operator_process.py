@@ -48,6 +48,7 @@ class OperatorSettings:
     security: SecuritySettings = field(default_factory=SecuritySettings)
     drain_seconds: float = 0.0
     max_groups_rolling: int = 1
+    lease_seconds: int = 3
 
 
 async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
@@ -118,7 +119,9 @@ def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
     authority = security.tls.files.ca if security.tls is not None else None
     election = None
     if settings.leader_election_namespace is not None:
-        election = LeaderElectionSettings(namespace=settings.leader_election_namespace, identity=settings.identity)
+        election = LeaderElectionSettings.lasting(
+            settings.lease_seconds, namespace=settings.leader_election_namespace, identity=settings.identity
+        )
     return ReconcileSettings(
         controller_addresses=settings.controller_addresses,
         namespace=settings.namespace,

@@ -1,18 +1,42 @@
-"""`brokergroup sla`: take samples out of Prometheus, and report on them with Spark."""
+"""`brokergroup sla`: take samples out of Prometheus, report on them with Spark, and ask a written report.
+
+`whatif` and `explain` read a report's folder and need no Java. What a command line gets wrong is told before Spark is loaded.
+"""
 
 import json
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sla_reports.sources import Origin
+    from sla_reports.states.spans import Window
 
 app = typer.Typer(
     help="Availability and recovery times from Prometheus exports and the incident log.", no_args_is_help=True
 )
 
-Exports = Annotated[list[Path], typer.Option("--prometheus-export", help="A file written by `sla export`; repeatable")]
-IncidentLogs = Annotated[list[Path], typer.Option("--incidents", help="An incident log of the operator; repeatable")]
+Form = Annotated[
+    str,
+    typer.Option("--from", help="http, openmetrics, victoriametrics, tsdb-dump, query-range (as of `export`), lake"),
+]
+Exports = Annotated[
+    list[Path] | None, typer.Option("--export", "--prometheus-export", help="A file or folder to read; repeatable")
+]
+Url = Annotated[str | None, typer.Option("--url", help="With --from http: http://host:port of the Prometheus server")]
+TokenFile = Annotated[Path | None, typer.Option("--bearer-token-file", help="With --from http")]
+Interval = Annotated[
+    float | None,
+    typer.Option("--scrape-interval-seconds", help="Without it, inferred from the samples", min=0.02, max=86_400.0),
+]
+ShowProgress = Annotated[bool, typer.Option(help="Tell how far it is, on the standard error output")]
+ReportFolder = Annotated[Path, typer.Option("--report", help="Folder that `sla report --out` wrote")]
 
 
 @app.command("export")
@@ -38,8 +62,11 @@ def export(
 
 @app.command("report")
 def report(  # noqa: PLR0913, PLR0917 - an option is an argument
-    exports: Exports,
-    incidents: IncidentLogs,
+    incidents: Annotated[list[Path], typer.Option("--incidents", help="An incident log of the operator; repeatable")],
+    form: Form = "query-range",
+    exports: Exports = None,
+    url: Url = None,
+    bearer_token_file: TokenFile = None,
     period: Annotated[
         str | None,
         typer.Option("--period", help="2026-10, 2026-Q4, 2026-W43, 2026-10-31; without it all of the export"),
@@ -51,49 +78,221 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     objective_percent: Annotated[
         float | None, typer.Option("--objective", help="In percent, as 99.95; exit 2 if breached, 3 if undecidable")
     ] = None,
-    scrape_interval_seconds: Annotated[
-        float | None, typer.Option("--scrape-interval-seconds", help="Without it, inferred from the samples", min=0.02)
-    ] = None,
+    scrape_interval_seconds: Interval = None,
     amendments: Annotated[
         Path | None, typer.Option("--amendments", help="YAML file of exclusions and corrections")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the report's files")] = None,
+    progress: ShowProgress = True,
 ) -> None:
     """Availability and recovery times per group; the last line is the result as JSON."""
-    try:
-        from sla_reports.class_archive import NoJavaError
-        from sla_reports.measures.amendments import AmendmentError, read_amendments
-        from sla_reports.measures.periods import PeriodError, instant_of, window_of
-        from sla_reports.readers.contract import ExportFormatError
-        from sla_reports.report import DEFAULT_OBJECTIVE, Request, as_text, make_report, result_line
-        from sla_reports.session import start_session
-    except ImportError as error:
-        typer.echo(f"sla report: {error}; expected an install with the extra [sla] (pyspark, pyarrow)", err=True)
-        raise typer.Exit(1) from error
+    fail = _Failing("report")
     if objective_percent is not None and not 0 < objective_percent < 100:
-        typer.echo(f"sla report: --objective {objective_percent}: expected a percentage below 100, as 99.95", err=True)
-        raise typer.Exit(1)
-    try:
+        raise fail(f"--objective {objective_percent}: expected a percentage below 100, as 99.95")
+    with _known_errors(fail):
+        window = _window(period, time_zone)
+        origin = _origin(form, exports, url, bearer_token_file, window)
+        from sla_reports.measures.amendments import read_amendments
+        from sla_reports.report import DEFAULT_OBJECTIVE, Request, as_text, make_report, result_line
+
         request = Request(
-            exports=exports,
+            origin=origin,
             incident_logs=incidents,
-            window=window_of(period, time_zone) if period else None,
+            window=window,
             objective=DEFAULT_OBJECTIVE if objective_percent is None else objective_percent / 100,
-            until_ms=instant_of(until) if until else None,
+            until_ms=_instant(until) if until else None,
             interval_ms=None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000),
             amendments=read_amendments(amendments) if amendments else (),
+            time_zone=time_zone,
         )
-        spark = start_session(short_jobs=period is None)
-        try:
+        with _spark("report", progress=progress, short_jobs=period is None) as spark:
             made = make_report(spark, request)
-        finally:
-            spark.stop()
         if out is not None:
             made.write(out)
-    except (AmendmentError, ExportFormatError, NoJavaError, PeriodError) as error:
-        typer.echo(f"sla report: {error}", err=True)
-        raise typer.Exit(1) from error
     typer.echo(as_text(made))
     typer.echo(json.dumps(result_line(made)))
     if objective_percent is not None:
         raise typer.Exit({"met": 0, "breached": 2}.get(made.summary.verdict.value, 3))
+
+
+@app.command("backfill")
+def backfill(
+    store: Annotated[Path, typer.Option("--store", help="Folder of the runs table; made where it is missing")],
+    form: Form = "query-range",
+    exports: Exports = None,
+    url: Url = None,
+    bearer_token_file: TokenFile = None,
+    period: Annotated[str | None, typer.Option("--period", help="With --from http: whole days UTC, as 2026-10")] = None,
+    scrape_interval_seconds: Interval = None,
+    progress: ShowProgress = True,
+) -> None:
+    """Reduce whole days (UTC) once and keep their runs; a day that is there already is replaced."""
+    fail = _Failing("backfill")
+    if period is not None and form != "http":
+        raise fail(f"--period {period}: expected none with --from {form}: every day of the files is taken")
+    with _known_errors(fail):
+        # No margin: a day of the table is whole, or it replaces a whole one.
+        origin = _origin(form, exports, url, bearer_token_file, _window(period, "UTC"), margin_ms=0)
+        from sla_reports.pipeline import wanted
+        from sla_reports.readers.errors import readable_errors
+        from sla_reports.reduction.store import append_days
+        from sla_reports.report_metrics import REPORT_METRICS
+        from sla_reports.sources import samples_of
+
+        interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
+        with _spark("backfill", progress=progress) as spark, readable_errors():
+            samples = wanted(samples_of(spark, origin, REPORT_METRICS))
+            told = append_days(spark, store, samples, interval_ms=interval_ms)
+    days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
+    typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
+    typer.echo(json.dumps({"days": days, "replaced": replaced, "samples": told.quality.samples}))
+    if not days:
+        raise fail("no day was written: the export holds no sample of the operator's metrics")
+
+
+@app.command("whatif")
+def whatif(
+    folder: ReportFolder,
+    replicas: Annotated[list[int] | None, typer.Option("--replicas", help="Repeatable; 1, 2, 3, 5", min=1)] = None,
+    zones: Annotated[list[int] | None, typer.Option("--zones", help="Repeatable; as observed", min=1)] = None,
+    min_in_sync: Annotated[list[int] | None, typer.Option("--min-in-sync", help="Repeatable; 1", min=1)] = None,
+    timeout_seconds: Annotated[
+        list[float] | None, typer.Option("--silence-timeout-seconds", help="Repeatable; as observed", min=0.0)
+    ] = None,
+    observed_replicas: Annotated[
+        int | None, typer.Option("--observed-replicas", help="Without it, the greatest SyncStateSet seen", min=1)
+    ] = None,
+    observed_zones: Annotated[int, typer.Option("--observed-zones", min=1)] = 1,
+    observed_min_in_sync: Annotated[int, typer.Option("--observed-min-in-sync", min=1)] = 1,
+) -> None:
+    """The observed failures once more with other setups; the last line is the result as JSON. Needs no Java."""
+    fail = _Failing("whatif")
+    with _known_errors(fail):
+        from sla_reports.output import what_if_table as table
+        from sla_reports.output.written import read_fleet, read_report
+        from sla_reports.what_if import Setup
+
+        told, fleet = read_report(folder), read_fleet(folder)
+        seen = observed_replicas or table.replicas_seen(fleet)
+        if seen is None:
+            raise fail("--observed-replicas: missing; expected a number, for the report saw no SyncStateSet")
+        try:
+            observed = Setup(seen, observed_min_in_sync, observed_zones)
+            timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
+            others = table.setups_of(
+                replicas or [1, 2, 3, 5], min_in_sync or [1], zones or [observed_zones], timeouts_ms or [None]
+            )
+        except ValueError as error:
+            raise fail(f"--{str(error).replace('min_in_sync', 'min-in-sync')}") from error
+        first, rest = table.outcomes_of(told, fleet, observed, others)
+    typer.echo(table.as_table(first, rest))
+    typer.echo(json.dumps(table.as_document(first, rest)))
+
+
+@app.command("explain")
+def explain(
+    group: Annotated[str, typer.Argument(help="namespace/cluster/brokerGroup, or the last part of it")],
+    incident: Annotated[str, typer.Argument(help="Its id, or the last part of it")],
+    folder: ReportFolder,
+    time_zone: Annotated[str, typer.Option("--time-zone", help="Of the times told")] = "UTC",
+) -> None:
+    """One incident: stages, cause, evidence, and where each of it comes from. Needs no Java."""
+    fail = _Failing("explain")
+    with _known_errors(fail):
+        from sla_reports.measures.periods import zone_of
+        from sla_reports.output import explanation
+        from sla_reports.output.written import read_report
+
+        zone = zone_of(time_zone)
+        told = read_report(folder)
+        text = explanation.explain(told, explanation.find_incident(told, group, incident), zone)
+    typer.echo(text)
+
+
+class _Failing:
+    """Says a line and makes the exit of the command: `raise fail("...")`."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+
+    def __call__(self, message: str) -> typer.Exit:
+        typer.echo(f"sla {self.verb}: {message}", err=True)
+        return typer.Exit(1)
+
+
+@contextmanager
+def _known_errors(fail: _Failing) -> Iterator[None]:
+    """What a person can put right comes out as one line."""
+    from sla_reports.measures.periods import PeriodError
+    from sla_reports.sources import SourceError
+
+    try:
+        try:
+            yield
+        except SourceError as error:
+            raise fail(f"--{error}") from error
+        except PeriodError as error:
+            # The period's own words are those of the options.
+            raise fail(f"--{str(error).replace('time zone', 'time-zone', 1)}") from error
+        except ImportError as error:
+            raise fail(f"{error}; expected an install with the extra [sla] (pyspark, pyarrow)") from error
+    except (typer.Exit, typer.Abort):
+        raise
+    except _errors_of_reading() as error:
+        raise fail(str(error)) from error
+
+
+def _errors_of_reading() -> tuple[type[Exception], ...]:
+    """Loaded only when something failed: they come with Spark."""
+    from sla_reports.class_archive import NoJavaError
+    from sla_reports.measures.amendments import AmendmentError
+    from sla_reports.output.explanation import NoSuchIncidentError
+    from sla_reports.output.written import WrittenReportError
+    from sla_reports.readers.contract import ExportFormatError
+    from sla_reports.reduction.store import StoreError
+
+    return AmendmentError, ExportFormatError, NoJavaError, NoSuchIncidentError, StoreError, WrittenReportError
+
+
+def _window(period: str | None, time_zone: str) -> "Window | None":
+    from sla_reports.measures.periods import window_of, zone_of
+
+    zone_of(time_zone)
+    return window_of(period, time_zone) if period else None
+
+
+def _instant(until: str) -> int:
+    from sla_reports.measures.periods import PeriodError, instant_of
+
+    try:
+        return instant_of(until)
+    except PeriodError as error:
+        raise PeriodError(f"until {error}") from error
+
+
+def _origin(
+    form: str, exports: Sequence[Path] | None, url: str | None, token_file: Path | None, window: "Window | None",
+    *, margin_ms: int | None = None,
+) -> "Origin":  # fmt: skip
+    from sla_reports.sources import MARGIN_MS, origin_of
+
+    margin_ms = MARGIN_MS if margin_ms is None else margin_ms
+    edges = {} if window is None else {"start_ms": window.start_ms - margin_ms, "end_ms": window.end_ms + margin_ms}
+    return origin_of(form, exports or (), url, bearer_token_file=token_file, **edges)
+
+
+@contextmanager
+def _spark(verb: str, *, progress: bool, short_jobs: bool = False) -> "Iterator[SparkSession]":
+    """A session that is stopped at the end, after the thread that tells of it. Raises NoJavaError."""
+    from sla_reports.class_archive import java_program
+    from sla_reports.progress import Progress, SparkStages
+    from sla_reports.session import start_session
+
+    java_program()
+    spark = start_session(short_jobs=short_jobs)
+    tell: Callable[[str], None] = lambda line: typer.echo(f"sla {verb}: {line}", err=True)  # noqa: E731
+    try:
+        with Progress(SparkStages(spark), tell) if progress else nullcontext():
+            yield spark
+    finally:
+        spark.stop()

@@ -85,6 +85,8 @@ class GroupBinding:
     log_at_pods: bool = False
     # The pods that are known so, by their names.
     places: Mapping[str, PodPlace] = field(default_factory=dict)
+    # The disks of its brokers go with their pods.
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,11 @@ from brokergroup_operator.controller.election_premises import (
     process_lost,
     replaces_no_master,
 )
+from brokergroup_operator.controller.fencing import FenceOutcome
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.incidents import masterless_timeline, new_timeline
 from brokergroup_operator.controller.master_watch import Suspicion
+from brokergroup_operator.controller.places import process_address
 from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.controller.recovery import ActingMasters
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
@@ -130,12 +132,17 @@ class Failover:
         return trial.code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether a silent master is the only one who could lead, and has not been silent for too long."""
+        """Whether a silent master is the only one who could lead, and has not been silent for too long.
+
+        Where its disk would go with its pod that is never too long: the fence deletes the pod, and so the last copy.
+        """
         others = {broker_id: replica for broker_id, replica in group.live().items() if broker_id != master}
         request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
         if step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS:
             return False
-        return group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        return group.binding.ephemeral or (
+            group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        )
 
     # ---- the two ways in
 
@@ -278,12 +285,7 @@ class Failover:
 
     async def _fence(self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline) -> bool:
         """Make sure the master runs no more; returns False if it came back alive and was not touched."""
-        outcome = await self._fencer.fence(
-            group.binding,
-            master,
-            record.address_of(master) or "",
-            deadline_seconds=group.binding.fence_timeout_seconds,
-        )
+        outcome = await self._kill(group, master, record.address_of(master) or "")
         timeline.evidence.append(outcome.how)
         if not outcome.confirmed and group.is_live(master):
             timeline.evidence.append("the master was heard again")
@@ -291,6 +293,14 @@ class Failover:
         timeline.reach(Step.FENCED, time.monotonic())
         timeline.unfenced = not outcome.confirmed
         return True
+
+    async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
+        own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
+        if own is None:
+            how = f"nothing was heard from broker {master} here, so nobody knows which pod at {address} was its"
+            return FenceOutcome(confirmed=False, how=how, untouched=True)
+        deadline_seconds = group.binding.fence_timeout_seconds
+        return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
 
     async def _fail_over(
         self,

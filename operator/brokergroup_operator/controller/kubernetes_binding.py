@@ -47,6 +47,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         signature=SignaturePolicy(spec.security.signature.value),
         ha_port=spec.network.ha_port,
         translated=spec.network.addressing.has_member_services,
+        ephemeral=spec.storage.ephemeral is not None,
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
     )
 
@@ -110,11 +111,14 @@ def place_of(pod: JsonObject) -> PodPlace | None:
 
 
 def is_at(pod: JsonObject, address: str) -> bool:
-    """Whether the pod's broker is the one that is known by this address (host:port)."""
+    """Whether the pod's broker is the one at this address (host:port): that by which it is known, or its pod's own.
+
+    A pod that is made again is known by the same Service: only the pod's own tells the two processes apart.
+    """
     if not pod_ip(pod):
         return False  # it has not begun: whoever had the address was another
     place = place_of(pod)
-    return place.address == address if place is not None else pod_ip(pod) == address.rpartition(":")[0]
+    return (place is not None and place.address == address) or pod_ip(pod) == address.rpartition(":")[0]
 
 
 def node_of(pod: JsonObject) -> str:

@@ -25,7 +25,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
 from brokergroup_operator.controller.election_premises import could_have_been_heard, process_lost
-from brokergroup_operator.controller.places import probe_address
+from brokergroup_operator.controller.places import probe_address, process_address
 from brokergroup_operator.observe.timeline import Trigger
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class MasterWatch:
             return None
         entry = group.table.entry(group.identity(master))
         if entry is None:
-            address = record.address_of(master) or ""
-            reported = self._directory.is_terminated(group.key, master, address=address) is not None
+            reported = self._is_terminated(group, master, record.address_of(master) or "") is not None
             return Suspicion.UNHEARD if reported or self.is_warm(group, record) else None
         if entry.connection_id is None:
             return Suspicion.CLOSED
@@ -266,12 +265,17 @@ class MasterWatch:
         """Whether anything is certain now."""
         if process_lost(case.group, case.master):
             return case.verdict(Trigger.CONNECTION_CLOSED, "a new process registered in its place")
-        how = self._directory.is_terminated(case.group.key, case.master, address=case.address)
+        how = self._is_terminated(case.group, case.master, case.address)
         if how is not None:
             return case.verdict(Trigger.CONTAINER_TERMINATED, how)
         if probe.done() and probe.result() is Probe.REFUSED:
             return case.verdict(Trigger.CONNECTION_REFUSED, "connection refused")
         return None
+
+    def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
+        """Of a master that was never heard here, only the address by which it is known can be looked for."""
+        own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
+        return self._directory.is_terminated(group.key, master, address=own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
         """Shortly before a silent master's deadline, once for each silence: does it still answer?"""

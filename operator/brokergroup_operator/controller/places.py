@@ -42,7 +42,20 @@ def hosts_of_links(binding: GroupBinding, record: BrokerGroupRecord, broker_ids:
 def probe_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:
     """Where a refused connection means that this very process listens no more; None where nothing can be asked.
 
-    A new pod has the address of the one before it, so not the pod of now is asked but where the heartbeats came from.
+    A new pod has the address of the one before it, so the pod of now is asked only if the heartbeats came from there. Where
+    they came from anywhere else, that is perhaps a node that translates addresses: it refuses also while the broker lives.
+    """
+    if not binding.translated:
+        return address
+    if not channel_host or channel_host != pod_ip_behind(binding, address):
+        return None
+    return process_address(binding, address, channel_host)
+
+
+def process_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:
+    """By which the pod of this very process is told from the next one that is known by the same address.
+
+    None where that was never heard: then nobody can tell.
     """
     if not binding.translated:
         return address

@@ -21,8 +21,8 @@ class AddressBook:
     """The numbers of a few names."""
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
-        self._numbers = {address.host: address.host for address in addresses if is_number(address.host)}
-        self._names = sorted({address.host for address in addresses} - set(self._numbers))
+        self._numbers: dict[str, tuple[str, ...]] = {}
+        self._names = sorted({address.host for address in addresses if not is_number(address.host)})
 
     def start(self) -> None:
         """Begin to ask, if there is a name at all."""
@@ -31,7 +31,11 @@ class AddressBook:
 
     def resolve(self, address: Address) -> str | None:
         """The number of a host, None while nobody has told it yet."""
-        return address.host if is_number(address.host) else self._numbers.get(address.host)
+        return next(iter(self.resolve_all(address.host)), None)
+
+    def resolve_all(self, host: str) -> tuple[str, ...]:
+        """All that a name stands for: the pods behind a headless Service."""
+        return (host,) if is_number(host) else self._numbers.get(host, ())
 
     def _refresh_for_ever(self) -> None:
         while True:
@@ -43,7 +47,7 @@ class AddressBook:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except OSError:
             return False
-        self._numbers[name] = str(found[0][4][0])
+        self._numbers[name] = tuple(dict.fromkeys(str(one[4][0]) for one in found))
         return True
 
 

@@ -1,8 +1,9 @@
 """When the broker of this pod must die: pure, time comes as an argument (ADR 8; docs/architecture.md, rule 7).
 
 An unmodified Java master that is cut off or frozen may acknowledge, later, what no other replica has. Whoever elects another
-one waits for ``heartbeatTimeout + fenceTimeout`` first; so a master that has been cut off from every controller for less than
-that, and dies then, can do no harm. Four cases:
+one waits for ``heartbeatTimeout + fenceTimeout`` first, counted from the last heartbeat, which may be one heartbeat interval
+older than the cut; so a master that has been cut off from every controller for less than that, and dies then, can do no harm.
+Four cases:
 
 * *Isolated*: no controller has answered for the isolation timeout.
 * *Nobody can elect*: none has answered, but every other replica that could be elected says that it hears none either. A
@@ -81,6 +82,8 @@ class FenceRules:
     fence_timeout_seconds: float
     # After this silence of a broker, and ``fence_timeout_seconds`` more, another one is elected at the earliest.
     heartbeat_timeout_seconds: float
+    # The silence may have begun so long before the cut: the next heartbeat was due at the moment of it.
+    heartbeat_interval_seconds: float
     # A broker that a controller calls deposed, and that does not answer for this long, is frozen ...
     deposed_silent_seconds: float = 1.0
     # ... but not if it is so young that it is only starting.
@@ -91,8 +94,8 @@ class FenceRules:
     @property
     def bound_seconds(self) -> float:
         """The longest a master lives that hears no controller and has no excuse, however little we ourselves were let run."""
-        before_election = self.heartbeat_timeout_seconds + self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT
-        return max(self.isolation_seconds, before_election)
+        silent_seconds = self.heartbeat_timeout_seconds - self.heartbeat_interval_seconds
+        return max(self.isolation_seconds, silent_seconds + self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
 
     @property
     def question_period_seconds(self) -> float:
@@ -113,9 +116,13 @@ class FenceRules:
     def blind_seconds(self) -> float:
         """How long another replica must have heard no controller to count as cut off.
 
-        One that was cut off later than we by more than ``fenceTimeout`` would still count as alive when we count as fenced.
+        One that was cut off later than we by more than ``fenceTimeout``, less the heartbeat that we did not send any more, would
+        still count as alive when we count as fenced.
         """
-        return max(self.asking_others_after_seconds, self.isolation_seconds - self.left_after_excuse_seconds)
+        later_seconds = min(
+            self.left_after_excuse_seconds, self.fence_timeout_seconds - self.heartbeat_interval_seconds
+        )
+        return max(self.asking_others_after_seconds, self.isolation_seconds - later_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,21 +52,26 @@ class Peers:
         self._broker_name = broker_name.encode()
         self._asked: dict[bytes, tuple[int, float]] = {}
 
-    def ask(self, member: Member, *, now: float) -> None:
-        """Ask the fence beside that replica; its address has to be a number."""
+    def ask(self, member: Member, *, now: float, pods: tuple[str, ...] = ()) -> None:
+        """Ask the fence beside that replica; its address has to be a number.
+
+        Where `pods` is given, the replica is one of those whatever its address is: each is asked, and none but its own answers.
+        """
         try:
             target = Address.parse("brokerAddress", member.address).fence
         except FenceSettingsError:
             return
-        if not is_number(target.host):
+        hosts = [host for host in pods or (target.host,) if is_number(host)]
+        if not hosts:
             return
         nonce = os.urandom(_NONCE_BYTES)
         while len(self._asked) >= _OUTSTANDING:
             del self._asked[next(iter(self._asked))]
         self._asked[nonce] = (member.broker_id, now)
-        with suppress(OSError):  # a cut network may say so at once; silence is the answer
-            question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
-            self.socket.sendto(question, (target.host, target.port))
+        question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
+        for host in hosts:
+            with suppress(OSError):  # a cut network may say so at once; silence is the answer
+                self.socket.sendto(question, (host, target.port))
 
     def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
         """Answer what was asked of us; returns what others said."""

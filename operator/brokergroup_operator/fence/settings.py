@@ -65,7 +65,10 @@ class FenceSettings:
     isolation_seconds: float
     fence_timeout_seconds: float
     heartbeat_timeout_seconds: float
+    heartbeat_interval_seconds: float
     run_dir: Path | None
+    # The name of the group's pods, where their fences aren't reached at the addresses by which the brokers are known.
+    pods: str = ""
     # None: plain frames.
     controller_tls: TlsSettings | None = None
     broker_tls: TlsSettings | None = None
@@ -86,7 +89,9 @@ class FenceSettings:
             isolation_seconds=_milliseconds(environment, "FENCE_ISOLATION_MILLISECONDS") / 1000,
             fence_timeout_seconds=_milliseconds(environment, "FENCE_TIMEOUT_MILLISECONDS") / 1000,
             heartbeat_timeout_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS") / 1000,
+            heartbeat_interval_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS") / 1000,
             run_dir=Path(run_dir) if run_dir else None,
+            pods=environment.get("FENCE_PODS", ""),
             controller_tls=_tls(environment, "FENCE_CONTROLLER_TLS", authority=environment.get("FENCE_CONTROLLER_CA")),
             # The broker in our own pod: nobody else has its address.
             broker_tls=_tls(environment, "FENCE_BROKER_TLS", authority=None),

@@ -29,6 +29,7 @@ from brokergroup_operator.fence.questions import (
     told_by,
 )
 from brokergroup_operator.fence.role_file import RoleFile
+from brokergroup_operator.fence.settings import Address
 from brokergroup_operator.fence.wire import PlainWire, tls_wires
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ class Watchman:
     def __init__(self, settings: FenceSettings) -> None:
         self._settings = settings
         self._rules = FenceRules(
-            settings.isolation_seconds, settings.fence_timeout_seconds, settings.heartbeat_timeout_seconds
+            settings.isolation_seconds,
+            settings.fence_timeout_seconds,
+            settings.heartbeat_timeout_seconds,
+            settings.heartbeat_interval_seconds,
         )
         self._role_file = RoleFile(settings.run_dir)
         self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)
@@ -62,7 +66,8 @@ class Watchman:
         self._selector = selectors.DefaultSelector()
         self._peers = Peers(settings.local_address.fence, settings.broker_name)
         self._selector.register(self._peers.socket, selectors.EVENT_READ)
-        book = AddressBook(settings.controllers)
+        pods = (Address(settings.pods, settings.local_address.port),) if settings.pods else ()
+        self._book = book = AddressBook((*settings.controllers, *pods))
         book.start()
         to_controllers, to_broker = _wires(settings.controller_tls), _wires(settings.broker_tls)
         self._controllers = [
@@ -142,8 +147,9 @@ class Watchman:
             self._broker.ask(broker_question(), now=now, timeout_seconds=_LOCAL_TIMEOUT_SECONDS)
         if now >= self._peers_due and (members := self.core.asks_others(now)):
             self._peers_due = now + _PEERS_PERIOD_SECONDS
+            pods = self._book.resolve_all(self._settings.pods) if self._settings.pods else ()
             for member in members:
-                self._peers.ask(member, now=now)
+                self._peers.ask(member, now=now, pods=pods)
 
     def _on_controller(self, index: int, answer: RemotingCommand | None) -> None:
         self._tell_what_is_not_understood(index)

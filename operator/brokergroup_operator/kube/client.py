@@ -7,6 +7,7 @@ without an answer raises ``OutcomeUnknownError``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -59,9 +60,11 @@ class WatchEvent:
 class KubernetesApi:
     """The client. Use it as an async context manager, or call ``close()``."""
 
-    def __init__(self, settings: ConnectionSettings, *, may_write: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, *, may_write_seconds: Callable[[], float] = lambda: math.inf
+    ) -> None:
         self._settings = settings
-        self._may_write = may_write
+        self._may_write_seconds = may_write_seconds
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
@@ -79,9 +82,12 @@ class KubernetesApi:
         """A client that uses the service account of the pod it runs in."""
         return cls(settings_in_cluster())
 
-    def guarded(self, may_write: Callable[[], bool]) -> KubernetesApi:
-        """Another client of the same server, that asks before each write; one that may not raises ``NotLeadingError``."""
-        return KubernetesApi(self._settings, may_write=may_write)
+    def guarded(self, may_write_seconds: Callable[[], float]) -> KubernetesApi:
+        """Another client of the same server, that asks before each write for how long it may be under way.
+
+        A write that may not begin raises ``NotLeadingError``; one that has begun waits no longer than it may.
+        """
+        return KubernetesApi(self._settings, may_write_seconds=may_write_seconds)
 
     @property
     def url(self) -> str:
@@ -324,8 +330,10 @@ class KubernetesApi:
             headers["Content-Type"] = content_type
         what = f"{method} {path}"
         write = method != "GET"
-        if write and not self._may_write():
-            raise NotLeadingError(f"{what}: not sent, this process does not lead")
+        if write:
+            timeout_seconds = min(timeout_seconds, self._may_write_seconds())
+            if timeout_seconds <= 0:
+                raise NotLeadingError(f"{what}: not sent, this process does not lead")
         try:
             async with self._open_session().request(
                 method,

@@ -14,6 +14,7 @@ member's node ports are chosen here and not by the API server. A pod that must k
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,10 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
-from brokergroup_operator.reconcile import fence_container, identity, observed
+from brokergroup_operator.reconcile import fence_container, foreign, identity, observed
 from brokergroup_operator.reconcile.drift import apply_if_drifted
 from brokergroup_operator.reconcile.place import Place
-from brokergroup_operator.reconcile.plan import Action, DeleteObject
+from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,8 +48,10 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
     if not addressing.has_member_services:
         return None
     service = services.get(member.pod)
-    if service is None or observed.being_deleted(service):
-        return Place(port=port, missing=f"Service {member.pod} does not exist yet")
+    if service is None or observed.being_deleted(service) or not foreign.is_ours(service, {"metadata": group.metadata}):
+        there = service is not None and not observed.being_deleted(service)
+        why = "is none of this group's" if there else "does not exist yet"
+        return Place(port=port, missing=f"Service {member.pod} {why}")
     if addressing is Addressing.NODE_PORT:
         slot = _slot_of(group, service)
         if slot is None:
@@ -76,11 +79,45 @@ def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
     """Make and keep the Service of each member; take away those that nobody is known by any more."""
     group = seen.group
     if group.spec.network.addressing.has_member_services:
-        slots = node_port_slots(group, [member.pod for member in members.members], seen.services)
+        slots = node_port_slots(group, [member.pod for member in members.members], seen.services, seen.pods)
         for member in members.members:
             wanted = build_member_service(group, member, slot=slots[member.pod])
-            yield from apply_if_drifted(SERVICES, seen.services, wanted)
+            for action in apply_if_drifted(SERVICES, seen.services, wanted):
+                yield _where_it_was(action, seen, member)
     yield from _surplus(seen, members)
+
+
+def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
+    """A Service keeps its address. One that is made again gets that by which the member is known, if nobody has taken it."""
+    service = seen.services.get(member.pod)
+    if service is not None:
+        host = _cluster_ip(service)
+    elif seen.group.spec.network.addressing is Addressing.SERVICE_IP:
+        host = _known_by(seen.pods.get(member.pod)).rpartition(":")[0]
+    else:
+        return action
+    if not isinstance(action, ApplyObject) or not _is_ip(host):
+        return action
+    there = action.object | {"spec": action.object["spec"] | {"clusterIP": host}}
+    return dataclasses.replace(action, object=there, otherwise=action.object)
+
+
+def address_is_lost(seen: Observed, member: Member) -> bool:
+    """Whether the pod is known by an address that its Service has not got any more: whoever dials it meets nobody.
+
+    Also no controller reaches the broker then, while its heartbeats go on.
+    """
+    host, _, port = _known_by(seen.pods.get(member.pod)).rpartition(":")
+    service = seen.services.get(member.pod)
+    if not port or service is None or observed.being_deleted(service):
+        return False
+    if not host:
+        return port not in {str(one.get("nodePort")) for one in service["spec"].get("ports") or []}
+    return host not in {_cluster_ip(service), *_ingresses(service)}
+
+
+def _known_by(pod: JsonObject | None) -> str:
+    return observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "")
 
 
 def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
@@ -90,6 +127,8 @@ def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
     for name, service in sorted(seen.services.items()):
         if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
             continue
+        if not foreign.is_ours(service, seen.group_object):
+            continue  # our label is on somebody's own Service
         # While a rolling update goes on, its pod may still be known by it.
         used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
         if not used and not observed.being_deleted(service):
@@ -123,7 +162,7 @@ def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
     addressing = group.spec.network.addressing
     if addressing is Addressing.SERVICE_IP:
         yield names.PORT_HA, group.spec.network.ha_port - group.spec.network.listen_port, "TCP"
-    # Few load balancers carry TCP and UDP at once.
+    # Few load balancers carry TCP and UDP at once; fences ask each other's pods then (fence_container.py).
     if addressing is not Addressing.LOAD_BALANCER and fence_container.wanted(group.spec):
         yield names.PORT_FENCE, names.FENCE_PORT_OFFSET, "UDP"
 
@@ -135,11 +174,22 @@ def _port(group: BrokerGroup, name: str, above: int, protocol: str, *, slot: int
     return port | ({"nodePort": number} if by_number else {})
 
 
-def node_port_slots(group: BrokerGroup, pods: list[str], services: Mapping[str, JsonObject]) -> dict[str, int]:
-    """Which five of the group's node ports each member has: those that it has, else the first that are free."""
+def node_port_slots(
+    group: BrokerGroup,
+    names_of_pods: list[str],
+    services: Mapping[str, JsonObject],
+    pods: Mapping[str, JsonObject],
+) -> dict[str, int]:
+    """Which five of the group's node ports each member has: those that it has, or is known by, else the first that are free."""
     slots = {name: slot for name in services if (slot := _slot_of(group, services[name])) is not None}
     taken = set(slots.values())
-    for name in pods:
+    for name in names_of_pods:
+        host, _, port = _known_by(pods.get(name)).rpartition(":")
+        slot = None if host or not port else _slot_at(group, int(port))
+        if name not in slots and slot is not None and slot not in taken:
+            slots[name] = slot
+            taken.add(slot)
+    for name in names_of_pods:
         if name not in slots:
             slots[name] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             taken.add(slots[name])
@@ -147,9 +197,12 @@ def node_port_slots(group: BrokerGroup, pods: list[str], services: Mapping[str, 
 
 
 def _slot_of(group: BrokerGroup, service: JsonObject) -> int | None:
-    first = group.spec.network.first_node_port
     ports = {port.get("name"): port.get("nodePort") for port in service["spec"].get("ports") or []}
-    own = ports.get(names.PORT_BROKER)
+    return _slot_at(group, ports.get(names.PORT_BROKER))
+
+
+def _slot_at(group: BrokerGroup, own: int | None) -> int | None:
+    first = group.spec.network.first_node_port
     if first is None or not own or own < first + BROKER_PLACE:
         return None
     slot, rest = divmod(own - BROKER_PLACE - first, NODE_PORTS_EACH)
@@ -174,5 +227,9 @@ def _cluster_ip(service: JsonObject) -> str:
 
 
 def _ingress(service: JsonObject) -> str:
+    return next(iter(_ingresses(service)), "")
+
+
+def _ingresses(service: JsonObject) -> list[str]:
     given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
-    return str(given[0].get("ip") or given[0].get("hostname") or "") if given else ""
+    return [str(one.get("ip") or one.get("hostname") or "") for one in given]

@@ -10,7 +10,13 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, OutcomeUnknownError
+from brokergroup_operator.kube.errors import (
+    ApiError,
+    ApiUnavailableError,
+    InvalidError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import foreign, ownership
@@ -129,7 +135,14 @@ class PlanApplier:
             stranger = strangers[action.resource.kind, name] = foreign.taken(action.resource, name, found)
             raise stranger
         # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
-        await self._applier.apply(action.resource, action.object, force=found is not None)
+        force = found is not None
+        try:
+            await self._applier.apply(action.resource, action.object, force=force)
+        except InvalidError as error:
+            if action.otherwise is None:
+                raise
+            log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
+            await self._applier.apply(action.resource, action.otherwise, force=force)
 
     async def _find(self, resource: Resource, key: GroupKey, name: str) -> JsonObject | None:
         return await self._objects.find(resource, GroupKey(key.namespace, name))
@@ -142,6 +155,8 @@ class PlanApplier:
                 await self._set_role(key, action)
             case plans.DeleteObject():
                 await self._delete(key, action)
+            case plans.Rehearse():
+                await rehearse(self._api, action.resource, action.object, timeout_seconds=self._timeout_seconds)
             case plans.SetFinalizers():
                 await self._set_finalizers(key, action)
             case plans.WriteStatus():

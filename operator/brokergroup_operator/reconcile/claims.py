@@ -9,6 +9,7 @@ from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
 from brokergroup_operator.reconcile import children, identity, observed, quantities
 from brokergroup_operator.reconcile.drift import apply_if_drifted, with_revision
+from brokergroup_operator.reconcile.members import is_broken
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
-    """Make or grow the member's claims."""
+    """Make or grow the member's claims; none for one that lost a part of its disk, and whose id ends with its pod."""
     storage = seen.group.spec.storage
-    if storage.ephemeral is not None:
+    if storage.ephemeral is not None or is_broken(seen, member):
         return
     size = _size_kept(seen.claims.get(member.pod), storage.size)
     wanted = children.build_claim(seen.group, member, size=size)

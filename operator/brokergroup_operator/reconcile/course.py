@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from brokergroup_operator.api.brokergroup import MasterUpdate
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.addressing import address_is_lost
 from brokergroup_operator.reconcile.failover_safe import failover_safe
 from brokergroup_operator.reconcile.forgetting import forgetting_step
 from brokergroup_operator.reconcile.hibernation import hibernation_steps
@@ -27,6 +31,7 @@ from brokergroup_operator.reconcile.verdict import Verdict, no
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from brokergroup_operator.api.brokergroup import UpdateStrategySpec
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -79,7 +84,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
         moving=mastership_step(seen, known, safe=is_safe, updating={one.member.broker_id for one in due}),
         forgetting=forgetting_step(seen, members, known),
-        rollout=tuple(rollout_steps(staying, outdated, strategy=seen.group.spec.update_strategy, safe=may_step)),
+        rollout=tuple(rollout_steps(staying, outdated, strategy=_strategy(seen, staying), safe=may_step)),
     )
     if _paused(seen) or observed.being_deleted(seen.group_object):
         return course
@@ -87,17 +92,31 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
     return replace(course, steps=_chosen(course))
 
 
+def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
+    """As the spec says; but a master whose address is lost can't be told to hand over, so it is restarted as it is.
+
+    Its heartbeats go on, so no failover would ever end the calls to an address where nobody is.
+    """
+    strategy = seen.group.spec.update_strategy
+    if any(one.is_master and address_is_lost(seen, one.member) for one in standings.values()):
+        return msgspec.structs.replace(strategy, master_update=MasterUpdate.RESTART)
+    return strategy
+
+
 def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
     """A rolling update begins when it is the group's turn, and keeps the turn until everybody is back.
 
     While all are in sync a step would take somebody away: that is what waits. A member that gives nothing is replaced at once,
-    and so is one whose restart somebody asked for. What waits for a person keeps no other group waiting.
+    and so is one whose restart somebody asked for. What waits for a person keeps no other group waiting: neither does a group
+    that lost nobody yet and is refused what its spec asks for. It asks again, and takes nobody away before it has an answer.
     """
     all_in_sync = all(standing.in_sync for standing in staying.values())
     stepping = {step.member for step in course.rollout if step.acts}
     holds = turn_of(seen.group_object) is Turn.HOLDS
     if stepping and all_in_sync:
         asked_for = any(item.member in stepping and item.why in ASKED_FOR for item in course.outdated)
+        if seen.refusal and not asked_for:
+            return replace(course, rollout=tuple(_asked_again(step) for step in course.rollout))
         if seen.rolling_before and not holds and not asked_for:
             return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
         return replace(course, turn=Turn.HOLDS)
@@ -105,6 +124,11 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     if holds and not left_to_a_person and (course.outdated or not all_in_sync):
         return replace(course, turn=Turn.HOLDS)
     return course
+
+
+def _asked_again(step: Step) -> Step:
+    why = "the API refused what the spec asks for"
+    return replace(step, verb=Verb.REHEARSE, why=why, to_broker_id=None) if step.acts else step
 
 
 def _after_others(others: Sequence[GroupKey]) -> Step:

@@ -16,6 +16,7 @@ from brokergroup_operator.reconcile.plan import (
     Action,
     DeleteObject,
     Note,
+    Rehearse,
     RemoveMember,
     SetBrokerConfig,
     SwitchMaster,
@@ -47,6 +48,8 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
             for action in _delete(PODS, seen.pods, member, step, note):
                 yield replace(action, successor=successor)
+        case Verb.REHEARSE:
+            yield Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
         case Verb.DROP_VOLUME:
             note = Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {step.why}", warning=True)
             # The commit log's first: the other one is what brings us here again.

@@ -24,7 +24,7 @@ from brokergroup_operator.reconcile.drift import apply_if_drifted
 from brokergroup_operator.reconcile.effects import actions_of, hot_config_actions
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS, POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile.learners import learning
-from brokergroup_operator.reconcile.members import Membership, membership
+from brokergroup_operator.reconcile.members import Membership, is_broken, membership
 from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import (
     Action,
@@ -43,6 +43,7 @@ from brokergroup_operator.reconcile.validity import invalid_spec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -198,13 +199,20 @@ def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterato
         )
         wanted = wanted_pod(seen, member, settings)
         yield ApplyObject(reason="missing", resource=PODS, object=wanted, note=note)
-    elif pod is not None and not observed.being_deleted(pod) and observed.pod_phase(pod) in {"Failed", "Succeeded"}:
+    elif pod is not None and not observed.being_deleted(pod) and (why := _why_it_never_runs(seen, member, pod)):
         yield DeleteObject(
-            reason=f"it is {observed.pod_phase(pod)} and will not run again",
+            reason=why,
             resource=PODS,
             name=member.pod,
             uid=observed.uid(pod),
         )
+
+
+def _why_it_never_runs(seen: Observed, member: Member, pod: JsonObject) -> str:
+    phase = observed.pod_phase(pod)
+    if phase in {"Failed", "Succeeded"}:
+        return f"it is {phase} and will not run again"
+    return "it waits for a volume that is gone" if phase == "Pending" and is_broken(seen, member) else ""
 
 
 def _roles(seen: Observed, members: Membership) -> Iterator[Action]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.pod_fields import Addressing
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.broker_config import broker_name, hand_over_seconds
 from brokergroup_operator.reconcile.place import environment, known_host
 
@@ -59,6 +61,11 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
             {"name": "FENCE_TIMEOUT_MILLISECONDS", "value": str(spec.failover.fence_timeout_milliseconds)},
             {"name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS", "value": str(_shortest_heartbeat_timeout(spec))},
+            {
+                "name": "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS",
+                "value": str(spec.failover.heartbeat_interval_milliseconds),
+            },
+            *_pods(group),
             *_tls(settings),
         ],
         "ports": [{"name": names.PORT_FENCE, "containerPort": port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}],
@@ -69,9 +76,20 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
 
 
 def _shortest_heartbeat_timeout(spec: BrokerGroupSpec) -> int:
-    """After this silence a broker may be given up; with the fence timeout it bounds what a starved fence forgives."""
+    """After this silence a broker may be given up; it bounds what a starved fence forgives."""
     failover = spec.failover
     return failover.minimum_heartbeat_timeout_milliseconds or failover.heartbeat_timeout_milliseconds
+
+
+def _pods(group: BrokerGroup) -> list[JsonObject]:
+    """Where fences find each other if the brokers' addresses don't lead to them: a load balancer carries no UDP beside TCP.
+
+    Unasked, every fence would take an outage of all operators for its own isolation, and no master would outlive it.
+    """
+    if group.spec.network.addressing is not Addressing.LOAD_BALANCER:
+        return []
+    service = names.members_service_name(identity.name_of(group))
+    return [{"name": "FENCE_PODS", "value": f"{service}.{identity.namespace_of(group)}"}]
 
 
 def _tls(settings: ReconcileSettings) -> list[JsonObject]:

@@ -62,9 +62,11 @@ def taken(resource: Resource, name: str, found: JsonObject) -> NameTakenError:
 
 
 def stands_on(resource: Resource, obj: JsonObject) -> Iterator[tuple[str, str]]:
-    """The claims and ConfigMaps that a pod takes by name: (kind, name)."""
+    """The claims and ConfigMaps that a pod takes by name, and the Service by whose address it is known: (kind, name)."""
     if resource != PODS:
         return
+    if names.ANNOTATION_ADDRESS in observed.annotations_of(obj):
+        yield SERVICES.kind, str(observed.metadata(obj)["name"])
     for volume in obj["spec"].get("volumes") or []:
         if "persistentVolumeClaim" in volume:
             yield PERSISTENT_VOLUME_CLAIMS.kind, str(volume["persistentVolumeClaim"]["claimName"])

@@ -60,7 +60,12 @@ class LeaderElector:
     @property
     def leads(self) -> bool:
         """Whether a write may begin now. False in a process that was frozen, before its timers run."""
-        return self._leading and time.monotonic() < self._leads_until_seconds
+        return self.leads_for_seconds > 0
+
+    @property
+    def leads_for_seconds(self) -> float:
+        """How long a write that begins now may be under way: none of ours is, once another one may lead. 0: none may begin."""
+        return max(0.0, self._leads_until_seconds - time.monotonic()) if self._leading else 0.0
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._campaign(), name="leader election")

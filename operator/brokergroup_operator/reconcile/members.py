@@ -37,8 +37,7 @@ def membership(observed: Observed) -> Membership:
     for pod, replica in latest_by_pod(observed.record, group).items():
         member = Member(broker_id=replica.broker_id, pod=pod)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
-        whole = bool(needed := children.claim_names(observed.group, pod)) and observed.claims.keys() >= set(needed)
-        gone = replica.registered and not whole and pod not in observed.pods
+        gone = replica.registered and not _is_whole(observed, pod) and pod not in observed.pods
         (lost if gone else ours).append(member)
     ours.sort(key=lambda member: member.broker_id)
     wanted = observed.group.spec.replicas
@@ -47,6 +46,22 @@ def membership(observed: Observed) -> Membership:
         volume_lost=tuple(lost),
         to_reserve=_ids_to_reserve(observed, group, wanted - len(ours) - len(_to_be_adopted(observed, group))),
     )
+
+
+def _is_whole(seen: Observed, pod: str) -> bool:
+    needed = children.claim_names(seen.group, pod)
+    return bool(needed) and seen.claims.keys() >= set(needed)
+
+
+def is_broken(seen: Observed, member: Member) -> bool:
+    """Whether one of two volumes is gone and the other is not to be joined to a new one.
+
+    The id lies on the store's volume, the messages on the commit log's: an empty log would come back under an id that the record
+    believes to have every message. A lone volume takes the id with it.
+    """
+    replica = seen.record.replicas.get(member.broker_id) if seen.record else None
+    has_two = seen.group.spec.storage.commit_log is not None
+    return replica is not None and replica.registered and has_two and not _is_whole(seen, member.pod)
 
 
 def latest_by_pod(record: BrokerGroupRecord | None, group: str) -> dict[str, Replica]:

@@ -60,6 +60,8 @@ class ApplyObject(Action):
 
     resource: Resource
     object: JsonObject
+    # What is applied if the API server finds `object` invalid: it asks for something that another one may have taken.
+    otherwise: JsonObject | None = None
 
     @property
     def target(self) -> str:
@@ -95,6 +97,19 @@ class DeleteObject(Action):
     def target(self) -> str:
         """Kind and name."""
         return f"{self.resource.kind} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearse(Action):
+    """Ask the API whether it would take the object by now; one that it refuses is an error of the pass, as before."""
+
+    resource: Resource
+    object: JsonObject
+
+    @property
+    def target(self) -> str:
+        """Kind and name."""
+        return f"{self.resource.kind} {self.object['metadata']['name']}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import TYPE_CHECKING
 
 import structlog
@@ -72,12 +73,12 @@ class ReconcilePlane:
                 api, settings.leader_election, on_started=self._leading.set, on_stopped=self._lose_leadership
             )
             # A process that was frozen learns that it no longer leads at its next write, before its timers run.
-            self._api = api.guarded(self._may_write)
+            self._api = api.guarded(self._may_write_seconds)
         self._applier = ServerSideApplier(
             access,
             field_manager=names.FIELD_MANAGER_RECONCILE,
             timeout_seconds=settings.api_timeout_seconds,
-            may_write=self._may_write,
+            may_write_seconds=self._may_write_seconds,
         )
 
     @property
@@ -85,8 +86,8 @@ class ReconcilePlane:
         """Whether this plane does the reconciling now."""
         return self._leading.is_set()
 
-    def _may_write(self) -> bool:
-        return self._elector is None or self._elector.leads
+    def _may_write_seconds(self) -> float:
+        return math.inf if self._elector is None else self._elector.leads_for_seconds
 
     async def start(self) -> None:
         if self._elector is None:

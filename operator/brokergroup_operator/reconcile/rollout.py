@@ -63,9 +63,12 @@ def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
 
 
 def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
-    """Not heard and not ready: only its disk counts, and that stays. Or heard, but on its way into a set that others keep."""
+    """Not heard and not ready: only its disk counts, and that stays. Or heard, but on its way into a set that others keep.
+
+    A disk that goes with its pod may be the last that has everything: who holds a seat is waited for then.
+    """
     if not standing.is_live:
-        return not standing.is_ready
+        return not standing.is_ready and not standing.contributes
     settled_learner = standing.is_learner and standing.in_sync
     return has_master and not standing.is_master and not standing.has_seat and not settled_learner
 

@@ -10,6 +10,7 @@ A thread can't be cancelled: who hands its work over to another process waits wi
 from __future__ import annotations
 
 import asyncio
+import math
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +50,12 @@ class ServerSideApplier:
         *,
         field_manager: str,
         timeout_seconds: float,
-        may_write: Callable[[], bool] = lambda: True,
+        may_write_seconds: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._access = access
         self._field_manager = field_manager
         self._timeout_seconds = timeout_seconds
-        self._may_write = may_write
+        self._may_write_seconds = may_write_seconds
         self._in_flight: set[Future[None]] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="server-side-apply")
         self._client: DynamicClient | None = None
@@ -76,7 +77,8 @@ class ServerSideApplier:
 
     def _apply(self, resource: Resource, obj: JsonObject, force: bool) -> None:
         what = f"apply {_described(resource, obj)}"
-        if not self._may_write():
+        timeout_seconds = min(self._timeout_seconds, self._may_write_seconds())
+        if timeout_seconds <= 0:
             raise NotLeadingError(f"{what}: not sent, this process does not lead")
         try:
             if self._client is None:
@@ -88,7 +90,7 @@ class ServerSideApplier:
                 body=obj,
                 field_manager=self._field_manager,
                 force_conflicts=force,
-                _request_timeout=self._timeout_seconds,
+                _request_timeout=timeout_seconds,
             )
         except (DynamicApiError, ApiException) as error:
             raise error_from_status(what, int(error.status or 500), _status_object(error.body), write=True) from error

@@ -29,6 +29,7 @@ class Standing:
     has_seat: bool  # it has every acknowledged message, by the record
     in_set: bool
     is_marked: bool  # its claim says that it is leaving
+    disk_goes: bool  # with its pod: it has no volume
     is_learner: bool = False  # its process was started as one, or will be
     will_learn: bool = False  # the spec wants it to be one
     is_linked: bool = True  # as far as the master was asked
@@ -44,9 +45,9 @@ class Standing:
     def contributes(self) -> bool:
         """Without it the group would be worse off: it serves, or an election may need it.
 
-        A process that neither beats nor is ready gives nothing that its disk does not keep.
+        A process that is not heard gives nothing that its disk does not keep, if that stays.
         """
-        return self.is_live and (self.has_seat or self.is_master)
+        return (self.is_live or self.disk_goes) and (self.has_seat or self.is_master)
 
 
 def standings(seen: Observed) -> dict[int, Standing]:
@@ -70,6 +71,7 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
         in_set=record is not None and member.broker_id in record.sync_state_set,
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
         == str(member.broker_id),
+        disk_goes=seen.group.spec.storage.ephemeral is not None,
         is_learner=learners.is_learner(seen, member, wanted_learners),
         will_learn=member.broker_id in wanted_learners,
         is_linked=seen.snapshot is None or member.broker_id not in seen.snapshot.unlinked,

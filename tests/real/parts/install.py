@@ -329,6 +329,10 @@ def netns_missing() -> str | None:
     return None
 
 
+def nft_missing() -> str | None:
+    return None if shutil.which("nft") else "no nft on the path (Debian's nftables)"
+
+
 PARTS: dict[str, Part] = {
     part.name: part
     for part in (
@@ -337,6 +341,7 @@ PARTS: dict[str, Part] = {
         Part("maven", "Maven", maven_missing, lambda: apt_install("maven"), ("java",)),
         Part("go", "the Go toolchain", go_missing, install_go),
         Part("netns", "network namespaces", netns_missing, lambda: apt_install("iproute2"), ("root",)),
+        Part("nft", "nftables, to cut networks", nft_missing, lambda: apt_install("nftables"), ("root",)),
         Part(
             "rocketmq",
             f"Java RocketMQ {ROCKETMQ_VERSION}: broker, NameServer, controller, mqadmin, client",

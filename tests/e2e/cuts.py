@@ -1,0 +1,95 @@
+"""Cuts between two members of a group, made with nftables in the network namespace of one pod.
+
+A cut is of one pod's own traffic to one other and to some ports, so everything else of both goes on: heartbeats, clients, pushes
+of the operator. It is there for the length of a block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.e2e.house import WholeGroup
+
+COMMAND_SECONDS = 20.0
+# A broker's port, and the one that its own clients prefer.
+CLIENT_PORTS = (10909, 10911)
+HA_PORT = 10912
+# The kernel knows where a call was led only while some rule asks after calls.
+REMEMBERS = """table ip remembers {
+  chain calls { type filter hook output priority 10; ct state established accept; }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pod's network: the host in its address, and a process that lives in its namespace."""
+
+    host: str
+    pid: int
+
+    async def run(self, *command: str, stdin: str = "") -> str:
+        """A command in that namespace, which has to succeed."""
+        process = await asyncio.create_subprocess_exec(
+            *("nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(COMMAND_SECONDS):
+            output, errors = await process.communicate(stdin.encode())
+        assert process.returncode == 0, f"{command} {stdin!r}: {errors.decode()}"
+        return output.decode()
+
+
+def place_of(group: WholeGroup, broker_id: int) -> Place:
+    """Where a running member is."""
+    replicas = group.seen.record["replicas"]
+    address = next(str(one["address"]) for one in replicas if one["brokerId"] == broker_id)
+    pid = group.pids()[broker_id]
+    assert pid is not None, group.story()
+    return Place(address.rpartition(":")[0], pid)
+
+
+@asynccontextmanager
+async def cut(here: Place, there: Place, *ports: int) -> AsyncIterator[None]:
+    """Nothing that goes to these ports of the other arrives, and nobody is told so."""
+    which = f"ip daddr {there.host} tcp dport {{ {', '.join(map(str, ports))} }} drop"
+    async with _rules(here, f"chain out {{ type filter hook output priority 0; {which}; }}"):
+        yield
+
+
+@asynccontextmanager
+async def led_astray(here: Place, wanted: Place, found: Place, port: int) -> AsyncIterator[None]:
+    """Who calls the port of `wanted` gets `found`; the call that is open now ends. Calls made in the block go on after it."""
+    which = f"ip daddr {wanted.host} tcp dport {port}"
+    chains = (
+        f"chain new {{ type nat hook output priority -100; {which} dnat to {found.host}:{port}; }}",
+        # The reset that ends the old call must itself get out, or the other end holds it for open.
+        f"chain old {{ type filter hook output priority 0; tcp flags rst accept; {which} reject with tcp reset; }}",
+    )
+    await here.run("nft", "-f", "-", stdin=REMEMBERS)
+    async with _rules(here, *chains):
+        yield
+
+
+@asynccontextmanager
+async def _rules(here: Place, *chains: str) -> AsyncIterator[None]:
+    await here.run("nft", "-f", "-", stdin="\n".join(("table ip cuts {", *chains, "}\n")))
+    try:
+        yield
+    finally:
+        # Its chains stay, empty: without any of the nat kind the kernel breaks off the calls that were led astray.
+        await here.run("nft", "flush", "table", "ip", "cuts")
+
+
+async def callers_of(place: Place, port: int) -> set[str]:
+    """The hosts with an open connection to this port."""
+    lines = (await place.run("ss", "-Htn", "state", "established", f"sport = :{port}")).splitlines()
+    return {line.split()[-1].rpartition(":")[0].removeprefix("[::ffff:").rstrip("]") for line in lines}

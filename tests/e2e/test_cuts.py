@@ -1,0 +1,153 @@
+"""What a network between living Java brokers may do, under load: no link to the master, a link to the wrong place, metadata that
+does not arrive. The operator sees all of them all the time, so nobody is held dead; each is told of and mended, and nothing
+acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from brokergroup_operator.kube.resources import EVENTS
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from tests.e2e.conftest import REAL_PARTS
+from tests.e2e.cuts import CLIENT_PORTS, HA_PORT, callers_of, cut, led_astray, place_of
+from tests.e2e.house import NAMESPACE, House, WholeGroup
+from tests.e2e.java_house import open_java_house
+from tests.e2e.stories import a_slave, ask_for, condition, done, end_of, holds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.real(*REAL_PARTS, "nft"),
+    pytest.mark.timeout(900),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """Java brokers: replicas of the sandbox share a network with everybody."""
+    async with open_java_house(tmp_path_factory.mktemp("house")) as running:
+        yield running
+
+
+async def test_a_slave_cut_off_from_its_master_is_told_of_and_comes_back(group: WholeGroup) -> None:
+    await group.until_settled()
+    slave, master = a_slave(group), group.seen.master_id
+    async with group.under_load():
+        async with cut(place_of(group, slave), place_of(group, master or 0), HA_PORT):
+            await holds(
+                group, f"an Event about broker {slave}", lambda: tells(group, "MembersUnlinked", f"{{{slave}}}")
+            )
+            await group.until(lambda: group.pod_of(slave) in not_linked(group), "a condition that names it")
+            await group.until_acknowledged()
+        await group.until(lambda: condition(group, "ReplicationHealthy")[0] == "True", "it replicates again")
+        await group.until_acknowledged()
+    await group.verify()
+    assert group.seen.master_id == master
+    assert await tells(group, "MembersLinked", "")
+
+
+async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs(group: WholeGroup) -> None:
+    """It gets all data there and never enters the set; no word to it ends an open link but a change of role."""
+    await group.until_settled()
+    slave, master, epoch = a_slave(group), group.seen.master_id, group.seen.master_epoch
+    other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
+    here, wrong = place_of(group, slave), place_of(group, other)
+    async with group.under_load():
+        async with led_astray(here, place_of(group, master or 0), wrong, HA_PORT):
+
+            async def hangs_on_the_other() -> bool:
+                return here.host in await callers_of(wrong, HA_PORT)
+
+            await holds(group, "a chain of two slaves", hangs_on_the_other)
+        await group.until(lambda: group.pod_of(slave) in not_linked(group), "a condition that names it")
+        assert here.host in await callers_of(wrong, HA_PORT), "it hangs there still, though it could go elsewhere"
+        await holds(group, "the cure", lambda: tells(group, "MemberRelinked", f"broker {slave} "))
+        await group.until(group.is_settled, "it is in the set again")
+        await group.until_acknowledged()
+    await group.verify()
+    assert await callers_of(wrong, HA_PORT) == set()
+    assert (group.seen.master_id, group.seen.master_epoch) == (master, epoch + 2)
+
+
+async def test_nobody_becomes_master_who_lacks_a_topic_until_it_has_it(group: WholeGroup) -> None:
+    """Its data arrive, what it copies besides does not."""
+    await group.until_settled()
+    slave, master = a_slave(group), group.seen.master_id
+    async with group.under_load():
+        async with cut(place_of(group, slave), place_of(group, master or 0), *CLIENT_PORTS):
+            await make_topic_and_group(group, "abroad")
+            refused = await end_of(group, await ask_for(group, "Switchover", toBrokerId=slave))
+            assert refused["phase"] == "Rejected", refused
+            assert "SubscriptionGroup 'abroad'" in str(refused), refused
+            await group.until(lambda: f"broker {slave}: Topic abroad" in diverged(group), "what is missing is said")
+            assert f"broker {slave}: SubscriptionGroup abroad" in diverged(group)
+            assert group.seen.master_id == master
+        await group.until(lambda: not diverged(group), "it has copied them")
+        await done(group, "Switchover", toBrokerId=slave)
+        await group.until_acknowledged()
+    await group.verify()
+    assert group.seen.master_id == slave
+    assert b'"abroad"' in ((await ask_the_master(group, request(RequestCode.GET_ALL_TOPIC_CONFIG))).body or b"")
+
+
+async def test_who_lacks_a_topic_is_passed_over(group: WholeGroup) -> None:
+    await group.until_settled()
+    slave, master = a_slave(group), group.seen.master_id
+    other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
+    async with group.under_load():
+        async with cut(place_of(group, slave), place_of(group, master or 0), *CLIENT_PORTS):
+            await make_topic_and_group(group, "overseas")
+            result = await done(group, "Switchover")
+        await group.until_acknowledged()
+    await group.verify()
+    assert result["toBrokerId"] == group.seen.master_id == other
+
+
+async def tells(group: WholeGroup, reason: str, what: str) -> bool:
+    """Whether there is an Event of this reason with this in its message."""
+    found = (await group.house.api.list(EVENTS, namespace=NAMESPACE)).items
+    return any(one["reason"] == reason and what in one["message"] for one in found)
+
+
+def message_of(group: WholeGroup, kind: str, status: str) -> str:
+    """What the condition says while it has this status; else nothing."""
+    conditions: list[dict[str, Any]] = group.seen.status.get("conditions", [])
+    return next((one["message"] for one in conditions if (one["type"], one["status"]) == (kind, status)), "")
+
+
+def not_linked(group: WholeGroup) -> str:
+    return message_of(group, "ReplicationHealthy", "False")
+
+
+def diverged(group: WholeGroup) -> str:
+    return message_of(group, "MetadataDiverged", "True")
+
+
+async def ask_the_master(group: WholeGroup, command: RemotingCommand) -> RemotingCommand:
+    address = group.seen.master_address()
+    assert address is not None
+    client = RemotingClient()
+    try:
+        answer = await client.invoke(address, command, timeout_seconds=10.0)
+    finally:
+        await client.close()
+    assert answer.code == ResponseCode.SUCCESS, answer
+    return answer
+
+
+async def make_topic_and_group(group: WholeGroup, name: str) -> None:
+    """As `mqadmin updateTopic` and `updateSubGroup` do; with a setting, or the first consumer would make the same group."""
+    topic = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    topic |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    await ask_the_master(group, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=topic))
+    body = json.dumps({"groupName": name, "retryMaxTimes": 3}).encode()
+    await ask_the_master(group, request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))

@@ -1,0 +1,208 @@
+"""report.html: whole, escaped, the same bytes each time, and nothing of the summary is left out."""
+
+from __future__ import annotations
+
+import os
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sla_reports.measures.summary import Agreement, Evidence, summarise
+from sla_reports.output.html.burn_down import counted_downs
+from sla_reports.output.html.elements import Markup, duration, join, percent, table, tag, text
+from sla_reports.output.html.page import report_html
+from sla_reports.output.html.scale import TimeScale
+from sla_reports.reduction.runs import by_series
+from sla_reports.states.entities import Fleet
+from sla_reports.states.spans import Span, State, Window
+from tests.sla import one_day
+
+GOLDEN = Path(__file__).parent / "golden" / "report.html"
+PROVENANCE: dict[str, Any] = {
+    "schemaVersion": 1,
+    "inputs": [{"name": "export <1>.json", "bytes": 12, "sha256": "ab" * 32}],
+    "question": {"objective": 0.999, "scrapeIntervalsMs": [15_000], "until": None},
+    "quality": {"samples": 17_000, "stale_markers": 0},
+    "versions": {"pyspark": "4.3.0"},
+}
+
+
+def _page(**changes: Any) -> str:
+    return report_html(one_day.summary(**changes), PROVENANCE)
+
+
+def _root(page: str) -> ET.Element:
+    return ET.fromstring(page.removeprefix("<!DOCTYPE html>"))
+
+
+def test_the_page_is_the_one_that_a_person_has_read() -> None:
+    page = _page()
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(page, encoding="utf-8")
+    assert page == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_it_is_xml_and_html_and_its_anchors_are_there() -> None:
+    page = _page()
+    root = _root(page)
+    ids = [one.get("id") for one in root.iter() if one.get("id")]
+    assert len(ids) == len(set(ids))
+    links = [one.attrib["href"] for one in root.iter("a")]
+    assert links == [f"#{one}" for one in ids]
+    parser = _Balanced()
+    parser.feed(page)
+    parser.close()
+    assert parser.pending == []
+    assert page.splitlines()[0] == "<!DOCTYPE html>"
+
+
+class _Balanced(HTMLParser):
+    """What a browser's parser sees: every element that begins ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending: list[str] = []
+
+    def handle_starttag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.pending.append(name)
+
+    def handle_endtag(self, name: str) -> None:
+        assert self.pending.pop() == name
+
+    def handle_startendtag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Nothing is open after it."""
+
+
+def test_what_comes_from_outside_is_text_and_nothing_else() -> None:
+    root = _root(_page())
+    names = {one.tag for one in root.iter()}
+    assert not names & {"script", "i", "iframe", "object", "img", "link"}
+    # Of the bold ones all are our own figures.
+    assert all("n1" not in (one.text or "") for one in root.iter("b"))
+    words = "".join(root.itertext())
+    assert '<script>alert("1")</script>&]]>\ufffd' in words
+    assert "<script>move</script>" in words
+    assert "li & wei" in words
+    assert not [key for one in root.iter() for key in one.attrib if key.startswith("on")]
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    page = _page()
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|\bsrc=|xlink", page)
+    policy = next(one for one in _root(page).iter("meta") if one.get("http-equiv"))
+    assert policy.attrib["content"].startswith("default-src 'none'")
+
+
+def test_every_incident_is_in_the_timeline_and_in_the_table() -> None:
+    told = one_day.summary()
+    root = _root(report_html(told, PROVENANCE))
+    parts = {one.attrib["id"]: one for one in root.iter("section")}
+    incidents = [one for figures in told.groups for one in figures.incidents]
+    assert len(incidents) == 4
+    titles = [one.text or "" for one in parts["timeline"].iter("title")]
+    rows = [one.text for one in parts["incidents"].iter("th")]
+    for incident in incidents:
+        shown = incident.id.replace("\x00", "\ufffd")
+        assert sum(title.startswith(f"{shown}: ") for title in titles) == 1
+        assert rows.count(shown) == 1
+    assert any("open for at least" in title for title in titles)
+
+
+def test_every_picture_says_what_it_shows_and_stays_within_its_frame() -> None:
+    for picture in _root(_page()).iter("svg"):
+        title = picture.find("title")
+        assert title is not None
+        assert title.text == picture.attrib["aria-label"]
+        assert picture.attrib["role"] == "img"
+        width, height = (float(one) for one in picture.attrib["viewBox"].split()[2:])
+        for shape in picture.iter("rect"):
+            x, y, wide, high = (float(shape.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert min(wide, high) > 0
+            assert x >= 0
+            assert y >= 0
+            assert x + wide <= width + 0.01, title.text
+            assert y + high <= height + 0.01, title.text
+
+
+def test_page_one_tells_the_manager() -> None:
+    manager = next(one for one in _root(_page()).iter("div") if one.get("class") == "manager")
+    words = " ".join("".join(manager.itertext()).split())
+    assert "2025-11-01 00:00:00 to 2025-11-02 00:00:00 (UTC); objective 99.9000 %" in words
+    assert "✖ Breached" in words
+    assert "Failovers2" in words.replace(" ", "")
+    assert "1 planned switchovers, 1 outages without a log" in words
+    # The open one: ten seconds before 23:45 up to midnight.
+    assert "at least 15 min 10 s" in words
+    sentences = [one.text or "" for one in manager.iter("li")]
+    assert any("spent 15.3 min of 1.4 min" in one for one in sentences)
+    assert any("1 masters were elected uncleanly, 4096 bytes" in one for one in sentences)
+    assert any("in no incident log" in one for one in sentences)
+
+
+def test_a_calm_day_says_so() -> None:
+    fleet = Fleet(by_series(one_day.runs("brokergroup_group_writable", one_day.QUIET, (0, 1.0))), gap_ms=37_500)
+    calm = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    words = "".join(_root(report_html(calm, PROVENANCE)).itertext())
+    assert "✔ Met" in words
+    assert "Nothing: the objective is met and nothing odd was seen." in words
+    assert "No incident in this period." in words
+
+
+def test_no_group_at_all_is_a_page_too() -> None:
+    nothing = summarise(Agreement(one_day.DAY, 0.999), Evidence(Fleet({}, gap_ms=1), []))
+    assert "? Undecidable" in "".join(_root(report_html(nothing, {})).itertext())
+
+
+def test_a_period_still_running_shows_where_it_goes() -> None:
+    until_ms = one_day.START_MS + 12 * one_day.HOUR_MS
+    root = _root(_page(until_ms=until_ms))
+    assert "still running, data up to 2025-11-01 12:00:00" in "".join(root.itertext())
+    assert any(one.get("class") == "forecast" for one in root.iter("line"))
+    assert not any(one.get("class") == "forecast" for one in _root(_page()).iter("line"))
+
+
+def test_times_are_told_in_the_agreements_zone() -> None:
+    page = report_html(one_day.summary(), PROVENANCE, time_zone="Asia/Shanghai")
+    assert "2025-11-01 08:00:00 to 2025-11-02 08:00:00 (Asia/Shanghai)" in page
+
+
+def test_excluded_time_is_not_spent() -> None:
+    told = one_day.summary()
+    [hostile] = [one for one in told.groups if one.group == one_day.HOSTILE]
+    assert [span.length_ms for span in counted_downs(hostile)] == [one_day.HOUR_MS // 4]
+    [quiet] = [one for one in told.groups if one.group == one_day.QUIET]
+    assert [one.amendment.reason for one in quiet.audit] == ["right already", "<script>move</script>"]
+
+
+def test_flapping_states_stay_a_small_picture() -> None:
+    scale = TimeScale(Window(0, 10_000), 0.0, 100.0)
+    flapping = [Span(at, at + 1, State.DOWN if at % 2 else State.UP) for at in range(10_000)]
+    assert scale.columns(flapping, State.DOWN) == [(0.0, 100.0)]
+    assert scale.columns([Span(500, 501, State.DOWN)], State.DOWN) == [(5.0, 6.0)]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "told"),
+    [(None, "-"), (0, "0 ms"), (999, "999 ms"), (3500, "3.5 s"), (125_000, "2 min 5 s"), (7_260_000, "2 h 1 min"),
+     (90_000_000, "1 d 1 h"), (-125_000, "-2 min 5 s")],
+)  # fmt: skip
+def test_durations(milliseconds: float | None, told: str) -> None:
+    assert duration(milliseconds) == told
+
+
+def test_a_share_is_cut_and_not_rounded() -> None:
+    assert [percent(one) for one in (0.9995, 0.9999999, 1.0, 0.57, None)] == [
+        "99.9500 %", "99.9999 %", "100.0000 %", "57.0000 %", "unknown",
+    ]  # fmt: skip
+
+
+def test_only_markup_is_not_escaped() -> None:
+    assert tag("p", "<b>", Markup("<i/>"), class_='a"b') == '<p class="a&quot;b">&lt;b&gt;<i/></p>'
+    assert join(["<", Markup("<br/>")], ", ") == "&lt;, <br/>"
+    assert "&lt;td&gt;" in table(["h"], [["a", "<td>"]])
+    assert text("\x01\ud800") == "\ufffd\ufffd"
