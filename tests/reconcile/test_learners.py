@@ -23,6 +23,7 @@ from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.progress import stalled
 from brokergroup_operator.reconcile.safety_now import unsafe_now
+from brokergroup_operator.reconcile.states import degraded_durability
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
@@ -275,3 +276,19 @@ def test_the_controller_counts_voters() -> None:
     assert (settings.min_in_sync_replicas, settings.shrink_floor) == (1, False)
     settings = binding_of(b.group_object(replicas=5, replication={"learners": 2})).settings
     assert (settings.min_in_sync_replicas, settings.shrink_floor) == (2, True)
+
+
+def test_where_the_master_votes_alone_durability_is_not_degraded() -> None:
+    """Nobody promised two disks; where two vote, one alone is less than wanted."""
+    alone, two = learning(replicas=3, learners=2), learning(replicas=3)
+    assert degraded_durability(alone, c.course(alone)) is None
+    less = c.seen_with(two, b.record(in_sync=(1,)))
+    assert degraded_durability(less, c.course(less)) is not None
+
+
+def test_a_group_whose_voters_are_all_barred_is_told_of_whatever_its_learners_are() -> None:
+    barred = [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]
+    seen = learning(failover={"priorities": barred})
+    found = stalled(seen, c.course(seen))
+    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "NoEligibleReplica")
+    assert "Every member (broker 1, 2, 3) has election priority 0" in found.message
