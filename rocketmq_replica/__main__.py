@@ -18,12 +18,15 @@ def entry_point() -> int:
     parser.add_argument(
         "--container-config", type=Path, help="container.conf: the container's own port, and more brokers"
     )
+    parser.add_argument("--async-learner", action="store_true", help="copies the log and never votes (asyncLearner)")
     arguments = parser.parse_args()
     if arguments.config is None:
+        if arguments.async_learner:
+            parser.error("--async-learner belongs to --config")
         return container_process.main(arguments.container, arguments.container_config)
     if arguments.container_config is not None:
         parser.error("--container-config belongs to --container")
-    return process.main(arguments.config)
+    return process.main(arguments.config, async_learner=arguments.async_learner)
 
 
 sys.exit(entry_point())

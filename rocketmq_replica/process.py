@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -295,11 +296,14 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
-def main(config_path: Path) -> int:
-    """Run the replica of this ``broker.conf``; the exit code of the process."""
+def main(config_path: Path, *, async_learner: bool = False) -> int:
+    """Run the replica of this ``broker.conf``, as a learner whatever it says if asked to; the exit code of the process."""
 
     async def run() -> None:
-        await run_replica(load_configuration(config_path, os.environ), stop=stop_on_signals())
+        configuration = load_configuration(config_path, os.environ)
+        if async_learner:
+            configuration = replace(configuration, async_learner=True)
+        await run_replica(configuration, stop=stop_on_signals())
 
     return run_process(run)
 

@@ -17,6 +17,7 @@ from rocketmq_replica import container_process, process
         ["--config", "a.conf", "b.conf"],
         ["--config", "a.conf", "--container-config", "c.conf"],
         ["--container", "--config", "a.conf"],
+        ["--container", "--async-learner", "a.conf"],
     ],
 )
 def test_what_is_neither_one_replica_nor_a_container_is_refused(arguments: list[str]) -> None:
@@ -28,8 +29,8 @@ def test_what_is_neither_one_replica_nor_a_container_is_refused(arguments: list[
 def test_each_form_runs_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
 
-    def one(path: Path) -> int:
-        started.append(path)
+    def one(path: Path, *, async_learner: bool) -> int:
+        started.append((path, "learner") if async_learner else path)
         return 0
 
     def several(paths: list[Path], container_file: Path | None) -> int:
@@ -39,10 +40,11 @@ def test_each_form_runs_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "main", one)
     monkeypatch.setattr(container_process, "main", several)
     assert CliRunner().invoke(app, ["replica", "--config", "a.conf"]).exit_code == 0
+    assert CliRunner().invoke(app, ["replica", "--config", "a.conf", "--async-learner"]).exit_code == 0
     assert CliRunner().invoke(app, ["replica", "--container", "a.conf", "b.conf"]).exit_code == 1
     assert CliRunner().invoke(app, ["replica", "--container", "--container-config", "c.conf"]).exit_code == 1
     both = [Path("a.conf"), Path("b.conf")]
-    assert started == [Path("a.conf"), (both, None), ([], Path("c.conf"))]
+    assert started == [Path("a.conf"), (Path("a.conf"), "learner"), (both, None), ([], Path("c.conf"))]
 
 
 def test_a_container_whose_files_cannot_be_read_ends_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -75,6 +75,10 @@ class FakeGroup:
             if not broker.dead:
                 broker.max_offset = offset
 
+    def learners(self) -> set[int]:
+        """Whose handshake said that they only learn: no master proposes them."""
+        return {broker_id for broker_id, broker in self.brokers.items() if broker.async_learner}
+
     async def stop(self) -> None:
         for broker in list(self.brokers.values()):
             await broker.kill()
@@ -102,6 +106,7 @@ class FakeBroker:
         self.max_offset = max_offset
         self.minimum = minimum
         self.config: dict[str, str] = {}
+        self.async_learner = False
         # What it knows besides its log: topic to queues, groups to retries, topic@group to queue to offset.
         self.topics: dict[str, int] = {}
         self.groups: dict[str, int] = {}
@@ -262,7 +267,7 @@ class FakeBroker:
         """1001 with everybody who is linked, until it is so; after a refusal the truth is learnt by 1004, as in Java."""
         async with self._alter:
             for _ in range(10):
-                wanted = self.linked | {self.broker_id}
+                wanted = (self.linked - self.group.learners()) | {self.broker_id}
                 if wanted == self.sync_state_set or not self.is_master or self.dead:
                     return
                 body = bodies.SyncStateSetBody(frozenset(wanted), self.set_epoch).encode()

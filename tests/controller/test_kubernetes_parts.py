@@ -58,6 +58,7 @@ async def create_pod(
     known_by: str | None = None,
     host_network: bool = False,
     group: str = "orders",
+    annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     labels = {names.LABEL_BROKER_GROUP: group} | ({names.LABEL_BROKER_ID: str(broker_id)} if broker_id else {})
     pod = {
@@ -67,7 +68,7 @@ async def create_pod(
             "namespace": "default",
             "name": name,
             "labels": labels,
-            "annotations": {names.ANNOTATION_ADDRESS: known_by} if known_by else {},
+            "annotations": ({names.ANNOTATION_ADDRESS: known_by} if known_by else {}) | (annotations or {}),
         },
         "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": node, "hostNetwork": host_network},
     }
@@ -282,6 +283,24 @@ async def test_the_zone_of_a_broker_id_is_its_nodes(api: KubernetesApi) -> None:
     await create_node(api, "node-b", "b")
     await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a", 4: "b"})
     assert directory.binding(KEY).settings.preferred_zones == ("b", "a")
+    await directory.stop()
+
+
+async def test_who_was_started_as_a_learner_is_never_elected(api: KubernetesApi) -> None:
+    """By its pod's mark and for as long as that pod is there, also under an id that is not the pod's number."""
+    directory = KubernetesDirectory(api, missing_seconds=0.05)
+    await directory.start()
+    await create_group(api, replicas=4, replication={"learners": 1})
+    mark = {names.ANNOTATION_LEARNER: "true"}
+    await create_pod(api, "orders-1")
+    await create_pod(api, "orders-4", address="127.64.1.4", annotations=mark)
+    await eventually(lambda: directory.binding(KEY).settings.never_elect == {4})
+    await create_pod(api, "orders-3", broker_id=6, address="127.64.1.3", annotations=mark)
+    await eventually(lambda: directory.binding(KEY).settings.never_elect == {4, 6})
+    await api.delete(PODS, "orders-4", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.known_peer("127.64.1.4") is None)
+    await create_pod(api, "orders-4", address="127.64.1.5")
+    await eventually(lambda: directory.binding(KEY).settings.never_elect == {6})
     await directory.stop()
 
 

@@ -195,6 +195,8 @@ class WholeGroup:
     seen: WatchedGroup
     history: RecordHistory
     replicas: int
+    # Of these so many are async learners.
+    learners: int = 0
     # One ledger for the life of the group: what was acknowledged before the first fault must be there after the last one.
     ledger: Ledger = field(default_factory=Ledger)
     # Where clients go on sending although the record does not say it (any more): as real ones, by the route they know.
@@ -233,12 +235,15 @@ class WholeGroup:
         return (
             seen.is_ready()
             and seen.master_id is not None
-            and len(seen.sync_state_set) == self.replicas
+            and len(seen.sync_state_set) == self.replicas - self.learners
             and seen.status.get("masterEpoch") == seen.master_epoch
             and seen.status.get("readyReplicas") == self.replicas
-            and all(member.state == "InSync" for member in seen.members())
+            and sorted(member.state for member in seen.members()) == self._states()
             and all(self.pids().values())
         )
+
+    def _states(self) -> list[str]:
+        return ["InSync"] * (self.replicas - self.learners) + ["Learning"] * self.learners
 
     async def until(
         self, condition: Callable[[], Any], what: str, *, deadline_seconds: float = DEADLINE_SECONDS
@@ -318,10 +323,10 @@ class WholeGroup:
 
 
 @asynccontextmanager
-async def whole_group(house: House, name: str, *, replicas: int) -> AsyncIterator[WholeGroup]:
+async def whole_group(house: House, name: str, *, replicas: int, learners: int = 0) -> AsyncIterator[WholeGroup]:
     """Watch a group that exists, or will."""
     async with watch_group(house.api, NAMESPACE, name) as seen, record_history(house.api, NAMESPACE, name) as history:
-        yield WholeGroup(house, seen, history, replicas)
+        yield WholeGroup(house, seen, history, replicas, learners)
 
 
 def kubeconfig_for(url: str, path: Path, *, token: str = "") -> Path:

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.learners import beyond_voters
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import addressing, children, kinds, quantities
 from brokergroup_operator.reconcile.config_sources import with_sources
@@ -83,7 +84,13 @@ async def differences(world: FuzzWorld) -> list[str]:
     group, problem = with_sources(read_group(group_object), found[CONFIG_MAPS])
     members = [Member(broker_id=one["brokerId"], pod=one["pod"]) for one in group_object["status"]["members"]]
     open_for_one = condition(group_object, "FailoverSafe") == "True"
-    budgets = build_disruption_budgets(group, open_for_one=open_for_one) if group.spec.disruption_budget.enabled else []
+    ids = [member.broker_id for member in members]
+    learners = beyond_voters(ids, replicas=group.spec.replicas, learners=group.spec.replication.learners)
+    budgets = (
+        build_disruption_budgets(group, open_for_one=open_for_one, learning=len(learners))
+        if group.spec.disruption_budget.enabled
+        else []
+    )
     pods = sorted(member.pod for member in members)
     slots = addressing.node_port_slots(group, pods, found[SERVICES], found[PODS])
     own_services = [
@@ -97,7 +104,13 @@ async def differences(world: FuzzWorld) -> list[str]:
         kinds.POD_DISRUPTION_BUDGETS: budgets,
         PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
         PODS: [
-            build_pod(group, member, SETTINGS, place=addressing.place_of(group, member, found[SERVICES]))
+            build_pod(
+                group,
+                member,
+                SETTINGS,
+                place=addressing.place_of(group, member, found[SERVICES]),
+                learner=member.broker_id in learners,
+            )
             for member in members
         ],
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.learners import voting_replicas
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
@@ -63,7 +64,13 @@ class ConfiguredBroker(Broker):
     """Runs with these properties."""
 
     def __init__(
-        self, *arguments: Any, properties: dict[str, str], environment: dict[str, str], signs: bool, **options: Any
+        self,
+        *arguments: Any,
+        properties: dict[str, str],
+        environment: dict[str, str],
+        signs: bool,
+        learner: bool,
+        **options: Any,
     ) -> None:
         filled = {key: _filled_in(text, environment) for key, text in properties.items()}
         super().__init__(
@@ -73,6 +80,7 @@ class ConfiguredBroker(Broker):
             heartbeat_seconds=int(filled[HEARTBEAT]) / 1000,
             **options,
         )
+        self.async_learner = learner
         self.known_host = filled["brokerIP1"]
         self.served_ha_address = f"{filled['brokerIP2']}:{filled[HA_PORT]}"
         # Of one group all have the same, and none of them ever changes.
@@ -121,6 +129,7 @@ class FaithfulNode(Node):
             properties=decode_properties(config_map["data"][names.CONFIG_FILE].encode()),
             environment=_environment(pod, address=host),
             signs=bool(_secrets_of(pod)),
+            learner=_is_learner(pod),
             broker_id=disk.broker_id,
             epoch_file=disk.epoch_file,
             max_offset=disk.max_offset,
@@ -193,6 +202,12 @@ def _environment(pod: dict[str, Any], *, address: str) -> dict[str, str]:
     return {one["name"]: one.get("value", address) for one in pod["spec"]["containers"][0].get("env", [])}
 
 
+def _is_learner(pod: dict[str, Any]) -> bool:
+    """By what is started, as a process would know it."""
+    started = " ".join(pod["spec"]["containers"][0]["command"])
+    return "--async-learner" in started or "echo asyncLearner=true >>" in started
+
+
 def _filled_in(text: str, environment: dict[str, str]) -> str:
     return re.sub(r"\$\{(\w+)\}", lambda match: environment.get(match[1], ""), text)
 
@@ -210,7 +225,7 @@ def _floor_of(group: dict[str, Any]) -> int:
     spec = read_group(group).spec
     if spec.maintenance.hibernated or "deletionTimestamp" in group["metadata"]:
         return 0
-    return min(acknowledgement_rule(spec).minimum_in_sync, spec.replicas - 1)
+    return min(acknowledgement_rule(spec).minimum_in_sync, voting_replicas(spec) - 1)
 
 
 def _unschedulable(selector: dict[str, str]) -> dict[str, str]:

@@ -169,6 +169,32 @@ def test_switchover_to_who_cannot_take_over() -> None:
     assert isinstance(begun("Switchover", section={"toBrokerId": 1}), Done)
 
 
+def test_a_learner_is_made_master_by_nothing() -> None:
+    """By the spec those with the highest ids are learners; by its pod whoever was started as one is."""
+    by_spec = group(replicas=3, replication={"learners": 1})
+    why = "broker 3 is an async learner (spec.replication.learners: those with the highest ids) and is never master"
+    assert begun("Switchover", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
+    assert begun("Elect", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
+    assert isinstance(begun("Switchover", section={"toBrokerId": 2}, group=by_spec), Start)
+    pod = thing("orders-3")
+    pod["metadata"]["annotations"] = {"brokergroup.dev/learner": "true"}
+    assert begun("Switchover", section={"toBrokerId": 3}, pods={"orders-3": pod}) == Reject(message=why)
+
+
+def test_a_learner_is_back_without_being_in_sync() -> None:
+    item, by_spec = running("Restart", brokerIds=[3]), group(replicas=3, replication={"learners": 1})
+    there = {"orders-3": thing("orders-3", created=NOW)}
+    learns = record(in_sync=(1, 2))
+    assert isinstance(judged(item, group=by_spec, pods=there, record=learns), Done)
+    assert isinstance(judged(item, pods=there, record=learns), GoOn), "who votes has to be in sync"
+    assert isinstance(judged(item, group=by_spec, pods=there), GoOn), "a learner has to leave the set"
+    assert isinstance(judged(item, group=by_spec, pods=there, record=learns, alive=(1, 2)), GoOn)
+    plain = scene(record=learns).snapshot
+    assert plain is not None
+    apart = replace(plain, unlinked=frozenset({3}))
+    assert isinstance(judged(item, group=by_spec, pods=there, record=learns, snapshot=apart), GoOn)
+
+
 def test_switchover_asks_for_it_until_something_came_of_it() -> None:
     item = running(toBrokerId=2)
     verdict = judged(item)

@@ -328,7 +328,10 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = []
     durability: Annotated[
         Durability | None,
-        Meta(description="What an acknowledgement promises. Absent: Strict from 3 replicas on, Available below."),
+        Meta(
+            description="What an acknowledgement promises. Absent: Strict from 3 voting replicas on (those that are no"
+            " learners), Available below."
+        ),
     ] = None
     replication: ReplicationSpec = ReplicationSpec()
     failover: FailoverSpec = FailoverSpec()

@@ -148,6 +148,7 @@ class MemberState(StrEnum):
     REGISTERING = "Registering"  # the pod runs, the broker has not registered with the controller
     CATCHING_UP = "CatchingUp"  # registered and alive, not in the SyncStateSet
     IN_SYNC = "InSync"  # in the SyncStateSet and alive
+    LEARNING = "Learning"  # an async learner: alive and linked to the master, outside the SyncStateSet as it should be
     OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record, but its pod is not ready
     LOST = "Lost"  # registered, but neither a running pod nor a heartbeat
     FENCED = "Fenced"  # its pod is being killed, so that another may be master

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Durability
+from brokergroup_operator.api.learners import voting_replicas
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
@@ -53,10 +54,10 @@ RULES: Final = {
 
 
 def effective_durability(spec: BrokerGroupSpec) -> Durability:
-    """What the spec says, or what follows from the number of replicas where it says nothing."""
+    """What the spec says, or what follows from the number of voting replicas where it says nothing."""
     if spec.durability is not None:
         return spec.durability
-    return Durability.STRICT if spec.replicas >= REPLICAS_FOR_STRICT_BY_DEFAULT else Durability.AVAILABLE
+    return Durability.STRICT if voting_replicas(spec) >= REPLICAS_FOR_STRICT_BY_DEFAULT else Durability.AVAILABLE
 
 
 def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:

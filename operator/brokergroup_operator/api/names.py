@@ -23,6 +23,7 @@ LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
 LABEL_ROLE: Final = f"{GROUP}/role"
 ROLE_MASTER: Final = "master"
 ROLE_SLAVE: Final = "slave"
+ROLE_LEARNER: Final = "learner"
 
 LABEL_APP_NAME: Final = "app.kubernetes.io/name"
 LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
@@ -48,6 +49,8 @@ ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 # On a pod: the address (host:port) by which its broker is known, where that is not the pod's own; ":port" is at its node's address.
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
+# On a pod: "true" where its broker was started as an async learner.
+ANNOTATION_LEARNER: Final = f"{GROUP}/learner"
 
 # On a BrokerGroup: the namespace and name of the Lease whose holder reconciles it, and nobody else (docs/adr/0010).
 ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"

@@ -41,8 +41,6 @@ LEFT_OUT: Final = """- `mode: Static` (roles by configuration, no controller): t
 - `clusterRef`: needs the kind `RocketMQCluster`, which does not exist yet. Until then each group names its `nameServers`.
 - `proxy` (RocketMQ's Proxy inside the broker's process): run it as a Deployment of its own, with the NameServers' addresses. It
   then outlives a change of master, and is scaled without one.
-- `replication.learners` (asynchronous copies that are never elected): not built. `failover.priorities` with priority 0 bars a
-  replica from mastership, but it is in the SyncStateSet and is waited for.
 - `configFrom` from Secrets, `maintenance.fencedBrokers`, `storage.accessModes` and `volumeAttributesClassName`, a PodMonitor by the
   group (the chart makes one): not built.
 """

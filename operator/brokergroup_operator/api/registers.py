@@ -79,8 +79,8 @@ LABELS: Final = {
     names.LABEL_BROKER_GROUP: "On everything of a group: the BrokerGroup's name. All selectors use it.",
     names.LABEL_BROKER_ID: "On a member's pod, claims and Service: its broker id. A pod that lost its disk gets another one.",
     names.LABEL_CLUSTER: "On everything of a group: `spec.brokerClusterName`.",
-    names.LABEL_ROLE: "On a pod: `master` or `slave`, by the record. It moves at a change of master; the `<group>-master` Service"
-    " selects by it.",
+    names.LABEL_ROLE: "On a pod: `master`, `slave` or `learner`, by the record. It moves at a change of master; the"
+    " `<group>-master` Service selects by it.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
     names.LABEL_APP_INSTANCE: "Kubernetes' own: the BrokerGroup's name.",
@@ -103,6 +103,7 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_HOT_CONFIG: "On a pod: the keys that its broker was given last while it runs, as JSON.",
     names.ANNOTATION_ADDRESS: "On a pod: host and port by which its broker is known, where that is not the pod's own"
     " (`network.addressing`). Without a host: at its node's address.",
+    names.ANNOTATION_LEARNER: "On a pod: `true` where its broker was started as an async learner (`replication.learners`).",
     names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
     " discarded.",

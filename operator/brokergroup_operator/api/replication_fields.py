@@ -8,8 +8,18 @@ from brokergroup_operator.api import bounds
 
 
 class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What spec.durability leaves open. All of it reaches running brokers without a restart."""
+    """What spec.durability leaves open. All of it but `learners` reaches running brokers without a restart."""
 
+    learners: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=bounds.MAX_REPLICAS - 1,
+            description="How many of the replicas are async learners (asyncLearner): they copy the log, are never waited for, never"
+            " in the SyncStateSet and never master. Those with the highest broker ids are. The others vote. A change is made by a"
+            " rolling update of the members that it concerns.",
+        ),
+    ] = 0
     min_in_sync_replicas: Annotated[
         Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
         Meta(

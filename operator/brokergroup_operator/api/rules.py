@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Keys of broker.conf that belong to the operator, and what a user writes instead.
 RESERVED_CONFIG_KEYS: Final = {
     "allAckInSyncStateSet": "use spec.durability",
-    "asyncLearner": "every member would be one, and nobody could be elected",
+    "asyncLearner": "use spec.replication.learners",
     "bindAddress": "the operator sets where a broker listens",
     "brokerClusterName": "use spec.brokerClusterName",
     "brokerHeartbeatInterval": "use spec.failover.heartbeatIntervalMilliseconds",
@@ -123,9 +123,21 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".replicas",
         ),
         Rule(
+            "self.replication.learners < self.replicas",
+            "replication.learners must be below replicas: somebody has to be master, and a learner never is",
+            field_path=".replication.learners",
+        ),
+        Rule(
+            "!has(self.durability) || self.durability != 'Strict' || self.replication.learners == 0 ||"
+            " self.replicas - self.replication.learners >= 2",
+            "durability Strict needs 2 replicas that are no learners: it acknowledges a message only when two disks have it,"
+            " and waits for no learner",
+            field_path=".replication.learners",
+        ),
+        Rule(
             "self.failover.uncleanElection != 'Allowed' ||"
-            " (has(self.durability) ? self.durability != 'Strict' : self.replicas < 3)",
-            "failover.uncleanElection Allowed contradicts durability Strict (the default from 3 replicas on):"
+            " (has(self.durability) ? self.durability != 'Strict' : self.replicas - self.replication.learners < 3)",
+            "failover.uncleanElection Allowed contradicts durability Strict (the default from 3 voting replicas on):"
             " it elects a replica that may lack acknowledged messages",
             field_path=".failover.uncleanElection",
         ),
@@ -136,14 +148,15 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".failover.electionPolicy",
         ),
         Rule(
-            "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas <= self.replicas",
-            "replication.minInSyncReplicas must not exceed replicas: no write would ever be taken",
+            "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas <="
+            " self.replicas - self.replication.learners",
+            "replication.minInSyncReplicas must not exceed replicas without learners: no write would ever be taken",
             field_path=".replication.minInSyncReplicas",
         ),
         Rule(
             "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas >= 2 ||"
-            " (has(self.durability) ? self.durability != 'Strict' : self.replicas < 3)",
-            "replication.minInSyncReplicas 1 contradicts durability Strict (the default from 3 replicas on):"
+            " (has(self.durability) ? self.durability != 'Strict' : self.replicas - self.replication.learners < 3)",
+            "replication.minInSyncReplicas 1 contradicts durability Strict (the default from 3 voting replicas on):"
             " it acknowledges a message only when two disks have it",
             field_path=".replication.minInSyncReplicas",
         ),
@@ -166,10 +179,11 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".replication.inSyncReplicas",
         ),
         Rule(
-            "!has(self.replication.inSyncReplicas) || (self.replication.inSyncReplicas <= self.replicas &&"
+            "!has(self.replication.inSyncReplicas) || (self.replication.inSyncReplicas <="
+            " self.replicas - self.replication.learners &&"
             " self.replication.inSyncReplicas >="
             " (has(self.replication.minInSyncReplicas) ? self.replication.minInSyncReplicas : 1))",
-            "replication.inSyncReplicas must be between replication.minInSyncReplicas and replicas",
+            "replication.inSyncReplicas must be between replication.minInSyncReplicas and replicas without learners",
             field_path=".replication.inSyncReplicas",
         ),
         Rule(

@@ -13,6 +13,12 @@ def replica(
     config: Annotated[
         Path | None, typer.Option("--config", help="broker.conf; ${VAR} is filled from the environment")
     ] = None,
+    async_learner: Annotated[
+        bool,
+        typer.Option(
+            "--async-learner", help="Copies the log and never votes, whatever broker.conf says (asyncLearner)"
+        ),
+    ] = False,
     container: Annotated[
         bool, typer.Option("--container", help="Several replicas in this process (RocketMQ's BrokerContainer)")
     ] = False,
@@ -23,7 +29,7 @@ def replica(
 ) -> None:
     """Run a broker replica, or with --container several, until SIGTERM."""
     if container:
-        if config is not None:
+        if config is not None or async_learner:
             raise typer.BadParameter("expected the files of a container as arguments", param_hint="--config")
         from rocketmq_replica import container_process
 
@@ -32,4 +38,4 @@ def replica(
         raise typer.BadParameter("expected --config FILE, or --container FILE...", param_hint="--config")
     from rocketmq_replica import process
 
-    raise typer.Exit(process.main(config))
+    raise typer.Exit(process.main(config, async_learner=async_learner))

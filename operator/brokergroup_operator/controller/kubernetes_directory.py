@@ -20,6 +20,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
+from brokergroup_operator.api.learners import runs_as_learner
 from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer, PodPlace
 from brokergroup_operator.controller.kubernetes_binding import (
     binding_of,
@@ -229,6 +230,7 @@ class KubernetesDirectory:
             return
         zones: dict[int, str] = {}
         places: dict[str, PodPlace] = {}
+        learners: set[int] = set()
         for pod in self._pods_of(key):
             place = place_of(pod)
             if place is not None and place.ip and not is_over(pod):
@@ -236,10 +238,12 @@ class KubernetesDirectory:
             broker_id, zone = broker_id_of(pod), self._zones.get(("", node_of(pod)))
             if broker_id is not None and zone:
                 zones[broker_id] = zone
+            if broker_id is not None and runs_as_learner(pod):
+                learners.add(broker_id)
         secret = self._secrets.get(key)
         self._bindings[key] = replace(
             declared,
-            settings=replace(declared.settings, zones=zones),
+            settings=replace(declared.settings, zones=zones, never_elect=frozenset(learners)),
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),
             places=places,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.operations.premises import group_is_not_there, not_a_member
+from brokergroup_operator.operations.premises import group_is_not_there, not_a_member, only_learns
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.switchover import what_the_record_says
 from brokergroup_operator.operations.verdicts import Done, ElectUnclean, Fail, GoOn, Reject, Start
@@ -28,6 +28,7 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
         group_is_not_there(scene),
         _not_acknowledged(scene, request),
         not_a_member(scene, target),
+        only_learns(scene, target),
         _master_serves(scene),
         "" if scene.is_alive(target) else f"broker {target} is not alive: only a running broker can be elected",
     ):

@@ -46,6 +46,12 @@ def not_a_member(scene: Scene, broker_id: int) -> str:
     return ""
 
 
+def only_learns(scene: Scene, broker_id: int) -> str:
+    if scene.is_learner(broker_id):
+        return f"broker {broker_id} is an async learner (spec.replication.learners: those with the highest ids) and is never master"
+    return ""
+
+
 def no_master(scene: Scene) -> str:
     if scene.master is None:
         return f"{scene.key.name} has no master now: wait for its failover, or elect one"

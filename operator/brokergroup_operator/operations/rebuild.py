@@ -88,7 +88,7 @@ def _waits_for(scene: Scene, operation: Operation, broker_id: int) -> str:
     new = _successor(scene, operation)
     if new is None:
         return "no new member has registered yet"
-    if not (scene.is_in_sync(new) and scene.is_alive(new)):
+    if not scene.is_back(new):
         return f"broker {new} copies the log"
     known = scene.record is not None and broker_id in scene.record.replicas
     return f"broker {broker_id} is still in the record" if known else ""

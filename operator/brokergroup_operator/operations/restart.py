@@ -78,11 +78,7 @@ def judge(scene: Scene, operation: Operation, outcome: Outcome) -> Judgement:  #
 def _is_back(scene: Scene, broker_id: int, started_seconds: float) -> bool:
     pod = scene.pod(broker_id)
     return (
-        pod is not None
-        and created_seconds(pod) >= started_seconds
-        and pod_is_ready(pod)
-        and scene.is_in_sync(broker_id)
-        and scene.is_alive(broker_id)
+        pod is not None and created_seconds(pod) >= started_seconds and pod_is_ready(pod) and scene.is_back(broker_id)
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
+from brokergroup_operator.api.learners import beyond_voters, runs_as_learner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,6 +178,19 @@ class Scene:
     def is_in_sync(self, broker_id: int) -> bool:
         """Whether it is in the SyncStateSet."""
         return self.record is not None and broker_id in self.record.sync_state_set
+
+    def is_learner(self, broker_id: int) -> bool:
+        """Whether it copies only, and is never master: by what runs, or by the spec."""
+        learners = int((self.spec.get("replication") or {}).get("learners") or 0)
+        wanted = beyond_voters(self.members, replicas=self.replicas, learners=learners)
+        return runs_as_learner(self.pod(broker_id)) or broker_id in wanted
+
+    def is_back(self, broker_id: int) -> bool:
+        """Whether it works as what it is: in the SyncStateSet; a learner linked to the master, and outside the set."""
+        if not self.is_alive(broker_id) or not self.is_learner(broker_id):
+            return self.is_alive(broker_id) and self.is_in_sync(broker_id)
+        linked = self.snapshot is not None and broker_id not in self.snapshot.unlinked
+        return linked and not self.is_in_sync(broker_id)
 
     def holds_seat(self, broker_id: int) -> bool:
         """Whether acknowledged messages may rest on this member's disk."""

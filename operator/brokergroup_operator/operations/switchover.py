@@ -15,6 +15,7 @@ from brokergroup_operator.operations.premises import (
     no_master,
     not_a_member,
     not_failover_safe,
+    only_learns,
     unsafe,
 )
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
@@ -68,10 +69,10 @@ def _obstacle(scene: Scene, target: int | None) -> Wait | Reject | Done | None:
     if objection := first(group_is_not_there(scene), no_master(scene)):
         return Reject(message=objection)
     if target is not None:
-        if objection := not_a_member(scene, target):
-            return Reject(message=objection)
         if target == scene.master:
             return Done(message=f"broker {target} is master already", figures=_now(scene))
+        if objection := first(not_a_member(scene, target), only_learns(scene, target)):
+            return Reject(message=objection)
     if not_now := unsafe(scene):
         return not_now
     objection = cannot_take_over(scene, target)

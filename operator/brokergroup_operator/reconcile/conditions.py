@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.learners import runs_as_learner
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import alarms, observed, progress, states
+from brokergroup_operator.reconcile.learners import learning
 from brokergroup_operator.reconcile.steps import Verb
 from brokergroup_operator.reconcile.turns import Turn
 from brokergroup_operator.reconcile.verdict import no, yes
@@ -29,7 +31,8 @@ def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one
     """Everything is as the spec wants it, and writes are served."""
     pending = [item.pod for item in members.members if not observed.pod_is_ready(seen.pods.get(item.pod))]
     in_set = seen.record.sync_state_set if seen.record else frozenset()
-    outside = [item.pod for item in members.members if item.broker_id not in in_set]
+    learners = learning(seen)
+    outside = [item.pod for item in members.members if item.broker_id not in in_set | learners]
     if observed.being_deleted(seen.group_object):
         return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
     if seen.group.spec.maintenance.hibernated:
@@ -44,8 +47,22 @@ def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one
         return writes
     if outside:
         return no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
-    count = len(members.members)
-    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{count} member{'' if count == 1 else 's'} in sync")
+    if amiss := _learners_amiss(seen, members, learners):
+        return no(Reason.MEMBERS_OUT_OF_SYNC, amiss)
+    count = len(members.members) - len(learners)
+    told = f"{count} member{'' if count == 1 else 's'} in sync"
+    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{told}, {len(learners)} learning" if learners else told)
+
+
+def _learners_amiss(seen: Observed, members: Membership, learners: frozenset[int]) -> str:
+    """A learner follows the master, and is not in the set."""
+    in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
+    still = [one.pod for one in members.members if runs_as_learner(seen.pods.get(one.pod)) and one.broker_id in in_set]
+    if still:
+        return f"Learners that are still in the SyncStateSet: {', '.join(still)}"
+    live = seen.snapshot.live.keys() - seen.snapshot.unlinked if seen.snapshot else frozenset[int]()
+    apart = [one.pod for one in members.members if one.broker_id in learners - live]
+    return f"Learners without a link to the master: {', '.join(apart)}" if apart else ""
 
 
 def available(seen: Observed, members: Membership) -> Verdict:
@@ -78,7 +95,7 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
     missing = [
         standing.member.pod
         for broker_id, standing in course.standings.items()
-        if not standing.in_set or not standing.is_live or broker_id in unlinked
+        if not (standing.in_set or standing.is_learner) or not standing.is_live or broker_id in unlinked
     ]
     if missing:
         return no(Reason.MEMBERS_NOT_LINKED, f"Not replicating from master {master}: {', '.join(missing)}")

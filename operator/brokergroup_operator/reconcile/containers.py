@@ -32,6 +32,7 @@ JAVA_RENDER_CREDENTIALS: Final = (
     f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
     f' "${names.ENVIRONMENT_ACCESS_KEY}" "${names.ENVIRONMENT_SECRET_KEY}" >> "$RUN_DIR/broker.conf"'
 )
+JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
 
 
 def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
@@ -42,12 +43,14 @@ def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
     return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
 
 
-def broker_container(spec: BrokerGroupSpec, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
+def broker_container(
+    spec: BrokerGroupSpec, settings: ReconcileSettings, *, place: Place | None = None, learner: bool = False
+) -> JsonObject:
     container: JsonObject = {
         "name": names.CONTAINER_BROKER,
         "image": image(spec, settings),
         "imagePullPolicy": spec.image_pull_policy.value,
-        "command": command(spec),
+        "command": command(spec, learner=learner),
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -120,9 +123,11 @@ def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
     ]
 
 
-def command(spec: BrokerGroupSpec) -> list[str]:
+def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
+    """One broker.conf serves all members, so a learner's start says that it is one: nobody else's changes."""
     if spec.implementation is Implementation.REPLICA:
-        return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
+        own = ["--async-learner"] if learner else []
+        return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
     # `exec` makes the JVM process 1: SIGTERM reaches it.
     start = (
         f"exec java {' '.join(java_arguments(spec))}"
@@ -132,6 +137,8 @@ def command(spec: BrokerGroupSpec) -> list[str]:
     further = [*_commit_log_environment(spec), *environment(spec, None)]
     filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
     render = JAVA_RENDER.format(" ".join(rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in))
+    if learner:
+        render = f"{render} && {JAVA_RENDER_LEARNER}"
     if spec.security.credentials_secret_name is not None:
         render = f"(umask 077 && {render} && {JAVA_RENDER_CREDENTIALS})"
     return ["sh", "-c", f"{render} && {start}"]

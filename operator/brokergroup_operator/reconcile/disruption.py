@@ -5,6 +5,8 @@ Two budgets that share no pod (one under two budgets cannot be evicted at all):
 - the slaves': all but one must stay, while the group is FailoverSafe; all must stay while it is not.
 - the master's: it stays. When its node is drained, mastership moves (`mastership.py`); then it is a slave like the others.
 
+A learner (role label `learner`) is under neither: nothing rests on it, so it may be evicted at any time.
+
 `minAvailable` and not `maxUnavailable`: the latter counts against the replicas of the owner's scale subresource, which are
 those of the whole group, while each budget sees only its part of the pods.
 """
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 NOBODY_MAY_GO: Final = 1000
 
 
-def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool) -> list[JsonObject]:
-    """Both, the slaves' first."""
-    slaves = group.spec.replicas - 1
+def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning: int = 0) -> list[JsonObject]:
+    """Both, the slaves' first. `learning`: how many members are learners, which are under neither."""
+    slaves = group.spec.replicas - 1 - learning
     kept = max(0, slaves - 1) if open_for_one else NOBODY_MAY_GO
     return [
         _budget(group, names.disruption_budget_name(identity.name_of(group)), names.ROLE_SLAVE, kept),

@@ -23,6 +23,7 @@ from brokergroup_operator.reconcile.disruption import build_disruption_budgets
 from brokergroup_operator.reconcile.drift import apply_if_drifted
 from brokergroup_operator.reconcile.effects import actions_of, hot_config_actions
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS, POD_DISRUPTION_BUDGETS
+from brokergroup_operator.reconcile.learners import learning
 from brokergroup_operator.reconcile.members import Membership, is_broken, membership
 from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import (
@@ -164,7 +165,8 @@ def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings
                 uid=observed.uid(budget),
             )
         return
-    for wanted in build_disruption_budgets(group, open_for_one=course.safe.status is ConditionStatus.TRUE):
+    is_safe = course.safe.status is ConditionStatus.TRUE
+    for wanted in build_disruption_budgets(group, open_for_one=is_safe, learning=len(learning(seen))):
         yield from apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, wanted)
 
 
@@ -214,12 +216,13 @@ def _why_it_never_runs(seen: Observed, member: Member, pod: JsonObject) -> str:
 
 
 def _roles(seen: Observed, members: Membership) -> Iterator[Action]:
-    master = seen.record.granted_master_id if seen.record else None
+    master, learners = seen.record.granted_master_id if seen.record else None, learning(seen)
     for member in members.members:
         pod = seen.pods.get(member.pod)
         if pod is None or observed.being_deleted(pod):
             continue
-        role = names.ROLE_MASTER if member.broker_id == master else names.ROLE_SLAVE
+        role = names.ROLE_LEARNER if member.broker_id in learners else names.ROLE_SLAVE
+        role = names.ROLE_MASTER if member.broker_id == master else role
         wanted = {names.LABEL_ROLE: role, names.LABEL_BROKER_ID: str(member.broker_id)}
         if not observed.labels_of(pod).items() >= wanted.items():
             yield SetRole(

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.learners import voting_replicas
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.learners import never_masters
 from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.verdict import no, yes
 
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def failover_safe(seen: Observed) -> Verdict:
-    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate."""
-    away = [
+    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner."""
+    away = never_masters(seen) | {
         member.broker_id for member in membership(seen).members if not observed.pod_is_ready(seen.pods.get(member.pod))
-    ]
+    }
     return judge(seen.group.spec, seen.record, seen.snapshot, away=away)
 
 
@@ -54,8 +56,9 @@ def judge(
         return no(Reason.EPOCH_FAR_ABOVE_RECORD, "Nobody is elected until the epoch jump is settled")
     if not snapshot.writable:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master")
-    if spec.replicas == 1:
-        return no(Reason.NOT_ENOUGH_CANDIDATES, "A group of one replica has nobody to fail over to")
+    if voting_replicas(spec) == 1 and (spec.replicas == 1 or master not in away):
+        whose = "of one replica" if spec.replicas == 1 else "whose master alone is no learner"
+        return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {whose} has nobody to fail over to")
     return _count(spec, record, snapshot, master, away=away)
 
 
@@ -86,8 +89,8 @@ def _count(
 
 
 def candidates_needed(spec: BrokerGroupSpec) -> int:
-    """How many must be able to take over. At least one; not more than there are slaves."""
-    return max(1, min(acknowledgement_rule(spec).minimum_in_sync, spec.replicas - 1))
+    """How many must be able to take over. At least one; not more than there are slaves that vote."""
+    return max(1, min(acknowledgement_rule(spec).minimum_in_sync, voting_replicas(spec) - 1))
 
 
 def candidates(

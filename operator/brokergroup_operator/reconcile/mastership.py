@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.failover_safe import candidates
+from brokergroup_operator.reconcile.learners import never_masters
 from brokergroup_operator.reconcile.steps import Step, Verb
 
 if TYPE_CHECKING:
@@ -53,9 +54,10 @@ def mastership_step(
     master = next((standing for standing in standings.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
+    learners = never_masters(seen)
     able = [
         broker_id
-        for broker_id in candidates(seen.group.spec, seen.record, seen.snapshot)
+        for broker_id in candidates(seen.group.spec, seen.record, seen.snapshot, away=learners)
         if broker_id in standings and standings[broker_id].in_sync and not _on_draining_node(seen, standings[broker_id])
     ]
     if _on_draining_node(seen, master):
@@ -68,7 +70,15 @@ def mastership_step(
     preferred = seen.group.spec.failover.preferred_master
     if safe and preferred in able and preferred not in updating:
         return _move(master, preferred, f"broker {preferred} is preferred")
-    return None
+    return _refused(preferred) if preferred is not None and preferred in learners else None
+
+
+def _refused(preferred: int) -> Step:
+    why = (
+        f"spec.failover.preferredMaster is broker {preferred}, an async learner (spec.replication.learners: those with the highest"
+        " ids), which is never master: name another one"
+    )
+    return Step(verb=Verb.REFUSE, reason=Reason.INVALID_SPEC, why=why)
 
 
 def _move(master: Standing, to_broker_id: int | None, why: str) -> Step:

@@ -13,6 +13,7 @@ from brokergroup_operator.api.addresses import AddressSource, MemberAddress
 from brokergroup_operator.api.brokergroup_status import MemberRole, MemberSeat, MemberState, MemberStatus
 from brokergroup_operator.observe.group_view import AddressSource as Source
 from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile.learners import learning
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.identity import Member
@@ -123,4 +124,5 @@ def member_state(seen: Observed, member: Member) -> MemberState:
         return MemberState.REGISTERING
     if record is not None and member.broker_id in record.sync_state_set:
         return MemberState.IN_SYNC if alive else MemberState.OUT_OF_SYNC
-    return MemberState.CATCHING_UP
+    linked = alive and seen.snapshot is not None and member.broker_id not in seen.snapshot.unlinked
+    return MemberState.LEARNING if linked and member.broker_id in learning(seen) else MemberState.CATCHING_UP

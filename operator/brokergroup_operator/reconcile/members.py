@@ -18,7 +18,7 @@ from controller_core.events import ADOPTED
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
-    from controller_core.model import Replica
+    from controller_core.model import BrokerGroupRecord, Replica
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ def membership(observed: Observed) -> Membership:
     group = identity.name_of(observed.group)
     ours: list[Member] = []
     lost: list[Member] = []
-    for pod, replica in _latest_by_pod(observed, group).items():
+    for pod, replica in latest_by_pod(observed.record, group).items():
         member = Member(broker_id=replica.broker_id, pod=pod)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
         gone = replica.registered and not _is_whole(observed, pod) and pod not in observed.pods
@@ -64,8 +64,9 @@ def is_broken(seen: Observed, member: Member) -> bool:
     return replica is not None and replica.registered and has_two and not _is_whole(seen, member.pod)
 
 
-def _latest_by_pod(observed: Observed, group: str) -> dict[str, Replica]:
-    replicas = observed.record.replicas if observed.record else {}
+def latest_by_pod(record: BrokerGroupRecord | None, group: str) -> dict[str, Replica]:
+    """The id that each pod of the group carries: the highest that was reserved for it."""
+    replicas = record.replicas if record else {}
     return {
         replica.reserved_for: replica
         for _, replica in sorted(replicas.items())
@@ -75,7 +76,7 @@ def _latest_by_pod(observed: Observed, group: str) -> dict[str, Replica]:
 
 def _to_be_adopted(observed: Observed, group: str) -> list[str]:
     """Pods that run under ids which the record does not know: it was lost, and their brokers bring the ids back."""
-    known = _latest_by_pod(observed, group)
+    known = latest_by_pod(observed.record, group)
     return [
         name
         for name, pod in observed.pods.items()

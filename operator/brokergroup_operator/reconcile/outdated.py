@@ -17,6 +17,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.reconcile import hot_config, observed
 from brokergroup_operator.reconcile.addressing import place_of
+from brokergroup_operator.reconcile.learners import wanted_learners
 from brokergroup_operator.reconcile.pods import build_pod
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def restart_reason(
 
 def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> JsonObject:
     """The pod of the member as it would be made now, with the marks that say what it was made from."""
-    pod = build_pod(seen.group, member, settings, place=place_of(seen.group, member, seen.services))
+    place, learner = place_of(seen.group, member, seen.services), member.broker_id in wanted_learners(seen)
+    pod = build_pod(seen.group, member, settings, place=place, learner=learner)
     annotations = observed.annotations_of(pod)
     annotations[names.ANNOTATION_HOT_CONFIG] = json.dumps(hot_config.wanted(seen, settings), sort_keys=True)
     if (mark := observed.annotations_of(seen.group_object).get(names.ANNOTATION_RESTARTED_AT)) is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.learners import LEARNER
 from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.reconcile import fence_container, hot_config, identity
 from brokergroup_operator.reconcile.addressing import as_placed
@@ -33,11 +34,18 @@ BROKER_UID: Final = 3000
 
 
 def build_pod(
-    group: BrokerGroup, member: Member, settings: ReconcileSettings, *, place: Place | None = None
+    group: BrokerGroup,
+    member: Member,
+    settings: ReconcileSettings,
+    *,
+    place: Place | None = None,
+    learner: bool = False,
 ) -> JsonObject:
     """`place` is where the member is known to be, if that is not the pod's own address."""
     template = group.spec.pod_template
-    spec = with_template_spec(_pod_spec(as_placed(group, place), member, settings, place), template.spec)
+    spec = with_template_spec(
+        _pod_spec(as_placed(group, place), member, settings, place, learner=learner), template.spec
+    )
     labels = identity.member_labels(group, member) | _version_label(group, settings)
     own = identity.object_metadata(group, member.pod, labels)
     metadata = with_template_metadata(own, template.metadata)
@@ -47,6 +55,8 @@ def build_pod(
     }
     if place is not None:
         metadata["annotations"][names.ANNOTATION_ADDRESS] = place.text
+    if learner:
+        metadata["annotations"][names.ANNOTATION_LEARNER] = LEARNER
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -73,8 +83,10 @@ def _data_volumes(storage: StorageSpec, member: Member) -> list[JsonObject]:
     return [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
 
 
-def _pod_spec(group: BrokerGroup, member: Member, settings: ReconcileSettings, place: Place | None) -> JsonObject:
-    containers = [broker_container(group.spec, settings, place=place)]
+def _pod_spec(
+    group: BrokerGroup, member: Member, settings: ReconcileSettings, place: Place | None, *, learner: bool
+) -> JsonObject:
+    containers = [broker_container(group.spec, settings, place=place, learner=learner)]
     spec: JsonObject = {
         "containers": containers,
         "volumes": [

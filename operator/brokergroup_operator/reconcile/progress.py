@@ -107,7 +107,10 @@ def _everybody_barred(seen: Observed, course: Course) -> str:
     """No member may be elected: a group without a master stays so, and one that has one does not outlive it."""
     ids = sorted(course.standings)
     spec, snapshot = seen.group.spec, seen.snapshot
-    if snapshot is None or len(ids) < spec.replicas or not all(is_barred(spec, snapshot, one) for one in ids):
+    if len(ids) < spec.replicas:
+        return ""
+    ids = [one for one in ids if not (course.standings[one].is_learner or course.standings[one].will_learn)]
+    if snapshot is None or not all(is_barred(spec, snapshot, one) for one in ids):
         return ""
     master = seen.record.granted_master_id if seen.record else None
     consequence = "nobody is elected" if master is None else f"nobody can follow master {master}"

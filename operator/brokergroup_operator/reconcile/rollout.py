@@ -1,5 +1,7 @@
 """The next step of a rolling update: slaves one by one, each back in sync before the next, then the master. Pure.
 
+Learners come first and wait for no safety: nothing rests on them, but they go one by one too.
+
 Who gives the group nothing is replaced at once, whatever else is going on: that is what lets a bad image be taken back, and
 a group that never came up be repaired. Everybody else only while the group is `FailoverSafe`, and only while all others are
 in sync. So an update whose first pod does not come up touches no second one.
@@ -67,7 +69,8 @@ def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
     """
     if not standing.is_live:
         return not standing.is_ready and not standing.contributes
-    return has_master and not standing.is_master and not standing.has_seat
+    settled_learner = standing.is_learner and standing.in_sync
+    return has_master and not standing.is_master and not standing.has_seat and not settled_learner
 
 
 def _not_back(standings: Mapping[int, Standing]) -> str:
@@ -81,11 +84,21 @@ def _next_turn(
     slaves = [item for item in due if not standings[item.member.broker_id].is_master]
     if len(standings) == 1:
         return _replace(due[0], "the group has no other member")
+    if learners := [item for item in slaves if standings[item.member.broker_id].is_learner]:
+        return _replace(learners[0], "a learner's turn: nothing rests on it")
+    if _master_votes_alone(standings):
+        return _replace((slaves or due)[0], "nobody but the master votes")
     if safe.status is not ConditionStatus.TRUE:
         return Step(verb=Verb.REFUSE, reason=safe.reason, why=f"Not FailoverSafe: {safe.message}")
     if slaves:
         return _replace(slaves[0], "its turn")
     return _masters_turn(due[0], strategy)
+
+
+def _master_votes_alone(standings: Mapping[int, Standing]) -> bool:
+    """There will never be anybody to hand over to: such a group is updated as a group of one is."""
+    voters = [standing for standing in standings.values() if not standing.will_learn]
+    return len(voters) == 1 and voters[0].is_master
 
 
 def _masters_turn(master: Outdated, strategy: UpdateStrategySpec) -> Step:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import ConditionStatus
-from brokergroup_operator.reconcile import observed
+from brokergroup_operator.api.learners import beyond_voters, runs_as_learner
+from brokergroup_operator.reconcile import identity, observed
 from brokergroup_operator.reconcile.failover_safe import judge
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError, read_group
+from brokergroup_operator.reconcile.members import latest_by_pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,13 +31,18 @@ def unsafe_now(
 ) -> str:
     """Why the master can't be lost at this moment; the empty text if it can."""
     try:
-        spec = read_group(group_object).spec
+        group = read_group(group_object)
     except UnreadableGroupError as error:
         return str(error)
     away = [
         replica.broker_id
         for replica in (record.replicas.values() if record else ())
-        if replica.reserved_for and not observed.pod_is_ready(pods.get(replica.reserved_for))
+        if replica.reserved_for
+        and (
+            not observed.pod_is_ready(pods.get(replica.reserved_for)) or runs_as_learner(pods.get(replica.reserved_for))
+        )
     ]
-    verdict = judge(spec, record, snapshot, away=away)
+    ids = [one.broker_id for one in latest_by_pod(record, identity.name_of(group)).values()]
+    learners = beyond_voters(ids, replicas=group.spec.replicas, learners=group.spec.replication.learners)
+    verdict = judge(group.spec, record, snapshot, away={*away, *learners})
     return "" if verdict.status is ConditionStatus.TRUE else f"{verdict.reason.value}: {verdict.message}"

@@ -20,6 +20,7 @@ from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.failover_safe import judge
+from brokergroup_operator.reconcile.learners import never_masters
 from brokergroup_operator.reconcile.steps import Step, Verb
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def why_it_must_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
     if staying == 1 or not (leaver.contributes or leaver.has_seat):
         return ""
     away = {leaver.member.broker_id, *(one for one in record.sync_state_set if not _is_there(seen, one))}
+    away |= never_masters(seen)
     spec = msgspec.structs.replace(seen.group.spec, replicas=staying)
     verdict = judge(spec, record, seen.snapshot, away=away)
     return "" if verdict.status is ConditionStatus.TRUE else verdict.message

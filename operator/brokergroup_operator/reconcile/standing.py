@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import observed
+from brokergroup_operator.reconcile import learners, observed
 from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.pod_trouble import is_stuck_terminating
 
@@ -30,10 +30,15 @@ class Standing:
     in_set: bool
     is_marked: bool  # its claim says that it is leaving
     disk_goes: bool  # with its pod: it has no volume
+    is_learner: bool = False  # its process was started as one, or will be
+    will_learn: bool = False  # the spec wants it to be one
+    is_linked: bool = True  # as far as the master was asked
 
     @property
     def in_sync(self) -> bool:
-        """It works, and counts."""
+        """It works, and counts as what it is: a learner is linked to the master and has left the set."""
+        if self.is_learner and not self.is_master:
+            return self.is_ready and self.is_live and self.is_linked and not self.in_set
         return self.is_ready and self.is_live and self.in_set
 
     @property
@@ -47,10 +52,11 @@ class Standing:
 
 def standings(seen: Observed) -> dict[int, Standing]:
     """By broker id, in their order; without those whose volume is lost."""
-    return {member.broker_id: standing(seen, member) for member in membership(seen).members}
+    wanted = learners.wanted_learners(seen)
+    return {member.broker_id: standing(seen, member, wanted) for member in membership(seen).members}
 
 
-def standing(seen: Observed, member: Member) -> Standing:
+def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) -> Standing:
     record, pod = seen.record, seen.pods.get(member.pod)
     going = pod is not None and observed.being_deleted(pod)
     return Standing(
@@ -66,4 +72,7 @@ def standing(seen: Observed, member: Member) -> Standing:
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
         == str(member.broker_id),
         disk_goes=seen.group.spec.storage.ephemeral is not None,
+        is_learner=learners.is_learner(seen, member, wanted_learners),
+        will_learn=member.broker_id in wanted_learners,
+        is_linked=seen.snapshot is None or member.broker_id not in seen.snapshot.unlinked,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.learners import voting_replicas
 from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.claims import growing_claims
 from brokergroup_operator.reconcile.verdict import yes
@@ -60,11 +61,11 @@ def metadata_diverged(seen: Observed) -> Verdict | None:
 def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     """Fewer disks have every acknowledged message than two, where two are wanted."""
     record = seen.record
-    rule = acknowledgement_rule(seen.group.spec)
-    if record is None or record.granted_master_id is None or not rule.all_acknowledge or seen.group.spec.replicas == 1:
+    rule, voters = acknowledgement_rule(seen.group.spec), voting_replicas(seen.group.spec)
+    if record is None or record.granted_master_id is None or not rule.all_acknowledge or voters == 1:
         return None
     live = [broker_id for broker_id, one in course.standings.items() if one.in_set and one.is_live]
-    if len(live) >= min(2, seen.group.spec.replicas) or seen.snapshot is None:
+    if len(live) >= min(2, voters) or seen.snapshot is None:
         return None
     if rule.minimum_in_sync > len(live):
         consequence = "no write is acknowledged until another is in sync"

@@ -1,0 +1,294 @@
+"""Async learners in the reconcile plane: who is one, what its pod runs, when it may be taken, and what its state says."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
+from brokergroup_operator.api.durability import effective_durability
+from brokergroup_operator.api.learners import beyond_voters
+from brokergroup_operator.controller.kubernetes_binding import binding_of
+from brokergroup_operator.reconcile.conditions import ready, replication_healthy
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.failover_safe import candidates_needed, failover_safe
+from brokergroup_operator.reconcile.member_status import member_state
+from brokergroup_operator.reconcile.members import membership
+from brokergroup_operator.reconcile.outdated import wanted_pod
+from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
+from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.progress import stalled
+from brokergroup_operator.reconcile.safety_now import unsafe_now
+from brokergroup_operator.reconcile.states import degraded_durability
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.observed import Observed
+
+
+def pod_of(seen: Observed, broker_id: int) -> dict[str, Any]:
+    """As it would be made now, and running."""
+    running = copy.deepcopy(dict(seen.pods[f"orders-{broker_id}"]))
+    made = wanted_pod(seen, b.member(broker_id), b.SETTINGS)
+    running["metadata"]["annotations"] = made["metadata"]["annotations"]
+    running["spec"] |= {"containers": made["spec"]["containers"]}
+    return running
+
+
+def learning(*, replicas: int = 4, learners: int = 1, **spec: Any) -> Observed:
+    """A settled group whose highest members are learners."""
+    of: dict[str, Any] = {"replicas": replicas, "replication": {"learners": learners}} | spec
+    seen = c.settled(**of)
+    voters = tuple(range(1, replicas - learners + 1))
+    seen = c.seen_with(seen, b.record(replicas=replicas, in_sync=voters))
+    pods = {f"orders-{one}": pod_of(seen, one) for one in range(1, replicas + 1)}
+    for one in range(len(voters) + 1, replicas + 1):
+        pods[f"orders-{one}"]["metadata"]["labels"][names.LABEL_ROLE] = names.ROLE_LEARNER
+    return replace(seen, pods=pods)
+
+
+def verdict(seen: Observed) -> tuple[str, str]:
+    found = ready(seen, membership(seen))
+    return found.reason.value, found.message
+
+
+@pytest.mark.parametrize(
+    ("ids", "replicas", "learners", "expected"),
+    [
+        ([1, 2, 3, 4], 4, 0, set()),
+        ([1, 2, 3, 4], 4, 1, {4}),
+        ([1, 2, 3, 4, 5], 5, 2, {4, 5}),
+        ([1, 3, 4, 6], 4, 1, {6}),
+        ([1, 3, 4], 4, 1, set()),  # one is being replaced: the group lacks a learner, not a voter
+        ([1, 2, 3, 4], 3, 1, {3, 4}),  # on the way to three
+        ([1, 2, 3, 4, 5], 3, 0, set()),
+    ],
+)
+def test_who_is_one(ids: list[int], replicas: int, learners: int, expected: set[int]) -> None:
+    assert beyond_voters(ids, replicas=replicas, learners=learners) == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "learners", "durability", "needed"),
+    [
+        (3, 0, Durability.STRICT, 2),
+        (3, 1, Durability.AVAILABLE, 1),
+        (4, 1, Durability.STRICT, 2),
+        (5, 3, Durability.AVAILABLE, 1),
+    ],
+)
+def test_only_voters_count(replicas: int, learners: int, durability: Durability, needed: int) -> None:
+    spec = b.group(replicas=replicas, replication={"learners": learners}).spec
+    assert effective_durability(spec) is durability
+    assert candidates_needed(spec) == needed
+
+
+@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -> None:
+    of = b.group(replicas=4, replication={"learners": 1}, implementation=implementation)
+    voter, learner = build_pod(of, b.member(4), b.SETTINGS), build_pod(of, b.member(4), b.SETTINGS, learner=True)
+    without = build_pod(b.group(implementation=implementation), b.member(4), b.SETTINGS)
+    assert voter == without, "the field touches nobody else"
+    assert names.ANNOTATION_LEARNER not in voter["metadata"]["annotations"]
+    assert learner["metadata"]["annotations"][names.ANNOTATION_LEARNER] == "true"
+    started = learner["spec"]["containers"][0]["command"]
+    if implementation == "replica":
+        assert started == [*voter["spec"]["containers"][0]["command"], "--async-learner"]
+    else:
+        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[2]
+    learner["spec"]["containers"][0]["command"] = voter["spec"]["containers"][0]["command"]
+    assert learner["spec"] == voter["spec"]
+
+
+def test_with_credentials_the_learners_line_is_written_under_the_same_umask() -> None:
+    of = b.group(implementation="rocketmq", security={"credentialsSecretName": "keys"})
+    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][2]
+    assert (
+        command.index("umask")
+        < command.index("asyncLearner=true")
+        < command.index("innerClientAuthenticationCredentials")
+    )
+
+
+def test_a_settled_group_lacks_nothing() -> None:
+    seen = learning()
+    assert verdict(seen) == ("AllMembersInSync", "3 members in sync, 1 learning")
+    assert member_state(seen, b.member(4)) is MemberState.LEARNING
+    assert replication_healthy(seen, c.course(seen)).status is ConditionStatus.TRUE
+    assert failover_safe(seen).status is ConditionStatus.TRUE
+    assert c.course(seen).outdated == ()
+    assert c.steps(seen) == []
+    assert not [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetRole)]
+
+
+def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set() -> None:
+    seen = learning()
+    apart = ("MembersOutOfSync", "Learners without a link to the master: orders-4")
+    unlinked = c.live(seen, 1, 2, 3, 4, unlinked=frozenset({4}))
+    assert verdict(unlinked) == apart
+    assert member_state(unlinked, b.member(4)) is MemberState.CATCHING_UP
+    assert verdict(c.live(seen, 1, 2, 3)) == apart
+    still = c.seen_with(seen, b.record(replicas=4))
+    assert verdict(still) == ("MembersOutOfSync", "Learners that are still in the SyncStateSet: orders-4")
+    assert member_state(still, b.member(4)) is MemberState.IN_SYNC
+
+
+def test_a_learner_is_no_candidate_even_in_the_set() -> None:
+    """Of three voters one is away: with the learner there would be enough."""
+    seen = c.seen_with(learning(), b.record(replicas=4, in_sync=(1, 2, 4)))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert seen.record is not None
+    told = unsafe_now(dict(seen.group_object), seen.record, seen.snapshot, seen.pods)
+    assert "NotEnoughCandidates" in told
+    whole = learning()
+    assert unsafe_now(dict(whole.group_object), whole.record, whole.snapshot, whole.pods) == ""
+
+
+def test_who_is_to_learn_is_no_candidate_either() -> None:
+    seen = c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1})
+    seen = c.seen_with(seen, b.record(replicas=4, in_sync=(1, 2, 4)))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert "NotEnoughCandidates" in unsafe_now(dict(seen.group_object), seen.record, seen.snapshot, seen.pods)
+
+
+CASES: list[tuple[str, Observed, list[str]]] = [
+    ("the learner first", c.outdated(learning()), ["replace orders-4"]),
+    ("then the slaves", c.outdated(learning(), "orders-1", "orders-2", "orders-3"), ["replace orders-2"]),
+    ("one learner at a time", c.outdated(learning(replicas=5, learners=2)), ["replace orders-4"]),
+    (
+        "mastership does not go to who is to learn",
+        c.wishing(
+            c.settled(replicas=4),
+            replicas=4,
+            replication={"learners": 1},
+            failover={"preferredMaster": 4},
+            updateStrategy={"type": "OnDelete"},
+        ),
+        [],
+    ),
+    (
+        "nobody leaves while only who is to learn could take over",
+        c.running(
+            c.seen_with(
+                c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}),
+                b.record(replicas=4, in_sync=(1, 2, 4)),
+            ),
+            "Decommission",
+            brokerId=2,
+        ),
+        [],
+    ),
+    (
+        "nor while the first is still in the set",
+        c.seen_with(c.outdated(learning(replicas=5, learners=2), "orders-5"), b.record(replicas=5, in_sync=(1, 2, 3, 4))),
+        [],
+    ),
+    (
+        "not the second while the first is away",
+        c.not_ready(c.outdated(learning(replicas=5, learners=2), "orders-5"), "orders-4"),
+        [],
+    ),
+    ("who votes waits for a learner that is away", c.live(c.outdated(learning(), "orders-2"), 1, 2, 3), []),
+    (
+        "a learner that broke is replaced at once",
+        c.live(c.not_ready(c.outdated(learning(), "orders-4"), "orders-4"), 1, 2, 3),
+        ["replace orders-4"],
+    ),
+    ("a voter is to learn", c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}), ["replace orders-4"]),
+    (
+        "not while those that go on voting are too few",
+        c.seen_with(
+            c.wishing(c.settled(replicas=4), replicas=4, durability="Strict", replication={"learners": 2}),
+            b.record(replicas=4, in_sync=(1, 3, 4)),
+        ),
+        [],
+    ),
+    (
+        "the master is to learn: it hands over to one who goes on voting",
+        c.seen_with(
+            c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), b.record(replicas=2, master=2)
+        ),
+        ["switch orders-2"],
+    ),
+    ("the only slave is to learn", c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), ["replace orders-2"]),
+    ("a master that votes alone", c.outdated(learning(replicas=2), "orders-1"), ["replace orders-1"]),
+    ("a learner is to vote", c.wishing(learning(), replicas=4), ["replace orders-4"]),
+    (
+        "the learner leaves first",
+        c.wishing(learning(), replicas=3, replication={"learners": 1}),
+        ["mark orders-4"],
+    ),
+    (
+        "the preferred master learns",
+        c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4}),
+        [],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_next_step(seen: Observed, expected: list[str]) -> None:
+    assert c.steps(seen) == expected
+
+
+def test_a_learner_is_taken_while_the_group_is_not_safe() -> None:
+    """Two voters of which one has a priority that bars it: nobody can take over, and a learner may go all the same."""
+    barred = {"priorities": [{"brokerId": 2, "priority": 0}]}
+    seen = c.outdated(learning(replicas=3, failover=barred))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert c.steps(seen) == ["replace orders-3"]
+    assert c.steps(c.outdated(learning(replicas=3, failover=barred), "orders-2")) == []
+
+
+def test_a_learner_as_preferred_master_is_told_of() -> None:
+    seen = c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4})
+    found = stalled(seen, c.course(seen))
+    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "InvalidSpec")
+    assert "spec.failover.preferredMaster is broker 4, an async learner" in found.message
+
+
+def test_the_slaves_budget_leaves_learners_out() -> None:
+    seen = c.outdated(learning(replicas=5, learners=2))
+    budgets = [
+        one.object
+        for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions
+        if isinstance(one, ApplyObject) and one.object["kind"] == "PodDisruptionBudget"
+    ]
+    slaves = next(one["spec"] for one in budgets if one["metadata"]["name"] == "orders")
+    assert slaves["minAvailable"] == 1
+    assert slaves["selector"]["matchLabels"][names.LABEL_ROLE] == names.ROLE_SLAVE
+
+
+def test_the_label_follows_the_record() -> None:
+    """As long as it is in the set, evictions treat it as a slave."""
+    seen = c.seen_with(learning(), b.record(replicas=4))
+    told = {one.pod: one.role for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetRole)}
+    assert told == {"orders-4": names.ROLE_SLAVE}
+
+
+def test_the_controller_counts_voters() -> None:
+    settings = binding_of(b.group_object(replicas=4, replication={"learners": 2})).settings
+    assert (settings.min_in_sync_replicas, settings.shrink_floor) == (1, False)
+    settings = binding_of(b.group_object(replicas=5, replication={"learners": 2})).settings
+    assert (settings.min_in_sync_replicas, settings.shrink_floor) == (2, True)
+
+
+def test_where_the_master_votes_alone_durability_is_not_degraded() -> None:
+    """Nobody promised two disks; where two vote, one alone is less than wanted."""
+    alone, two = learning(replicas=3, learners=2), learning(replicas=3)
+    assert degraded_durability(alone, c.course(alone)) is None
+    less = c.seen_with(two, b.record(in_sync=(1,)))
+    assert degraded_durability(less, c.course(less)) is not None
+
+
+def test_a_group_whose_voters_are_all_barred_is_told_of_whatever_its_learners_are() -> None:
+    barred = [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]
+    seen = learning(failover={"priorities": barred})
+    found = stalled(seen, c.course(seen))
+    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "NoEligibleReplica")
+    assert "Every member (broker 1, 2, 3) has election priority 0" in found.message
