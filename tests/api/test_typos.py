@@ -40,7 +40,7 @@ failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
 configFrom: [{configMapRef: {name: site}}]
 security: {}
-storage: {retention: {}}
+storage: {retention: {}, commitLog: {size: 1Gi}}
 resources: {}
 jvm: {}
 network: {}
@@ -54,9 +54,14 @@ maintenance: {}
 """
 SPECS: dict[str, tuple[type[Struct], dict[str, Any]]] = {
     "BrokerGroup": (BrokerGroup, yaml.safe_load(GROUP)),
+    # Excludes the volumes of the one above.
+    "BrokerGroup without volumes": (BrokerGroup, {"storage": {"ephemeral": {}}}),
     "BrokerGroupOperation": (BrokerGroupOperation, yaml.safe_load(OPERATION)),
 }
-PLURALS = {"BrokerGroup": "brokergroups", "BrokerGroupOperation": "brokergroupoperations"}
+
+
+def collection_of(title: str) -> str:
+    return f"/apis/{names.API_VERSION}/namespaces/default/{SPECS[title][0].__name__.lower()}s"
 
 
 def places(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
@@ -97,9 +102,9 @@ CASES = [
 ]
 
 
-def document(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+def document(title: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": "orders", "namespace": "default"}
-    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": names.API_VERSION, "kind": SPECS[title][0].__name__, "metadata": metadata, "spec": spec}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -109,14 +114,14 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_every_object_of_a_group_is_tried() -> None:
-    tried = [case for case in CASES if case.values[0] == "BrokerGroup"]
+    tried = {case.values[1] for case in CASES if SPECS[str(case.values[0])][0] is BrokerGroup}
     assert len(tried) == objects_with_fields(structural_schema(BrokerGroup)["properties"]["spec"])
 
 
 @pytest.mark.parametrize(("kind", "path"), CASES)
 async def test_a_typo_is_refused_by_a_strict_create(http: aiohttp.ClientSession, kind: str, path: str) -> None:
     body = document(kind, mistyped(SPECS[kind][1], path))
-    collection = f"/apis/{names.API_VERSION}/namespaces/default/{PLURALS[kind]}"
+    collection = collection_of(kind)
     async with http.post(collection, params={"fieldValidation": "Strict", "dryRun": "All"}, json=body) as answer:
         said = await answer.json()
     assert answer.status == 400
@@ -126,7 +131,7 @@ async def test_a_typo_is_refused_by_a_strict_create(http: aiohttp.ClientSession,
 @pytest.mark.parametrize(("kind", "path"), CASES)
 async def test_a_typo_is_refused_by_any_server_side_apply(http: aiohttp.ClientSession, kind: str, path: str) -> None:
     body = json.dumps(document(kind, mistyped(SPECS[kind][1], path)))
-    one = f"/apis/{names.API_VERSION}/namespaces/default/{PLURALS[kind]}/orders"
+    one = f"{collection_of(kind)}/orders"
     parameters = {"fieldManager": "flux", "dryRun": "All", "fieldValidation": "Ignore"}
     headers = {"Content-Type": "application/apply-patch+yaml"}
     async with http.patch(one, params=parameters, data=body, headers=headers) as answer:
@@ -137,7 +142,7 @@ async def test_a_typo_is_refused_by_any_server_side_apply(http: aiohttp.ClientSe
 
 @pytest.mark.parametrize("kind", SPECS)
 async def test_without_the_typo_it_is_taken(http: aiohttp.ClientSession, kind: str) -> None:
-    collection = f"/apis/{names.API_VERSION}/namespaces/default/{PLURALS[kind]}"
+    collection = collection_of(kind)
     parameters = {"fieldValidation": "Strict", "dryRun": "All"}
     async with http.post(collection, params=parameters, json=document(kind, SPECS[kind][1])) as answer:
         assert answer.status == 201, await answer.text()
