@@ -5,10 +5,11 @@ should be a lake or be cached first: the second level of the reduction reads the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from sla_reports.measures.amendments import Amendment
@@ -16,10 +17,22 @@ from sla_reports.measures.summary import Evidence
 from sla_reports.outages.logged import Circumstance, logged_incidents
 from sla_reports.reduction import intervals
 from sla_reports.reduction.cells import Quality, collect_runs, quality, reduce_samples
+from sla_reports.reduction.lag import greatest_lag_bytes
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.reduction.store import read_runs, stored_intervals
 from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import metric_column
-from sla_reports.states.entities import REPLICA_LABELS, Fleet
+from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
+from sla_reports.states.spans import Window
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuality:
+    """What a table of runs still knows of its samples; what else was odd was told when its days were written."""
+
+    samples: int
+    series: int
+    stale_markers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +41,15 @@ class Reduced:
 
     runs: tuple[Run, ...]
     intervals_ms: Mapping[str, int]
-    quality: Quality
+    quality: Quality | StoredQuality
+    most_behind_bytes: Mapping[GroupKey, int] = field(default_factory=dict)
 
 
-def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None) -> Reduced:
-    """Runs of the metrics a report reads. Without `interval_ms` each series' scrape interval is inferred."""
+def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None, window: Window | None = None) -> Reduced:
+    """Runs of the metrics a report reads, and the lag of slaves in the window (or in all samples).
+
+    Without `interval_ms` each series' scrape interval is inferred.
+    """
     own = wanted(samples)
     if interval_ms is None:
         inferred = intervals.infer(own).cache()
@@ -44,10 +61,20 @@ def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None) -> 
         found = {}
     runs = tuple(collect_runs(reduction.runs))
     told = quality(reduction)
+    behind = greatest_lag_bytes(samples, window)
     reduction.unpersist()
     if inferred is not None:
         inferred.unpersist()
-    return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, told)
+    return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, told, behind)
+
+
+def reduced_from_store(spark: SparkSession, store: Path, window: Window) -> Reduced:
+    """What the days of a table of runs hold for a window. It has no lag: that is no run. Raises StoreError."""
+    runs = tuple(collect_runs(read_runs(spark, store, start_ms=window.start_ms, end_ms=window.end_ms)))
+    found = {row["series"]: row["interval_ms"] for row in stored_intervals(spark, store).collect()}
+    stale_markers = sum(run.n for run in runs if run.value is None)
+    told = StoredQuality(sum(run.n for run in runs), len({run.series for run in runs}), stale_markers)
+    return Reduced(runs, {run.series: found[run.series] for run in runs}, told)
 
 
 def wanted(samples: DataFrame) -> DataFrame:
@@ -67,4 +94,5 @@ def evidence(
     """Everything `summarise` asks for. `log_rows` are the rows of the incident reader's frame."""
     gaps = {series: gap_limit_ms(interval) for series, interval in reduced.intervals_ms.items()}
     fleet = Fleet(by_series(reduced.runs), gap_ms=gaps, replica_labels=replica_labels)
-    return Evidence(fleet, logged_incidents(log_rows), circumstances, amendments, now_ms)
+    behind = reduced.most_behind_bytes
+    return Evidence(fleet, logged_incidents(log_rows), circumstances, amendments, now_ms, behind)

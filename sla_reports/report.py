@@ -11,12 +11,12 @@ from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
 from sla_reports.output.files import provenance_document, write_report
-from sla_reports.pipeline import Reduced, evidence, reduce_for_report
+from sla_reports.pipeline import Reduced, evidence, reduce_for_report, reduced_from_store
 from sla_reports.readers import incident_log
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.errors import readable_errors
-from sla_reports.report_metrics import REPORT_METRICS
-from sla_reports.sources import Origin, samples_of
+from sla_reports.report_metrics import READ_METRICS
+from sla_reports.sources import Form, Origin, samples_of
 from sla_reports.states.spans import Window
 
 DEFAULT_OBJECTIVE = 0.9995
@@ -77,9 +77,7 @@ def make_report(spark: SparkSession, request: Request) -> Report:
     if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
         raise PeriodError("until: lies before the period; expected an instant within it")
     logs = incident_log.read_rows(request.incident_logs)
-    samples = samples_of(spark, request.origin, REPORT_METRICS)
-    with readable_errors():
-        reduced = reduce_for_report(samples, interval_ms=request.interval_ms)
+    reduced = _reduced(spark, request)
     if not reduced.runs:
         names = ", ".join(path.name for path in request.origin.paths) or request.origin.shown_url
         raise ExportFormatError(f"{names}: holds no sample of the operator's metrics")
@@ -89,6 +87,14 @@ def make_report(spark: SparkSession, request: Request) -> Report:
     known = evidence(reduced, logs.rows, amendments=request.amendments, now_ms=request.until_ms)
     summary = summarise(Agreement(window, request.objective), known)
     return Report(request, summary, reduced, len(logs.unreadable))
+
+
+def _reduced(spark: SparkSession, request: Request) -> Reduced:
+    if request.origin.form is Form.RUNS and request.window is not None:
+        return reduced_from_store(spark, request.origin.paths[0], request.window)
+    samples = samples_of(spark, request.origin, READ_METRICS)
+    with readable_errors():
+        return reduce_for_report(samples, interval_ms=request.interval_ms, window=request.window)
 
 
 def as_text(report: Report) -> str:

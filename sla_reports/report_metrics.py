@@ -1,9 +1,10 @@
-"""The metrics a report reads. Their values change seldom, so their runs are few; a value that moves at every scrape makes none."""
+"""The metrics a report reads. Values of most change seldom, so their runs are few; one that moves at every scrape makes none."""
 
 from controller_core.metric_names import (
     FAILOVER_PHASE_SECONDS,
     FAILOVERS_TOTAL,
     GROUP_WRITABLE,
+    REPLICA_LAG_BYTES,
     SYNC_STATE_SET_SIZE,
     UNAVAILABLE_SECONDS_TOTAL,
     UNCLEAN_ELECTIONS_TOTAL,
@@ -17,3 +18,5 @@ REPORT_METRICS = (
     UNCLEAN_ELECTIONS_TOTAL,
     f"{FAILOVER_PHASE_SECONDS}_bucket",
 )
+# What is asked of a server, and stands in an export: also the gauge that is not made into runs (`reduction/lag.py`).
+READ_METRICS = (*REPORT_METRICS, REPLICA_LAG_BYTES)

@@ -18,7 +18,7 @@ MARGIN_MS = 600_000
 
 
 class Form(StrEnum):
-    """The forms of an export."""
+    """The forms of an export; `runs` is the table that `sla backfill` writes."""
 
     HTTP = "http"
     OPENMETRICS = "openmetrics"
@@ -26,6 +26,7 @@ class Form(StrEnum):
     TSDB_DUMP = "tsdb-dump"
     QUERY_RANGE = "query-range"
     LAKE = "lake"
+    RUNS = "runs"
 
 
 class SourceError(ValueError):
@@ -63,8 +64,10 @@ def origin_of(
             raise SourceError(f"url: {_shown(url)}; expected no address with --from {told}, only with --from http")
         if not paths:
             raise SourceError(f"export: missing; expected a file or folder in the form {told}")
-        if told is Form.LAKE and len(paths) > 1:
-            raise SourceError(f"export: {len(paths)} paths; expected one folder, the lake")
+        if told in {Form.LAKE, Form.RUNS} and len(paths) > 1:
+            raise SourceError(f"export: {len(paths)} paths; expected one folder with --from {told}")
+        if told is Form.RUNS and start_ms is None:
+            raise SourceError("period: missing; expected one with --from runs, as 2026-10: a table holds many")
         return Origin(told, tuple(paths))
     if paths:
         raise SourceError(f"export: {paths[0]}; expected none with --from http, which asks the server of --url")
@@ -100,6 +103,8 @@ def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
             return tsdb_dump.read(spark, origin.paths).frame
         case Form.QUERY_RANGE:
             return query_range.read(spark, origin.paths).frame
+        case Form.RUNS:
+            raise SourceError("from: runs; expected a form that has samples, and not a table that was made of them")
 
 
 def _of_server(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "DataFrame":

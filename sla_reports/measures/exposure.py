@@ -3,6 +3,7 @@
     below promise = time in which the SyncStateSet had fewer members than promised
     one copy      = time in which it had one: the loss of that disk then loses what was acknowledged
     unclean       = masters elected from outside the seats (counter and log; the greater one)
+    behind        = the most bytes that the nearest slave lacked at a scrape: at risk while the master lives (gauge of the lag)
     truncated     = bytes cut off at the fork when an old master came back (log)
 
 Exposure is not loss: nothing is lost while the one copy lives. Time in which nobody saw the size is told as unknown.
@@ -29,11 +30,13 @@ class Exposure:
     unclean_elections: int
     truncated_bytes: int
     unfenced: int
+    most_behind_bytes: int | None = None
 
 
 def exposure(
-    fleet: Fleet, group: GroupKey, window: Window, incidents: Sequence[Incident], *, promised: int
-) -> Exposure:
+    fleet: Fleet, group: GroupKey, window: Window, incidents: Sequence[Incident], *, promised: int,
+    most_behind_bytes: int | None = None,
+) -> Exposure:  # fmt: skip
     """From the gauge of the set's size, the operator's counter, and the log's words."""
     below = fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(promised))
     alone = fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(2))
@@ -48,4 +51,5 @@ def exposure(
         unclean_elections=max(round(sum(rises, Increase(0.0, 0)).rise), sum(one.unclean for one in logged)),
         truncated_bytes=sum(one.truncated_bytes for one in logged),
         unfenced=sum(one.unfenced for one in logged),
+        most_behind_bytes=most_behind_bytes,
     )

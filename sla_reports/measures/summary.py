@@ -40,6 +40,7 @@ class Evidence:
     circumstances: Sequence[Circumstance] = ()
     amendments: Sequence[Amendment] = ()
     now_ms: int | None = None
+    most_behind_bytes: Mapping[GroupKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
         exposure=exposure(
             fleet, key, window, incidents,
             promised=agreement.promised_copies_of.get(key, agreement.promised_copies),
+            most_behind_bytes=evidence.most_behind_bytes.get(key),
         ),
         mttr=mttr(incidents, window),
         mtbf=mtbf(incidents, window, up_ms=told.up_ms),

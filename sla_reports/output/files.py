@@ -34,7 +34,7 @@ _GROUP_COLUMNS = (
     "write.coverage", "write.upMs", "write.downMs", "write.unknownMs", "write.source", "write.errorMs", "plannedDownMs",
     "incidents", "unattributed", "recovery.rto.p50Ms", "recovery.rto.p95Ms", "recovery.rto.p99Ms",
     "recovery.rto.maxMs", "recovery.dominant", "mttr.meanMs", "mtbf.meanMs", "budget.leftMs", "exposure.belowPromiseMs",
-    "exposure.oneCopyMs", "exposure.uncleanElections", "exposure.truncatedBytes",
+    "exposure.oneCopyMs", "exposure.mostBehindBytes", "exposure.uncleanElections", "exposure.truncatedBytes",
 )  # fmt: skip
 
 

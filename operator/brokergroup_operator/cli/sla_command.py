@@ -24,7 +24,9 @@ app = typer.Typer(
 
 Form = Annotated[
     str,
-    typer.Option("--from", help="http, openmetrics, victoriametrics, tsdb-dump, query-range (as of `export`), lake"),
+    typer.Option(
+        "--from", help="http, openmetrics, victoriametrics, tsdb-dump, query-range (as of `export`), lake, runs"
+    ),
 ]
 Exports = Annotated[
     list[Path] | None, typer.Option("--export", "--prometheus-export", help="A file or folder to read; repeatable")
@@ -47,16 +49,16 @@ def export(
 ) -> None:
     """Write the operator's samples of the last while to a file, as they were scraped."""
     from sla_reports.exporting import ExportError, export_range
-    from sla_reports.report_metrics import REPORT_METRICS
+    from sla_reports.report_metrics import READ_METRICS
 
     try:
-        count = export_range(server, REPORT_METRICS, end_seconds=time.time(), range_seconds=range_seconds, target=out)
+        count = export_range(server, READ_METRICS, end_seconds=time.time(), range_seconds=range_seconds, target=out)
     except ExportError as error:
         typer.echo(f"sla export: {error}", err=True)
         raise typer.Exit(2) from error
     typer.echo(json.dumps({"samples": count, "out": str(out)}))
     if count == 0:
-        typer.echo(f"sla export: {server} holds no samples of {', '.join(REPORT_METRICS)} in that range", err=True)
+        typer.echo(f"sla export: {server} holds no samples of {', '.join(READ_METRICS)} in that range", err=True)
         raise typer.Exit(3)
 
 
@@ -128,6 +130,8 @@ def backfill(
 ) -> None:
     """Reduce whole days (UTC) once and keep their runs; a day that is there already is replaced."""
     fail = _Failing("backfill")
+    if form == "runs":
+        raise fail("--from runs: expected a form that has samples, and not a table that was made of them")
     if period is not None and form != "http":
         raise fail(f"--period {period}: expected none with --from {form}: every day of the files is taken")
     with _known_errors(fail):

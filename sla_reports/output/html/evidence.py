@@ -16,6 +16,7 @@ _SOURCES = (
     ("down time that neither of the two has", "counter", "a scrape interval at the edges of the period"),
     ("bounds of the recovery times by phase", "histogram", "the width of a bucket"),
     ("time below promise, time with one copy", "gauge", "a scrape interval at each edge of each exposed time"),
+    ("most bytes behind", "gauge", "seen at scrapes only; a member's offset is as old as its heartbeat"),
     ("what people know better", "correction", "as it was written"),
 )  # fmt: skip
 
@@ -48,6 +49,7 @@ def exposure(summary: Summary) -> Markup:
         "one copy",
         "unknown",
         "may be off by",
+        "most bytes behind",
         "unclean elections",
         "bytes cut off",
         "unfenced",
@@ -59,7 +61,7 @@ def exposure(summary: Summary) -> Markup:
                 duration(part)
                 for part in (told.below_promise_ms, told.one_copy_ms, told.unknown_ms, told.error_ms)
             ),
-            str(told.unclean_elections), str(told.truncated_bytes), str(told.unfenced),
+            plain(told.most_behind_bytes), str(told.unclean_elections), str(told.truncated_bytes), str(told.unfenced),
         ]
         for one in summary.groups
         for told in (one.exposure,)
