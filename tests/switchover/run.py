@@ -32,7 +32,7 @@ from typing import Any
 import structlog
 
 from brokergroup_operator.demo.readback import ReadbackError, read_keys
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from rocketmq_remoting.errors import RemotingError
 from tests.fence.java_cluster import GROUP, NAMESPACE, ClusterError, JavaCluster, java_cluster, read_yaml, say
 from tests.real.parts import install
@@ -42,6 +42,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TOPIC, QUEUES = "numbered", 4
 RETRY_FOR_MS = 3000
 OPERATION_SECONDS = 60.0
+SAFE_SECONDS = 180.0
 ROLL_SECONDS = 600.0
 READ_SECONDS = 60.0
 DRAIN_GRACE_SECONDS = 30
@@ -130,7 +131,8 @@ class Bench:
         return None
 
     async def _measured(self, moves: Moves, move: Any) -> None:
-        """Run one move until the group is whole again; note what it cost."""
+        """Run one move until the group is whole again; note what it cost. Begun when it is safe to, as a person would."""
+        await self._until_safe()
         began, seen = time.time(), len(self.cluster.history)
         trouble = await move
         moved_at = time.time()
@@ -148,6 +150,19 @@ class Bench:
         moves.gaps_ms.append(await asyncio.to_thread(self._longest_gap_ms, began))
         if (full := self._full_after_ms(seen)) is not None:
             moves.set_full_ms.append(full)
+
+    async def _until_safe(self) -> None:
+        """A slave that lacks the topic is no candidate: Java copies topics every few seconds, and some later than that."""
+        deadline = time.monotonic() + SAFE_SECONDS
+        while True:
+            found = await self.cluster.api.get(BROKER_GROUPS, GROUP, namespace=NAMESPACE)
+            conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
+            safe = conditions.get("FailoverSafe", {})
+            if safe.get("status") == "True":
+                return
+            if time.monotonic() > deadline:
+                raise ClusterError(f"not FailoverSafe within {SAFE_SECONDS:.0f} s: {safe}")
+            await asyncio.sleep(0.1)
 
     def _longest_gap_ms(self, since: float) -> float:
         told: list[float] = [outcome["at_ms"] for outcome in self.producer.acknowledged()]
