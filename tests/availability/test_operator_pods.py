@@ -44,6 +44,14 @@ async def group(house: House, pods: OperatorPods) -> AsyncIterator[WholeGroup]:
         yield watched
 
 
+async def fails_over(group: WholeGroup, epoch: int, master: int | None) -> None:
+    """The master is killed; another one is elected and acknowledges."""
+    assert master is not None
+    os.kill(group.pids()[master] or 0, signal.SIGKILL)
+    await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
+    await group.until_acknowledged()
+
+
 @pytest.mark.parametrize("who", ["leader", "follower"])
 async def test_one_is_killed(pods: OperatorPods, group: WholeGroup, who: str) -> None:
     leader = await pods.until_all_live(group)
@@ -70,10 +78,7 @@ async def test_the_last_of_three_reconciles_and_fails_over(pods: OperatorPods, g
         assert await pods.takeover("two killed", leader, killed_seconds, group) is last
         assert (group.seen.master_epoch, group.seen.master_id) == (epoch, master)
 
-        assert master is not None
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
-        await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
-        await group.until_acknowledged()
+        await fails_over(group, epoch, master)
     await group.verify()
     assert group.seen.master_epoch == epoch + 1
     assert pods.writes_without_the_lease() == []
@@ -83,13 +88,10 @@ async def test_a_master_dies_at_once_with_two_of_three(pods: OperatorPods, group
     """Nobody waits for a Lease: the one that is left fails over before it reconciles."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
     async with group.under_load():
         await leader.kill()
         await pods.followers()[0].kill()
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
-        await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
-        await group.until_acknowledged()
+        await fails_over(group, epoch, master)
     await group.verify()
     assert group.seen.master_epoch == epoch + 1
     assert pods.writes_without_the_lease() == []

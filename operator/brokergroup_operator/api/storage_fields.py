@@ -7,6 +7,12 @@ from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
 
+ClaimSize = Annotated[bounds.QuantityText, Meta(description="Size of each claim. It may grow, never shrink.")]
+StorageClassName = Annotated[
+    bounds.NameText | None,
+    Meta(description="Storage class of the claims; the cluster's default when absent. Immutable."),
+]
+
 
 class RetentionPolicy(StrEnum):
     """What happens to claims, and with them to the data."""
@@ -30,11 +36,8 @@ class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
 class CommitLogStorage(Struct, frozen=True, rename="camel", kw_only=True):
     """A volume of its own for the commit log, beside the one for everything else."""
 
-    size: Annotated[bounds.QuantityText, Meta(description="Size of each claim. It may grow, never shrink.")] = "8Gi"
-    storage_class_name: Annotated[
-        bounds.NameText | None,
-        Meta(description="Storage class of the claims; the cluster's default when absent. Immutable."),
-    ] = None
+    size: ClaimSize = "8Gi"
+    storage_class_name: StorageClassName = None
 
 
 class EphemeralStorage(Struct, frozen=True, rename="camel", kw_only=True):
@@ -51,11 +54,8 @@ class EphemeralStorage(Struct, frozen=True, rename="camel", kw_only=True):
 class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """The volume of each replica: one claim per broker id, kept over pod deletions."""
 
-    size: Annotated[bounds.QuantityText, Meta(description="Size of each claim. It may grow, never shrink.")] = "8Gi"
-    storage_class_name: Annotated[
-        bounds.NameText | None,
-        Meta(description="Storage class of the claims; the cluster's default when absent. Immutable."),
-    ] = None
+    size: ClaimSize = "8Gi"
+    storage_class_name: StorageClassName = None
     commit_log: Annotated[
         CommitLogStorage | None,
         Meta(
