@@ -15,7 +15,7 @@ LABEL_CLUSTER: Final = "cluster"
 LABEL_BROKER_GROUP: Final = "broker_group"
 LABEL_BROKER_ID: Final = "broker_id"
 LABEL_ROLE: Final = "role"
-LABEL_TRIGGER: Final = "trigger"
+LABEL_OUTCOME: Final = "outcome"
 LABEL_RESULT: Final = "result"
 LABEL_PHASE: Final = "phase"
 LABEL_CAUSE: Final = "cause"
@@ -80,6 +80,26 @@ PHASES: Final = (
     PHASE_TOTAL,
 )
 
+CAUSE_OUT_OF_MEMORY: Final = "oom"
+CAUSE_DISK: Final = "disk"
+CAUSE_DRAIN: Final = "drain"
+CAUSE_ROLLING_UPGRADE: Final = "rollingUpgrade"
+CAUSE_PARTITION: Final = "partition"
+CAUSE_CRASH: Final = "crash"
+CAUSE_SWITCHOVER: Final = "plannedSwitchover"
+CAUSE_UNKNOWN: Final = "unknown"
+# Of several that were true at once the first one is told: the more particular before what it leads to.
+CAUSES: Final = (
+    CAUSE_OUT_OF_MEMORY,
+    CAUSE_DISK,
+    CAUSE_DRAIN,
+    CAUSE_ROLLING_UPGRADE,
+    CAUSE_PARTITION,
+    CAUSE_CRASH,
+    CAUSE_SWITCHOVER,
+    CAUSE_UNKNOWN,
+)
+
 RESULT_NEW_MASTER_ELECTED: Final = "new_master_elected"
 RESULT_KEEP_CURRENT_MASTER: Final = "keep_current_master"
 RESULT_NO_MASTER_ELECTED: Final = "no_master_elected"
@@ -114,7 +134,7 @@ _DESCRIPTIONS: Final = (
     _describe(REPLICA_LAG_BYTES, "gauge", MEMBER_LABELS, "Bytes of log that the master has and this replica has not."),
     _describe(HEARTBEAT_AGE_SECONDS, "gauge", MEMBER_LABELS, "Seconds since the member's last heartbeat."),
     _describe(GROUP_WRITABLE, "gauge", GROUP_LABELS, "1 while the group has a master that can acknowledge, else 0."),
-    _describe(FAILOVERS_TOTAL, "counter", (*GROUP_LABELS, LABEL_TRIGGER, LABEL_RESULT), "Failovers, planned or not."),
+    _describe(FAILOVERS_TOTAL, "counter", (*GROUP_LABELS, LABEL_CAUSE, LABEL_OUTCOME), "Failovers, planned or not."),
     _describe(FAILOVER_PHASE_SECONDS, "histogram", (*GROUP_LABELS, LABEL_PHASE), "Time from the fault to each step."),
     _describe(
         UNAVAILABLE_SECONDS_TOTAL, "counter", (*GROUP_LABELS, LABEL_CAUSE), "Seconds in which nothing is writable."

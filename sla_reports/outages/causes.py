@@ -9,8 +9,9 @@ unattributed unless a circumstance explains it. Nothing is spread over the known
 from collections.abc import Sequence
 from dataclasses import replace
 
+from controller_core.metric_names import CAUSES
 from sla_reports.outages.incidents import Incident
-from sla_reports.outages.logged import CAUSES, SWITCHOVER, UNKNOWN_CAUSE, Circumstance
+from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
 
 # A kill is written before the outage it makes is believed, and a drain's record may end when the pod is gone.
 LEAD_MS = 60_000

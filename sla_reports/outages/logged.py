@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from controller_core.metric_names import CAUSE_UNKNOWN, CAUSES
 from sla_reports.states.entities import GroupKey
 
 FAILOVER = "failover"
@@ -17,9 +18,7 @@ SWITCHOVER = "switchover"
 COMPLETED = "completed"
 CANCELLED = "cancelled"
 INTERRUPTED = "interrupted"
-UNKNOWN_CAUSE = "unknown"
-# Of several that were true at once the first one is told: the more particular before what it leads to.
-CAUSES = ("oom", "disk", "drain", "rollingUpgrade", "partition", "crash", "plannedSwitchover", UNKNOWN_CAUSE)
+UNKNOWN_CAUSE = CAUSE_UNKNOWN
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

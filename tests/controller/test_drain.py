@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.observe.timeline import Outcome, Trigger
+from brokergroup_operator.observe.timeline import Cause, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
@@ -36,6 +36,7 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: Star
     assert group.journal[0] == "minInSyncReplicas=99 at 1"
     timeline = await eventually(lambda: plane.snapshot(KEY).last_switchover, what="the switchover's end")
     assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
+    assert timeline.cause is Cause.DRAIN
 
 
 async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, group: FakeGroup) -> None:

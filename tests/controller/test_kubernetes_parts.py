@@ -10,6 +10,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer, SignaturePolicy
 from brokergroup_operator.controller.fencing import KubernetesFencer
+from brokergroup_operator.controller.kubernetes_binding import termination
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
@@ -158,6 +159,13 @@ async def test_an_address_is_a_pod_also_before_the_watch_has_told(
     await set_status(api, "orders-1", address="127.64.1.9", state={"running": {}})
     await eventually(lambda: directory.known_peer("127.64.1.9") == peer)
     assert directory.known_peer("127.64.1.1") is None
+
+
+@pytest.mark.parametrize(("reason", "word"), [("OOMKilled", "OOMKilled, "), ("Error", ""), (None, "")])
+def test_a_kill_for_memory_is_told_by_its_name(reason: str | None, word: str) -> None:
+    terminated = {"exitCode": 137, "reason": reason}
+    pod = {"status": {"containerStatuses": [{"name": "broker", "state": {"terminated": terminated}}]}}
+    assert termination(pod) == f"container terminated ({word}exit code 137)"
 
 
 async def test_a_terminated_container_is_told_once_and_belongs_to_its_address(

@@ -8,8 +8,8 @@ import pytest
 
 from brokergroup_operator.observe import incidents
 from brokergroup_operator.observe.incident_file import IncidentFile, append_line
-from brokergroup_operator.observe.incidents import IncidentLog, cause_of, incident_to_json
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.incidents import IncidentLog, incident_to_json
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from tests.observe.test_metrics import timeline
 
 
@@ -56,12 +56,13 @@ def test_what_nobody_knows_is_left_out() -> None:
         ("crash", {"trigger": Trigger.CONTAINER_TERMINATED}),
         ("oom", {"trigger": Trigger.CONTAINER_TERMINATED, "evidence": ["container terminated: OOMKilled (137)"]}),
         ("plannedSwitchover", {"kind": Kind.SWITCHOVER, "trigger": Trigger.REQUESTED}),
+        ("drain", {"kind": Kind.SWITCHOVER, "trigger": Trigger.REQUESTED, "planned_cause": Cause.DRAIN}),
         ("unknown", {"trigger": Trigger.SILENCE}),
         ("unknown", {"trigger": Trigger.MASTERLESS}),
     ],
 )
 def test_the_cause_is_what_the_operator_itself_knows(cause: str, changes: dict[str, object]) -> None:
-    assert cause_of(timeline(**changes)) == cause
+    assert timeline(**changes).cause == cause
 
 
 async def test_incidents_are_appended_in_order(tmp_path: Path) -> None:

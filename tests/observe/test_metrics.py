@@ -121,9 +121,9 @@ async def test_an_incident_is_counted_from_the_fault_and_not_from_its_detection(
     assert round(sums[metric_names.PHASE_ROLE_CHANGED], 6) == 3.2
     assert round(sums[metric_names.PHASE_TOTAL], 6) == 3.2
     unavailable = families[metric_names.UNAVAILABLE_SECONDS_TOTAL.removesuffix("_total")]
-    assert round(value([s for s in unavailable if s.name.endswith("_total")], cause="silence"), 6) == 3.2
+    assert round(value([s for s in unavailable if s.name.endswith("_total")], cause="unknown"), 6) == 3.2
     failovers = families[metric_names.FAILOVERS_TOTAL.removesuffix("_total")]
-    assert value([s for s in failovers if s.name.endswith("_total")], trigger="silence", result="completed") == 1
+    assert value([s for s in failovers if s.name.endswith("_total")], cause="unknown", outcome="completed") == 1
 
 
 async def test_a_cancelled_incident_is_counted_and_costs_nothing() -> None:

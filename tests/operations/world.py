@@ -25,6 +25,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverRefusedError,
     SwitchoverResult,
 )
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.safety_now import unsafe_now
@@ -97,7 +98,9 @@ class RecordView:
         from_broker_id: int | None = None,
         to_broker_id: int | None = None,
         deadline_seconds: float = 30.0,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
+        assert cause is Cause.PLANNED_SWITCHOVER
         assert key == self.key
         assert deadline_seconds > 0
         self.asked.append((from_broker_id, to_broker_id))

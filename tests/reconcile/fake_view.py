@@ -13,6 +13,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverRefusedError,
     SwitchoverResult,
 )
+from brokergroup_operator.observe.timeline import Cause
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class FakeGroupView:
         self.store = store
         self.snapshots: dict[GroupKey, GroupSnapshot] = {}
         self.configs: dict[tuple[GroupKey, int], dict[str, str]] = {}
+        self.causes: list[Cause] = []
         self._running: dict[GroupKey, frozenset[int]] = {}
         self._callbacks: list[Callable[[GroupKey], None]] = []
 
@@ -65,9 +67,11 @@ class FakeGroupView:
         from_broker_id: int | None = None,
         to_broker_id: int | None = None,
         deadline_seconds: float = 30.0,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
         """To the one asked for, or to the lowest id of the set that lives."""
         del deadline_seconds
+        self.causes.append(cause)
         stored = await self.store.read(key)
         assert stored is not None
         record = stored.record

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.mastership import is_draining
+from brokergroup_operator.reconcile.plan import SwitchMaster
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 CORDONED = c.node("node-1", unschedulable=True)
 FINE = {"node_2": c.node("node-2"), "node_3": c.node("node-3")}
 PREFER_3 = {"failover": {"preferredMaster": 3}}
+ZERO_1 = [{"brokerId": 1, "priority": 0}]
+ZERO_2_3 = [{"brokerId": 2, "priority": 0}, {"brokerId": 3, "priority": 0}]
+BARRED_MASTER = c.settled(failover={"priorities": ZERO_1})
 
 
 @pytest.mark.parametrize(
@@ -80,6 +86,15 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         c.outdated(c.settled(**PREFER_3, updateStrategy={"type": "OnDelete"})),
         ["switch orders-1 to 3"],
     ),
+    ("the master may not be one any more", BARRED_MASTER, ["switch orders-1 to 2"]),
+    ("nobody else may be either", c.settled(failover={"priorities": [*ZERO_1, *ZERO_2_3]}), []),
+    ("it may not be one, and it is not safe", c.live(BARRED_MASTER, 1, 2), []),
+    (
+        "it hands over to one who is updated",
+        c.outdated(BARRED_MASTER, "orders-1", "orders-2"),
+        ["switch orders-1 to 3"],
+    ),
+    ("and not to one whom the update would stop", c.outdated(BARRED_MASTER), ["replace orders-2"]),
     (
         "a drain comes before an update",
         c.on_nodes(c.outdated(c.settled()), node_1=CORDONED, **FINE),
@@ -91,6 +106,19 @@ CASES: list[tuple[str, Observed, list[str]]] = [
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_next_step(seen: Observed, expected: list[str]) -> None:
     assert c.steps(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        (c.on_nodes(c.settled(), node_1=CORDONED, **FINE), Cause.DRAIN),
+        (c.outdated(c.settled(), "orders-1"), Cause.ROLLING_UPGRADE),
+        (c.settled(**PREFER_3), Cause.PLANNED_SWITCHOVER),
+    ],
+)
+def test_who_moves_it_says_why_and_the_controller_is_told(seen: Observed, cause: Cause) -> None:
+    [action] = [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SwitchMaster)]
+    assert action.cause is cause
 
 
 def test_a_drain_that_nobody_can_take_over_from_is_said() -> None:

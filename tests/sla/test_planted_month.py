@@ -46,7 +46,7 @@ def _row(one: PlantedIncident) -> dict[str, Any]:
     timeline = one.timeline()
     return {
         "id": f"{one.group}/{one.epoch_before}", "kind": timeline.kind.value, "namespace": "default",
-        "cluster": "DefaultCluster", "broker_group": one.group, "trigger": timeline.trigger.value, "cause": None,
+        "cluster": "DefaultCluster", "broker_group": one.group, "trigger": timeline.trigger.value, "cause": timeline.cause.value,
         "outcome": one.outcome.value, "started_at_ms": one.detected_ms, "steps_ms": steps,
         "detection_ms": None if one.is_planned else float(one.detected_ms - one.fault_ms),
         "epoch_before": one.epoch_before, "unfenced": one.unfenced,

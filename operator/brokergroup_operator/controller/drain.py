@@ -19,6 +19,7 @@ import structlog
 from brokergroup_operator.controller.election_premises import members_leaving
 from brokergroup_operator.controller.ranks import rank_of
 from brokergroup_operator.observe.group_view import GroupViewError
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Drain:
                 to_broker_id=None,
                 deadline_seconds=self._settings.switchover_deadline_seconds,
                 only_staying=True,
+                cause=Cause.DRAIN,
             )
         except (GroupViewError, RecordStoreError) as error:
             log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))

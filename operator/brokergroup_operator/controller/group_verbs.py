@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.groups import Groups
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.switchover import Switchover
+    from brokergroup_operator.observe.timeline import Cause
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -83,7 +84,13 @@ class GroupVerbs:
         return decision.answer.broker_id
 
     async def switch_master(
-        self, key: GroupKey, *, from_broker_id: int | None, to_broker_id: int | None, deadline_seconds: float
+        self,
+        key: GroupKey,
+        *,
+        from_broker_id: int | None,
+        to_broker_id: int | None,
+        deadline_seconds: float,
+        cause: Cause,
     ) -> SwitchoverResult:
         """Move the mastership in order."""
         try:
@@ -92,6 +99,7 @@ class GroupVerbs:
                 from_broker_id=from_broker_id,
                 to_broker_id=to_broker_id,
                 deadline_seconds=deadline_seconds,
+                cause=cause,
             )
         except RecordStoreError as error:
             raise GroupViewError(f"group {key}: {error}") from error

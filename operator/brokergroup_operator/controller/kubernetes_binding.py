@@ -18,6 +18,7 @@ from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.controller.directory import GroupBinding, Peer, PodPlace, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
+from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption, ControllerSettings
 
@@ -149,7 +150,9 @@ def termination(pod: JsonObject) -> str | None:
     if "waiting" in state:  # between two processes (CrashLoopBackOff): the last one has ended, the next has not begun
         terminated = (status.get("lastState") or {}).get("terminated")
     if terminated:
-        return f"container terminated (exit code {terminated.get('exitCode')})"
+        # The kubelet's word tells a kill for memory from any other one.
+        word = f"{terminated['reason']}, " if terminated.get("reason") == OUT_OF_MEMORY_WORD else ""
+        return f"container terminated ({word}exit code {terminated.get('exitCode')})"
     return f"pod {pod['status']['phase']}" if is_over(pod) else None
 
 

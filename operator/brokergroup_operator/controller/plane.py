@@ -47,6 +47,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -242,10 +243,15 @@ class ControllerPlane:
         from_broker_id: int | None = None,
         to_broker_id: int | None = None,
         deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
         """Move the mastership in order; see ``GroupView``."""
         return await self._verbs.switch_master(
-            key, from_broker_id=from_broker_id, to_broker_id=to_broker_id, deadline_seconds=deadline_seconds
+            key,
+            from_broker_id=from_broker_id,
+            to_broker_id=to_broker_id,
+            deadline_seconds=deadline_seconds,
+            cause=cause,
         )
 
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:

@@ -21,6 +21,7 @@ from brokergroup_operator.controller.forgotten_commits import ForgottenCommits
 from brokergroup_operator.controller.group import PremiseGoneError
 from brokergroup_operator.controller.refusal_log import RefusalLog
 from brokergroup_operator.controller.replay_guard import ReplayGuard
+from brokergroup_operator.controller.sets_apart import SetsApart
 from brokergroup_operator.controller.speakers import pod_of, refuse_elsewhere, refuse_to_forget_pods
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import RecordStoreError
@@ -91,6 +92,7 @@ class RequestHandler:
         self._refusals = RefusalLog()
         self._replays = ReplayGuard()
         self._forgotten = ForgottenCommits(settings)
+        self._apart = SetsApart(settings)
         self._draining = False
         self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
@@ -217,6 +219,7 @@ class RequestHandler:
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
             await self._forgotten.refused(group, wanted, decision)
+            await self._apart.answered(group, wanted, decision)
         else:
             await group.load()
             refuse_to_forget_pods(group, wanted)

@@ -67,6 +67,9 @@ class PlaneSettings:
     adoption_pause_seconds: float = 10.0
     # A 1001 that knows more than the record is believed when its sender says the same again after this long (forgotten_commits.py).
     believed_again_seconds: float = 0.5
+    # A master that proposes from another set than the record's for this long has not learnt it by its own poll (2 s), and is
+    # told it again (sets_apart.py).
+    set_apart_seconds: float = 2.5
     # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake.
     first_heartbeat_seconds: float = 1.0
 

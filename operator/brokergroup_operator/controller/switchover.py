@@ -30,7 +30,7 @@ from brokergroup_operator.controller.links import level_members
 from brokergroup_operator.controller.places import hosts_of_links
 from brokergroup_operator.controller.role_sequence import live_members
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.events import MasterElected
@@ -89,6 +89,7 @@ class Switchover:
         to_broker_id: int | None,
         deadline_seconds: float,
         only_staying: bool = False,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
         """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline.
 
@@ -112,7 +113,8 @@ class Switchover:
         now = group.record
         if now is None or (now.master_epoch, now.granted_master_id) != (record.master_epoch, master):
             raise SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
-        run = self._begin(group, now, master, election, drain_seconds=deadline_at_seconds - clock(), planned=True)
+        drain_seconds = deadline_at_seconds - clock()
+        run = self._begin(group, now, master, election, drain_seconds=drain_seconds, planned=True, cause=cause)
         await asyncio.shield(run.decided)
         if group.master_change is not None:
             await asyncio.wait([group.master_change], timeout=max(0.0, deadline_at_seconds - clock()))
@@ -160,6 +162,7 @@ class Switchover:
         *,
         drain_seconds: float,
         planned: bool,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
         if group.master_change is not None:
             raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
@@ -188,6 +191,7 @@ class Switchover:
                 from_broker_id=from_broker_id,
                 epoch_before=record.master_epoch,
                 started_at_unix_seconds=time.time(),
+                planned_cause=cause,
             ),
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,

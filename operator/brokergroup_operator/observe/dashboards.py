@@ -63,8 +63,8 @@ def _panels() -> Iterator[dict[str, Any]]:
     yield _panel("Replica lag", "timeseries",
                  [(f"{names.REPLICA_LAG_BYTES}{_SELECT}", "{{broker_group}} {{broker_id}}")], {"unit": "bytes"})  # fmt: skip
     yield _panel("Failovers", "timeseries",
-                 [(f"sum by (broker_group, trigger, result) ({names.FAILOVERS_TOTAL}{_SELECT})",
-                   "{{broker_group}} {{trigger}} {{result}}")])  # fmt: skip
+                 [(f"sum by (broker_group, cause, outcome) ({names.FAILOVERS_TOTAL}{_SELECT})",
+                   "{{broker_group}} {{cause}} {{outcome}}")])  # fmt: skip
     phase = " / ".join(f"sum by (phase) ({names.FAILOVER_PHASE_SECONDS}_{part}{_SELECT})" for part in ("sum", "count"))
     yield _panel("Failover steps, mean since start", "bargauge", [(phase, "{{phase}}")], {"unit": "s"})
     yield _panel("Seconds without a writable master", "timeseries",

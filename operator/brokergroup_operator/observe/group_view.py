@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from brokergroup_operator.observe.timeline import Cause
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -167,8 +169,11 @@ class GroupView(Protocol):
         from_broker_id: int | None = None,
         to_broker_id: int | None = None,
         deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
         """Move the mastership in order: to this member, or to the best one; away from this member, if it is master.
+
+        `cause` is what the incident log tells of it.
 
         Nothing is done, and the result says who is master, if `from_broker_id` is not or `to_broker_id` is. Raises
         ``SwitchoverRefusedError``, ``SwitchoverFailedError``, ``GroupUnknownError``, or ``GroupViewError`` where the record

@@ -29,7 +29,6 @@ import structlog
 
 from brokergroup_operator.observe.incident_file import KEPT_FILES, MAX_BYTES, IncidentFile, start_of
 from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.observe.timeline import Kind, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,13 +39,6 @@ SCHEMA_VERSION: Final = 2
 QUEUE_LIMIT: Final = 1000
 RETRY_SECONDS: Final = 1.0
 INTERRUPTED: Final = "interrupted"
-
-CAUSE_CRASH: Final = "crash"
-CAUSE_OUT_OF_MEMORY: Final = "oom"
-CAUSE_SWITCHOVER: Final = "plannedSwitchover"
-CAUSE_UNKNOWN: Final = "unknown"
-
-_CRASHES: Final = frozenset({Trigger.CONNECTION_REFUSED, Trigger.CONTAINER_TERMINATED, Trigger.CONNECTION_CLOSED})
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +57,7 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
         "cluster": timeline.cluster_name,
         "brokerName": timeline.broker_name,
         "trigger": timeline.trigger.value,
-        "cause": cause_of(timeline),
+        "cause": timeline.cause.value,
         "evidence": list(timeline.evidence),
         "from": timeline.from_broker_id,
         "to": timeline.to_broker_id,
@@ -79,15 +71,6 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
         "stepsMilliseconds": timeline.milliseconds(),
     }
     return {name: value for name, value in document.items() if value is not None}
-
-
-def cause_of(timeline: FailoverTimeline) -> str:
-    """What the operator itself knows of the cause. A silence may be a partition, a disk or a frozen node: nobody knows here."""
-    if timeline.kind is Kind.SWITCHOVER:
-        return CAUSE_SWITCHOVER
-    if any("OOMKilled" in text for text in timeline.evidence):
-        return CAUSE_OUT_OF_MEMORY
-    return CAUSE_CRASH if timeline.trigger in _CRASHES else CAUSE_UNKNOWN
 
 
 class IncidentLog(Observer):

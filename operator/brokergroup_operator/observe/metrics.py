@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
 from controller_core import metric_names
 from controller_core.codes import ControllerCode
@@ -105,10 +105,9 @@ class MetricsObserver(Observer):
             self._labels[key] = labels
             for counter in (self._seats_lost, self._floors, self._adopted, self._cures):
                 counter.labels(*labels)
-            for trigger in Trigger:
-                self._failovers.labels(*labels, trigger.value, Outcome.COMPLETED.value)
-                self._unavailable.labels(*labels, trigger.value)
-            self._unavailable.labels(*labels, Kind.SWITCHOVER.value)
+            for cause in Cause:
+                self._failovers.labels(*labels, cause.value, Outcome.COMPLETED.value)
+                self._unavailable.labels(*labels, cause.value)
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:  # noqa: ARG002
         """Count it."""
@@ -132,7 +131,7 @@ class MetricsObserver(Observer):
     def incident_closed(self, timeline: FailoverTimeline) -> None:
         """Count the incident, its phases and the time without writes."""
         labels = (timeline.group.namespace, timeline.cluster_name, timeline.broker_name)
-        self._failovers.labels(*labels, timeline.trigger.value, timeline.outcome.value).inc()
+        self._failovers.labels(*labels, timeline.cause.value, timeline.outcome.value).inc()
         if timeline.outcome is Outcome.CANCELLED or Step.DETECTED not in timeline.steps:
             return
         fault_seconds = timeline.steps[Step.DETECTED] - (timeline.detection_seconds or 0.0)
@@ -140,8 +139,7 @@ class MetricsObserver(Observer):
             self._phases.labels(*labels, _PHASE_OF_STEP[step]).observe(max(0.0, reached_seconds - fault_seconds))
         end_seconds = max(timeline.steps.values())
         self._phases.labels(*labels, metric_names.PHASE_TOTAL).observe(max(0.0, end_seconds - fault_seconds))
-        cause = timeline.trigger.value if timeline.kind is Kind.FAILOVER else Kind.SWITCHOVER.value
-        self._unavailable.labels(*labels, cause).inc(max(0.0, end_seconds - fault_seconds))
+        self._unavailable.labels(*labels, timeline.cause.value).inc(max(0.0, end_seconds - fault_seconds))
 
 
 class GroupCollector:

@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from controller_core import metric_names
 
 if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
@@ -57,6 +59,17 @@ class Trigger(StrEnum):
     REQUESTED = "requested"
 
 
+class Cause(StrEnum):
+    """Why the master was lost or moved, as far as the operator itself knows when the incident ends."""
+
+    OUT_OF_MEMORY = metric_names.CAUSE_OUT_OF_MEMORY
+    DRAIN = metric_names.CAUSE_DRAIN
+    ROLLING_UPGRADE = metric_names.CAUSE_ROLLING_UPGRADE
+    CRASH = metric_names.CAUSE_CRASH
+    PLANNED_SWITCHOVER = metric_names.CAUSE_SWITCHOVER
+    UNKNOWN = metric_names.CAUSE_UNKNOWN
+
+
 class Outcome(StrEnum):
     """How it ended. ``running`` only while it has not."""
 
@@ -65,6 +78,11 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     NO_ELIGIBLE_REPLICA = "noEligibleReplica"
     INCOMPLETE = "incomplete"
+
+
+# As the kubelet calls it, and as it is told in the evidence.
+OUT_OF_MEMORY_WORD: Final = "OOMKilled"
+_CRASHES: Final = frozenset({Trigger.CONNECTION_REFUSED, Trigger.CONTAINER_TERMINATED, Trigger.CONNECTION_CLOSED})
 
 
 @dataclass(slots=True)
@@ -84,6 +102,8 @@ class FailoverTimeline:
     to_broker_id: int | None = None
     epoch_after: int | None = None
     unfenced: bool = False
+    # Why it was asked for; only of a switchover.
+    planned_cause: Cause = Cause.PLANNED_SWITCHOVER
     outcome: Outcome = Outcome.RUNNING
     steps: dict[Step, float] = field(default_factory=dict)
 
@@ -97,6 +117,15 @@ class FailoverTimeline:
         if origin is None:
             return {}
         return {step.value: round((self.steps[step] - origin) * 1000, 3) for step in Step if step in self.steps}
+
+    @property
+    def cause(self) -> Cause:
+        """What the operator itself knows. A silence may be a partition, a disk or a frozen node: nobody knows here."""
+        if self.kind is Kind.SWITCHOVER:
+            return self.planned_cause
+        if any(OUT_OF_MEMORY_WORD in text for text in self.evidence):
+            return Cause.OUT_OF_MEMORY
+        return Cause.CRASH if self.trigger in _CRASHES else Cause.UNKNOWN
 
     @property
     def detection_seconds(self) -> float | None:

@@ -167,6 +167,7 @@ class PlanApplier:
                     from_broker_id=action.from_broker_id,
                     to_broker_id=action.to_broker_id,
                     deadline_seconds=SWITCHOVER_SECONDS,
+                    cause=action.cause,
                 )
             case plans.RemoveMember():
                 await self._view.remove_member(key, action.broker_id)

@@ -41,7 +41,9 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
         return
     match step.verb:
         case Verb.SWITCH:
-            yield SwitchMaster(reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id)
+            yield SwitchMaster(
+                reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id, cause=step.cause
+            )
         case Verb.REPLACE | Verb.STOP:
             note = Note(reason="PodStopping", message=f"Stopping pod {member.pod}: {step.why}", related=member.pod)
             # What runs is not given up for a pod that the API refuses: a bad podTemplate, an admission policy.

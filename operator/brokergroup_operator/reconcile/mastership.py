@@ -1,5 +1,5 @@
-"""Whether mastership should move although nothing is broken: off a node that is being drained, or to the preferred master.
-Pure.
+"""Whether mastership should move although nothing is broken: off a node that is being drained, away from who may not have it,
+or to the preferred master. Pure.
 
 A disruption budget keeps a master from being evicted (`disruption.py`); so when its node is cordoned, or marked by an
 autoscaler, mastership moves to a member on another node first, and the pod, a slave now, may then be evicted. A plain
@@ -8,11 +8,13 @@ SIGTERM of a Java master would leave the group without a master for about 9 s.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile import observed
-from brokergroup_operator.reconcile.failover_safe import candidates
+from brokergroup_operator.reconcile.failover_safe import candidates, is_barred
 from brokergroup_operator.reconcile.learners import never_masters
 from brokergroup_operator.reconcile.steps import Step, Verb
 
@@ -48,8 +50,8 @@ def mastership_step(
 ) -> Step | None:
     """Move it, say why it can't be moved, or None where it is right as it is.
 
-    The preferred master gets it back when it has been updated: before, an update and the preference would move it to and fro
-    without end. `updating`: the ids of those whose pods are still to be replaced.
+    Nobody gets it for taste before it has been updated: an update and the preference would move it to and fro without end.
+    `updating`: the ids of those whose pods are still to be replaced.
     """
     master = next((standing for standing in standings.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
@@ -66,9 +68,12 @@ def mastership_step(
             return Step(
                 verb=Verb.REFUSE, reason=Reason.NOT_ENOUGH_CANDIDATES, why=f"{why}, and nobody elsewhere can take over"
             )
-        return _move(master, able[0], why)
+        return replace(_move(master, able[0], why), cause=Cause.DRAIN)
+    updated = [broker_id for broker_id in able if broker_id not in updating]
+    if safe and updated and is_barred(seen.group.spec, seen.snapshot, master.member.broker_id):
+        return _move(master, updated[0], f"{master.member.pod} has priority 0, which bars it from mastership")
     preferred = seen.group.spec.failover.preferred_master
-    if safe and preferred in able and preferred not in updating:
+    if safe and preferred in updated:
         return _move(master, preferred, f"broker {preferred} is preferred")
     return _refused(preferred) if preferred is not None and preferred in learners else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.turns import Turn
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class SwitchMaster(Action):
 
     from_broker_id: int
     to_broker_id: int | None = None
+    cause: Cause = Cause.PLANNED_SWITCHOVER
 
     @property
     def target(self) -> str:

@@ -6,6 +6,9 @@ Who gives the group nothing is replaced at once, whatever else is going on: that
 a group that never came up be repaired. Everybody else only while the group is `FailoverSafe`, and only while all others are
 in sync. So an update whose first pod does not come up touches no second one.
 
+A slave where every slave has priority 0 goes without it: nobody would follow the master anyway, and enough stay to acknowledge
+with. The master of such a group is nobody's to give up: it is restarted only where the spec says `Restart`.
+
 The master's turn comes last: after a planned switchover it is a slave like the others (`masterUpdate: Switchover`), or it
 waits for a person to switch over (`Supervised`), or it restarts as it is (`Restart`).
 """
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.outdated import ASKED_FOR
 from brokergroup_operator.reconcile.steps import Step, Verb
 
@@ -89,7 +93,7 @@ def _next_turn(
     if _master_votes_alone(standings):
         return _replace((slaves or due)[0], "nobody but the master votes")
     if safe.status is not ConditionStatus.TRUE:
-        return Step(verb=Verb.REFUSE, reason=safe.reason, why=f"Not FailoverSafe: {safe.message}")
+        return _turn_while_unsafe(slaves, due, strategy, safe)
     if slaves:
         return _replace(slaves[0], "its turn")
     return _masters_turn(due[0], strategy)
@@ -99,6 +103,19 @@ def _master_votes_alone(standings: Mapping[int, Standing]) -> bool:
     """There will never be anybody to hand over to: such a group is updated as a group of one is."""
     voters = [standing for standing in standings.values() if not standing.will_learn]
     return len(voters) == 1 and voters[0].is_master
+
+
+def _turn_while_unsafe(
+    slaves: Sequence[Outdated], due: Sequence[Outdated], strategy: UpdateStrategySpec, safe: Verdict
+) -> Step:
+    why = f"Not FailoverSafe: {safe.message}"
+    if safe.reason is Reason.NOBODY_MAY_FOLLOW:
+        if slaves:
+            return _replace(slaves[0], "its turn; it has priority 0, so no failover counts on it")
+        if strategy.master_update is MasterUpdate.RESTART:
+            return _masters_turn(due[0], strategy)
+        why += "; or set spec.updateStrategy.masterUpdate to Restart, which stops writes meanwhile"
+    return Step(verb=Verb.REFUSE, reason=safe.reason, why=why)
 
 
 def _masters_turn(master: Outdated, strategy: UpdateStrategySpec) -> Step:
@@ -115,6 +132,7 @@ def _masters_turn(master: Outdated, strategy: UpdateStrategySpec) -> Step:
         reason=Reason.ROLLING_UPDATE,
         why="the master is updated last, as a slave",
         member=master.member,
+        cause=Cause.ROLLING_UPGRADE,
     )
 
 

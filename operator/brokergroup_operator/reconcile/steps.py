@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.observe.timeline import Cause
+
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_status import Reason
     from brokergroup_operator.reconcile.identity import Member
@@ -40,6 +42,8 @@ class Step:
     why: str
     member: Member | None = None
     to_broker_id: int | None = None
+    # Of a switchover: what the incident log tells of it.
+    cause: Cause = Cause.PLANNED_SWITCHOVER
 
     @property
     def acts(self) -> bool:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # What the operator can tell by itself; the rest needs circumstances (a node's drain, a disk's Event) and is unknown without.
 _CAUSES = {
-    "crash": "crash", "oom": "crash", "partition": "unknown", "disk": "unknown", "drain": "plannedSwitchover",
-    "rollingUpgrade": "plannedSwitchover", "plannedSwitchover": "plannedSwitchover", "unknown": "unknown",
+    "crash": "crash", "oom": "crash", "partition": "unknown", "disk": "unknown", "drain": "drain",
+    "rollingUpgrade": "rollingUpgrade", "plannedSwitchover": "plannedSwitchover", "unknown": "unknown",
 }  # fmt: skip
 
 

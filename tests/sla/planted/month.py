@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
 from controller_core import metric_names
 from sla_reports.series import series_text
@@ -82,6 +82,7 @@ class PlantedIncident:
             epoch_after=self.epoch_before + 1 if elected else None,
             unfenced=self.unfenced,
             outcome=self.outcome,
+            planned_cause=Cause(self.cause) if self.is_planned else Cause.PLANNED_SWITCHOVER,
             steps={step: (self.detected_ms + after_ms) / 1000 for step, after_ms in self.steps_ms.items()},
         )
 
@@ -219,17 +220,17 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
     _add(planted, metric_names.SYNC_STATE_SET_SIZE, labels, ts_ms, sizes, stale=True)
     epochs = 1.0 + np.searchsorted(np.array([one.in_sync_ms for one in incidents]), ts_ms, side="right")
     _add(planted, metric_names.MASTER_EPOCH, labels, ts_ms, epochs, stale=True)
-    for trigger in sorted({TRIGGER_OF_CAUSE[one.cause].value for one in incidents}):
-        ours = [one for one in incidents if TRIGGER_OF_CAUSE[one.cause].value == trigger]
+    for cause in sorted({one.timeline().cause.value for one in incidents}):
+        ours = [one for one in incidents if one.timeline().cause.value == cause]
         unavailable = _counter(
             planted, ts_ms, [(one.in_sync_ms, (one.in_sync_ms - one.fault_ms) / 1000) for one in ours]
         )
         failovers = _counter(planted, ts_ms, [(one.in_sync_ms, 1.0) for one in ours])
-        _add(planted, metric_names.UNAVAILABLE_SECONDS_TOTAL, {**labels, "cause": trigger}, ts_ms, unavailable)
+        _add(planted, metric_names.UNAVAILABLE_SECONDS_TOTAL, {**labels, "cause": cause}, ts_ms, unavailable)
         _add(
             planted,
             metric_names.FAILOVERS_TOTAL,
-            {**labels, "trigger": trigger, "result": "completed"},
+            {**labels, "cause": cause, "outcome": "completed"},
             ts_ms,
             failovers,
         )
