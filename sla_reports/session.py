@@ -1,8 +1,11 @@
-"""Starts the Spark session the reports run in: local, quiet, with the interpreter that runs us.
+"""Starts the Spark session the reports run in: quiet, with the interpreter that runs us; local, unless spark-submit has begun it.
 
 A session starts several times faster with the archive of `class_archive.py`; without one, or with one that does not fit, it
 starts all the same. Short jobs (tests, a demo's report) are over before the JVM's full compiler would have warmed up, so they
 do without it and with the serial collector; a month's report is slower that way.
+
+Whoever runs us by spark-submit (`on_kubernetes/`) has said there where Spark runs, how large its heap is and how its JVM is
+started: that JVM is there already, and none of it is said again.
 """
 
 import os
@@ -15,6 +18,8 @@ from sla_reports.class_archive import archive_path, jvm_options
 _SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Fewer, larger hand-overs between the JVM and Python: a quarter less processor time than with Spark's 10,000.
 _ROWS_PER_ARROW_BATCH = 200_000
+# spark-submit tells its Python process by this one where its JVM listens.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 def start_session(
@@ -32,26 +37,33 @@ def start_session(
     # Spark's workers take `python3` from the path otherwise, which need not have our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    archive = jvm_options(archive_path()) if java_options is None else java_options
-    options = " ".join(part for part in (_SHORT_JOBS if short_jobs else "", archive) if part)
     builder: SparkSession.Builder = SparkSession.builder
     builder = (
         builder.appName(name)
-        .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS_PER_ARROW_BATCH))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", options)
     )
-    if memory:
-        builder = builder.config("spark.driver.memory", memory)
+    if _SUBMITTED not in os.environ:
+        archive = jvm_options(archive_path()) if java_options is None else java_options
+        options = " ".join(part for part in (_SHORT_JOBS if short_jobs else "", archive) if part)
+        builder = _local(builder, master, options, memory)
     session: SparkSession = builder.getOrCreate()
     # What fails in a task is raised here as well, and a reader's error is one line there (`readers/errors.py`).
     session.sparkContext.setLogLevel("FATAL")
     return session
+
+
+def _local(builder: SparkSession.Builder, master: str, java_options: str, memory: str) -> SparkSession.Builder:
+    """A JVM of our own on this machine, which nobody else can reach."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = (
+        builder.master(master)
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", java_options)
+    )
+    return builder.config("spark.driver.memory", memory) if memory else builder

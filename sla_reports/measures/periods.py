@@ -3,6 +3,8 @@
 2026-10     a month        2026-Q4       a quarter
 2026-W43    an ISO week    2026-10-31    a day
 2026        a year         30d           the last thirty days before a given end (rolling; 24 h each)
+
+A job that runs by itself asks for `previous-month` (or -day, -week, -quarter, -year): the last whole one before now.
 """
 
 import datetime as dt
@@ -12,7 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sla_reports.states.spans import Window
 
 _DAY_MS = 86_400_000
-_EXPECTED = "expected 2026-10, 2026-Q4, 2026-W43, 2026-10-31, 2026 or 30d"
+_EXPECTED = "expected 2026-10, 2026-Q4, 2026-W43, 2026-10-31, 2026, previous-month (day, week, quarter, year) or 30d"
+_PREVIOUS = re.compile("previous-(day|week|month|quarter|year)")
 
 
 class PeriodError(ValueError):
@@ -31,6 +34,27 @@ def window_of(period: str, time_zone: str, *, end_ms: int | None = None) -> Wind
     except ValueError as error:
         raise PeriodError(f"period {period!r}: {error}; {_EXPECTED}") from error
     return Window(_midnight_ms(first, zone), _midnight_ms(after, zone))
+
+
+def named(period: str, time_zone: str, *, now_ms: int) -> str:
+    """`previous-month` by its name as of now, 2026-10; any other period as it is. Raises PeriodError for an unknown time zone."""
+    if not (told := _PREVIOUS.fullmatch(period)):
+        return period
+    today = dt.datetime.fromtimestamp(now_ms / 1000, zone_of(time_zone)).date()
+    first, _ = _days(_holding(today, told[1]))
+    return _holding(first - dt.timedelta(days=1), told[1])
+
+
+def _holding(day: dt.date, unit: str) -> str:
+    """The period of that length in which the day lies."""
+    match unit:
+        case "week":
+            year, week, _ = day.isocalendar()
+            return f"{year:04}-W{week:02}"
+        case "quarter":
+            return f"{day.year:04}-Q{(day.month + 2) // 3}"
+        case _:
+            return day.isoformat()[: {"year": 4, "month": 7, "day": 10}[unit]]
 
 
 def instant_of(text: str) -> int:

@@ -83,12 +83,12 @@ def test_days_are_kept_as_runs_and_reported_on(tmp_path: Path) -> None:
     assert json.loads(kept.stdout.splitlines()[-1]) == {"days": ["2025-11-01"], "replaced": [], "samples": 24 * 60}
     told = _sla(
         "report", "--from", "runs", "--export", str(store), "--incidents", str(tmp_path / "log.jsonl"),
-        "--period", "2025-11-01", "--objective", "99.9", "--out", str(tmp_path / "report"),
+        "--period", "2025-11-01", "--objective", "99.9", "--out", str(tmp_path / "{period}"),
     )  # fmt: skip
     assert told.returncode == 2, told.stderr
     result = json.loads(told.stdout.splitlines()[-1])
     assert [one["down_ms"] for one in result["groups"]] == [10 * MINUTE_MS]
-    assert "<svg" in (tmp_path / "report" / "report.html").read_text()
-    explained = _sla("explain", "orders", result["incidents"][0]["group"], "--report", str(tmp_path / "report"))
+    assert "<svg" in (tmp_path / "2025-11-01" / "report.html").read_text()
+    explained = _sla("explain", "orders", result["incidents"][0]["group"], "--report", str(tmp_path / "2025-11-01"))
     assert explained.returncode == 1
     assert "default/c/orders@1761973200000" in explained.stderr

@@ -71,7 +71,9 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     bearer_token_file: TokenFile = None,
     period: Annotated[
         str | None,
-        typer.Option("--period", help="2026-10, 2026-Q4, 2026-W43, 2026-10-31; without it all of the export"),
+        typer.Option(
+            "--period", help="2026-10, 2026-Q4, 2026-W43, 2026-10-31, previous-month; without it all of the export"
+        ),
     ] = None,
     time_zone: Annotated[str, typer.Option("--time-zone", help="Of the period")] = "UTC",
     until: Annotated[
@@ -84,7 +86,9 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     amendments: Annotated[
         Path | None, typer.Option("--amendments", help="YAML file of exclusions and corrections")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the report's files")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report's files; {period} in it is the period's name")
+    ] = None,
     progress: ShowProgress = True,
 ) -> None:
     """Availability and recovery times per group; the last line is the result as JSON."""
@@ -92,6 +96,7 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     if objective_percent is not None and not 0 < objective_percent < 100:
         raise fail(f"--objective {objective_percent}: expected a percentage below 100, as 99.95")
     with _known_errors(fail):
+        period = _named(period, time_zone)
         window = _window(period, time_zone)
         origin = _origin(form, exports, url, bearer_token_file, window)
         from sla_reports.measures.amendments import read_amendments
@@ -110,7 +115,7 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
         with _spark("report", progress=progress, short_jobs=period is None) as spark:
             made = make_report(spark, request)
         if out is not None:
-            made.write(out)
+            made.write(Path(str(out).replace("{period}", period or "all")))
     typer.echo(as_text(made))
     typer.echo(json.dumps(result_line(made)))
     if objective_percent is not None:
@@ -256,6 +261,12 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
     from sla_reports.reduction.store import StoreError
 
     return AmendmentError, ExportFormatError, NoJavaError, NoSuchIncidentError, StoreError, WrittenReportError
+
+
+def _named(period: str | None, time_zone: str) -> str | None:
+    from sla_reports.measures.periods import named
+
+    return named(period, time_zone, now_ms=time.time_ns() // 1_000_000) if period else None
 
 
 def _window(period: str | None, time_zone: str) -> "Window | None":
