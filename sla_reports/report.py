@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
+from sla_reports.outages.logged import circumstances
 from sla_reports.output.files import provenance_document, write_report
 from sla_reports.pipeline import Reduced, evidence, reduce_for_report, reduced_from_store
 from sla_reports.readers import incident_log
@@ -84,7 +85,13 @@ def make_report(spark: SparkSession, request: Request) -> Report:
     last_ms = max(run.end_ms for run in reduced.runs)
     # A window has at least a millisecond, also around a single scrape.
     window = request.window or Window(min(run.start_ms for run in reduced.runs), last_ms + 1)
-    known = evidence(reduced, logs.rows, amendments=request.amendments, now_ms=request.until_ms)
+    known = evidence(
+        reduced,
+        logs.rows,
+        circumstances=circumstances(logs.circumstances),
+        amendments=request.amendments,
+        now_ms=request.until_ms,
+    )
     summary = summarise(Agreement(window, request.objective), known)
     return Report(request, summary, reduced, len(logs.unreadable))
 

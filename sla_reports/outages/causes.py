@@ -1,46 +1,76 @@
 """Why a group was down: an interval join of incidents with what was going on.
 
 In this order: what the operator itself named in its log; a circumstance (drain, kill for memory, upgrade, disk, partition) that
-overlaps the incident or ended shortly before it; what the trigger proves (a refused connection or a terminated container is a
-crash). Silence proves nothing: freeze, partition and a dead node look alike, so it stays unknown. What only the gauge saw stays
-unattributed unless a circumstance explains it. Nothing is spread over the known causes.
+touches the incident's beginning; what the trigger proves (a refused connection or a terminated container is a crash). Silence
+proves nothing: freeze, partition and a dead node look alike, so it stays unknown. What only the gauge saw stays unattributed
+unless a circumstance explains it. Nothing is spread over the known causes.
+
+A circumstance touches an incident of its group and, where both say it, of its member, if it began no later than the loss was
+believed (plus what clocks may differ) and ended no earlier than a minute before the fault. So what was done *because* of the
+incident (a silent master is fenced) never explains it. A crash and a planned switchover that the log names are as much as the
+operator could see then: what is more particular (the kill for memory behind the refused connection) wins over them.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller_core.metric_names import CAUSES
+from controller_core.metric_names import CAUSE_CRASH, CAUSE_PARTITION, CAUSE_SWITCHOVER, CAUSES
 from sla_reports.outages.incidents import Incident
 from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
 
 # A kill is written before the outage it makes is believed, and a drain's record may end when the pod is gone.
 LEAD_MS = 60_000
+# Kubernetes tells whole seconds, of another clock.
+CLOCKS_MS = 2_000
+# What nothing proves is told with what was so near.
+NEAR_MS = 600_000
 _CRASHES = ("connectionRefused", "containerTerminated", "connectionClosed")
+# What the operator names of itself at the moment of the loss; more may be known later.
+_AS_FAR_AS_SEEN = (UNKNOWN_CAUSE, CAUSE_CRASH, CAUSE_SWITCHOVER)
 
 
 def attribute(incidents: Sequence[Incident], circumstances: Sequence[Circumstance], *, until_ms: int) -> list[Incident]:
-    """The incidents with their causes; open ones last until `until_ms`."""
-    return [replace(incident, cause=_cause(incident, circumstances, until_ms)) for incident in incidents]
+    """The incidents with their causes, and with what proves them or was near; open ones last until `until_ms`."""
+    return [_attributed(incident, circumstances, until_ms) for incident in incidents]
 
 
-def _cause(incident: Incident, circumstances: Sequence[Circumstance], until_ms: int) -> str:
+def _attributed(incident: Incident, circumstances: Sequence[Circumstance], until_ms: int) -> Incident:
+    about = [one for one in circumstances if _is_about(one, incident)]
+    proving = [one for one in about if one.cause != UNKNOWN_CAUSE and _touches(one, incident)]
+    cause = _cause(incident, proving)
+    told = [one for one in proving if one.cause == cause]
+    if not told and cause in (UNKNOWN_CAUSE, incident.cause):
+        end_ms = incident.start_ms + incident.length_ms(until_ms)
+        around = [one for one in circumstances if one.group in (None, incident.group)]
+        told = [one for one in around if one.start_ms <= end_ms + NEAR_MS and one.end_ms >= incident.start_ms - NEAR_MS]
+    return replace(incident, cause=cause, circumstances=tuple(one.note for one in told if one.note))
+
+
+def _cause(incident: Incident, proving: Sequence[Circumstance]) -> str:
     logged = incident.logged
-    if logged is not None and logged.cause != UNKNOWN_CAUSE:
+    if logged is not None and logged.cause not in _AS_FAR_AS_SEEN:
         return logged.cause
-    going_on = [one.cause for one in circumstances if _touches(one, incident, until_ms)]
-    if going_on:
-        return min(going_on, key=CAUSES.index)
+    named = [one.cause for one in proving]
     if logged is None:
-        return incident.cause
+        return min(named, key=CAUSES.index, default=incident.cause)
     if logged.kind == SWITCHOVER:
-        return "plannedSwitchover"
-    return "crash" if logged.trigger in _CRASHES else UNKNOWN_CAUSE
+        # The master lived: neither can be why it was moved.
+        named = [CAUSE_SWITCHOVER, *(one for one in named if one not in {CAUSE_CRASH, CAUSE_PARTITION})]
+    elif logged.trigger in _CRASHES:
+        named.append(CAUSE_CRASH)
+    return min([*named, logged.cause], key=CAUSES.index)
 
 
-def _touches(circumstance: Circumstance, incident: Incident, until_ms: int) -> bool:
-    if circumstance.group is not None and circumstance.group != incident.group:
+def _is_about(circumstance: Circumstance, incident: Incident) -> bool:
+    if circumstance.group not in (None, incident.group):
         return False
     if circumstance.node and circumstance.node != incident.facts.get("node"):
         return False
-    end_ms = incident.start_ms + incident.length_ms(until_ms)
-    return circumstance.start_ms <= end_ms and circumstance.end_ms >= incident.start_ms - LEAD_MS
+    lost = incident.logged.from_broker_id if incident.logged is not None else None
+    return circumstance.broker_id is None or lost in (None, circumstance.broker_id)
+
+
+def _touches(circumstance: Circumstance, incident: Incident) -> bool:
+    believed_ms = incident.start_ms if incident.logged is None else incident.logged.started_at_ms
+    latest_ms = believed_ms + max(CLOCKS_MS, incident.error_ms)
+    return circumstance.start_ms <= latest_ms and circumstance.end_ms >= incident.start_ms - LEAD_MS

@@ -45,6 +45,8 @@ class Incident:
     seen_by_gauge: bool = False
     skewed: bool = False
     facts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # What proves the cause, in words; or, where nothing does, what was near.
+    circumstances: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

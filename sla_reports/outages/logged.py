@@ -39,6 +39,7 @@ class LoggedIncident:
     unclean: bool = False
     truncated_bytes: int = 0
     epoch_before: int | None = None
+    from_broker_id: int | None = None
     facts: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     evidence: tuple[str, ...] = ()
 
@@ -62,18 +63,41 @@ class LoggedIncident:
 
 @dataclass(frozen=True, slots=True)
 class Circumstance:
-    """Something that was going on: a drain, a kill for memory, an upgrade. Without a group: about its `node`, or all."""
+    """Something that was going on: a drain, a kill for memory, an upgrade. Without a group: about its `node`, or all.
+
+    With a `broker_id` it is about that member alone. The cause `unknown` proves nothing, and is told as what was near.
+    """
 
     cause: str
     start_ms: int
     end_ms: int
     group: GroupKey | None = None
     node: str = ""
+    broker_id: int | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:
             raise ValueError(f"circumstance: cause {self.cause!r}; expected one of {', '.join(CAUSES)}")
+
+
+def circumstances(rows: Iterable[Mapping[str, Any]]) -> list[Circumstance]:
+    """The operator's records of what was going on, as the reader hands them out, in order of time."""
+    found = [
+        Circumstance(
+            # A cause of a newer operator is not ours to name.
+            cause=row["cause"] if row["cause"] in CAUSES else UNKNOWN_CAUSE,
+            start_ms=row["started_at_ms"],
+            end_ms=row["ended_at_ms"],
+            group=GroupKey(row["namespace"], row.get("cluster") or "", row["broker_group"]),
+            # The member says more than its node: what happened to the node is noted for each member on it.
+            node="" if row.get("broker_id") is not None else row.get("node") or "",
+            broker_id=row.get("broker_id"),
+            note=": ".join(text for text in (row.get("what"), row.get("message")) if text),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda one: (one.start_ms, one.end_ms, one.cause, one.note))
 
 
 def logged_incidents(rows: Iterable[Mapping[str, Any]]) -> list[LoggedIncident]:
@@ -146,6 +170,7 @@ def _incident(row: Mapping[str, Any]) -> LoggedIncident:
         unclean=bool(row.get("unclean")),
         truncated_bytes=row.get("truncated_bytes") or 0,
         epoch_before=row.get("epoch_before"),
+        from_broker_id=row.get("from_broker_id"),
         facts=MappingProxyType(dict(row.get("facts") or {})),
         evidence=tuple(row.get("evidence") or ()),
     )

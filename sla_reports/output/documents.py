@@ -94,6 +94,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "errorMs": incident.error_ms,
         "cause": incident.cause,
         "loggedCause": logged.cause if logged else None,
+        "circumstances": list(incident.circumstances),
         "planned": incident.planned,
         "kind": logged.kind if logged else None,
         "trigger": logged.trigger if logged else None,

@@ -51,6 +51,8 @@ def _lines(report: WrittenReport, one: Incident, zone: ZoneInfo) -> Iterator[str
     else:
         yield f"  ended   {instant(one.start_ms + length_ms, zone)}, after {duration(length_ms)}"
     yield f"  cause   {one.cause}: {_why(one)}"
+    proves = "proof   " if one.cause not in (UNKNOWN_CAUSE, UNATTRIBUTED) else "near    "
+    yield from (f"  {proves}{words}" for words in one.circumstances)
     yield from _logged_lines(one)
     yield from _stage_lines(one, until_ms)
     yield from _source_lines(one)
@@ -60,7 +62,7 @@ def _lines(report: WrittenReport, one: Incident, zone: ZoneInfo) -> Iterator[str
 def _why(one: Incident) -> str:
     if one.logged is None:
         return "no incident log tells of it" if one.cause == UNATTRIBUTED else "by what went on at that time"
-    if one.logged.cause != UNKNOWN_CAUSE:
+    if one.cause == one.logged.cause != UNKNOWN_CAUSE:
         return "the operator's log names it"
     if one.cause == UNKNOWN_CAUSE:
         return f"the trigger {one.logged.trigger or '(none)'} proves none, and nothing else is known"

@@ -117,6 +117,7 @@ def _incident(one: Mapping[str, Any]) -> Incident:
         seen_by_gauge=one["seenByGauge"],
         skewed=one["skewedClocks"],
         facts=facts,
+        circumstances=tuple(one["circumstances"]),
     )
 
 

@@ -1,7 +1,8 @@
-"""Reads the operator's incident logs (`docs/incident-log.md`), schema versions 1 and 2, of all operator pods.
+"""Reads the operator's incident logs (`docs/incident-log.md`), schema versions 1 to 3, of all operator pods.
 
 A path stands for the log and what was rotated away from it (`incidents.jsonl.1` and so on), and for the note of what has begun
-and not ended (`incidents.jsonl.open`, outcome `running`). A line that is no JSON was torn by a crash of the machine, which the
+and not ended (`incidents.jsonl.open`, outcome `running`), and for what was going on with members (`incidents.jsonl.circumstances`;
+such lines are known by their kind, so one file may hold both). A line that is no JSON was torn by a crash of the machine, which the
 log allows: it is counted. Anything else that is no incident is an error with file and line, or is counted as well with
 `skip_broken`.
 
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, ExportFormatError
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 INCIDENT_SCHEMA: Final = (
     "id string, kind string, namespace string, cluster string, broker_group string, trigger string, cause string, outcome string, "
     "started_at_ms long, detection_ms double, duration_ms double, steps_ms map<string,double>, unfenced boolean, unclean boolean, "
@@ -27,6 +28,8 @@ INCIDENT_SCHEMA: Final = (
     "facts map<string,string>, censored boolean, written_by string, schema_version int"
 )
 _NOTE: Final = ".open"
+_BESIDE: Final = ".circumstances"
+_CIRCUMSTANCE: Final = "circumstance"
 # Column, member of the log, its type; those that an incident can't be without are in _REQUIRED.
 _MEMBERS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("id", "id", str),
@@ -52,6 +55,10 @@ _MEMBERS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("written_by", "writtenBy", str),
     ("schema_version", "schemaVersion", int),
 )
+_CIRCUMSTANCE_TEXTS: Final = (
+    ("id", "id"), ("namespace", "namespace"), ("cluster", "cluster"), ("broker_group", "brokerName"), ("cause", "cause"),
+    ("what", "what"), ("pod", "pod"), ("node", "node"), ("message", "message"),
+)  # fmt: skip
 _REQUIRED: Final = frozenset({"id", "kind", "namespace", "outcome", "schema_version"})
 
 
@@ -61,6 +68,8 @@ class IncidentLogs:
 
     rows: tuple[Mapping[str, Any], ...]
     unreadable: tuple[Anomaly, ...]
+    # Each once, with the latest end that was noted.
+    circumstances: tuple[Mapping[str, Any], ...] = ()
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The incidents as a frame."""
@@ -76,6 +85,7 @@ class IncidentLogs:
 def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> IncidentLogs:
     """All incidents of the logs, oldest file first. A line that stands in two files stands once. Raises ExportFormatError."""
     rows: dict[tuple[str, int], Mapping[str, Any]] = {}
+    circumstances: dict[str, Mapping[str, Any]] = {}
     unreadable: list[Anomaly] = []
     for path in _files(paths):
         for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -89,11 +99,16 @@ def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> Inci
                     raise anomaly.as_error() from error
                 unreadable.append(anomaly)
                 continue
+            if row["kind"] == _CIRCUMSTANCE:
+                noted = circumstances.get(row["id"])
+                if noted is None or noted["ended_at_ms"] < row["ended_at_ms"]:
+                    circumstances[row["id"]] = row
+                continue
             # A note is read after its log: it tells nothing new of what has ended.
             known = rows.get(_key(row))
             if known is None or (known["censored"] and not row["censored"]):
                 rows[_key(row)] = row
-    return IncidentLogs(_ended(rows.values()), tuple(unreadable))
+    return IncidentLogs(_ended(rows.values()), tuple(unreadable), tuple(circumstances.values()))
 
 
 def _ended(rows: Any) -> tuple[Mapping[str, Any], ...]:
@@ -114,7 +129,8 @@ def _start(row: Mapping[str, Any]) -> tuple[str, str, int]:
 def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
     for path in map(Path, paths):
         folder = path.parent if not path.is_dir() else path
-        bases = [path] if not path.is_dir() else sorted(folder.glob("*.jsonl"))
+        logs = [path] if not path.is_dir() else sorted(folder.glob("*.jsonl"))
+        bases = [base for log in logs for base in (log, log.with_name(log.name + _BESIDE))]
         rotated = {base: _rotated(base) for base in bases}
         note = {base: base.with_name(base.name + _NOTE) for base in bases}
         if not any(one.is_file() for base in bases for one in (base, note[base], *rotated[base])):
@@ -143,6 +159,8 @@ def _row(line: bytes) -> Mapping[str, Any]:
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         detail = f"schemaVersion: {version!r}; expected 1 to {SCHEMA_VERSION}"
         raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, detail)
+    if document.get("kind") == _CIRCUMSTANCE:
+        return _circumstance(document)
     row: dict[str, Any] = {column: _member(document, member, types) for column, member, types in _MEMBERS}
     for column, member, _ in _MEMBERS:
         if column in _REQUIRED and row[column] is None:
@@ -150,7 +168,20 @@ def _row(line: bytes) -> Mapping[str, Any]:
     name = _member(document, "brokerName", str) or _member(document, "name", str)
     if name is None:
         raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, "brokerName: missing; expected the group's name")
-    row.update(broker_group=name, started_at_ms=_unix_ms(document.get("startedAt")), censored=bool(row["censored"]))
+    started_at_ms = _unix_ms(document, "startedAt")
+    row.update(broker_group=name, started_at_ms=started_at_ms, censored=bool(row["censored"]))
+    return row
+
+
+def _circumstance(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    row: dict[str, Any] = {"kind": _CIRCUMSTANCE, "broker_id": _member(document, "brokerId", int)}
+    for column, member in _CIRCUMSTANCE_TEXTS:
+        row[column] = _member(document, member, str)
+    for column in ("id", "namespace", "broker_group", "cause"):
+        if not row[column]:
+            member = dict(_CIRCUMSTANCE_TEXTS)[column]
+            raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{member}: missing; expected a value")
+    row.update(started_at_ms=_unix_ms(document, "startedAt"), ended_at_ms=_unix_ms(document, "endedAt"))
     return row
 
 
@@ -169,12 +200,13 @@ def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
     return value
 
 
-def _unix_ms(text: Any) -> int:
+def _unix_ms(document: Mapping[str, Any], name: str) -> int:
+    text: Any = document.get(name)
     try:
         moment = dt.datetime.fromisoformat(text)
     except (TypeError, ValueError) as error:
         expected = "expected a time such as 2026-11-21T00:10:00.123Z"
-        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"startedAt: {text!r}; {expected}") from error
+        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r}; {expected}") from error
     if moment.tzinfo is None:
-        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"startedAt: {text!r} has no time zone; expected one")
+        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r} has no time zone; expected one")
     return round(moment.timestamp() * 1000)

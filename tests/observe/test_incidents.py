@@ -1,22 +1,24 @@
 """The incident log: one whole line an incident, durable, on a new line after a torn one; none lost when the operator dies."""
 
 import asyncio
+import datetime as dt
 import json
 from pathlib import Path
 
 import pytest
 
 from brokergroup_operator.observe import incidents
+from brokergroup_operator.observe.circumstances import Circumstance
 from brokergroup_operator.observe.incident_file import IncidentFile, append_line
-from brokergroup_operator.observe.incidents import IncidentLog, incident_to_json
+from brokergroup_operator.observe.incidents import IncidentLog, circumstances_beside, incident_to_json
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
-from tests.observe.test_metrics import timeline
+from tests.observe.test_metrics import KEY, timeline
 
 
 def test_an_incident_says_everything_in_one_object() -> None:
     made = timeline(evidence=["it is silent", "killed"], unfenced=False)
     assert incident_to_json(made) == {
-        "schemaVersion": 2,
+        "schemaVersion": 3,
         "id": "default/orders/5",
         "kind": "failover",
         "namespace": "default",
@@ -176,3 +178,99 @@ async def test_a_full_disk_delays_a_line_and_loses_none(tmp_path: Path, monkeypa
             await asyncio.sleep(0.001)
     await log.stop()
     assert [line["epoch"] for line in lines_of(path)] == [5]
+
+
+def going_on(minutes: int = 0, pod: str = "orders-1") -> Circumstance:
+    began = dt.datetime(2026, 11, 21, 0, 10, tzinfo=dt.UTC)
+    return Circumstance(
+        group=KEY,
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        broker_id=1,
+        cause="disk",
+        what="DiskPressure",
+        started_at=began,
+        ended_at=began + dt.timedelta(minutes=minutes),
+        pod=pod,
+        node="node-1",
+    )
+
+
+async def test_a_circumstance_is_on_the_disk_when_its_noting_returns_and_leaves_the_incidents_alone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "incidents.jsonl"
+    log = IncidentLog(path, written_by="operator-0")
+    log.start()
+    await log.note([going_on()])
+    assert lines_of(circumstances_beside(path)) == [
+        {
+            "schemaVersion": 3, "id": "default/orders/orders-1/DiskPressure@2026-11-21T00:10:00.000Z",
+            "kind": "circumstance", "namespace": "default", "name": "orders", "cluster": "DefaultCluster",
+            "brokerName": "orders", "brokerId": 1, "cause": "disk", "what": "DiskPressure",
+            "startedAt": "2026-11-21T00:10:00.000Z", "endedAt": "2026-11-21T00:10:00.000Z", "pod": "orders-1",
+            "node": "node-1", "writtenBy": "operator-0",
+        }
+    ]  # fmt: skip
+    assert not path.exists()
+    log.incident_closed(timeline())
+    await log.stop()
+    assert [line["outcome"] for line in lines_of(path)] == ["completed"]
+
+
+async def test_what_goes_on_is_noted_again_only_after_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    log = IncidentLog(path)
+    log.start()
+    for minutes in (0, 1, 4, 5, 6, 10):
+        await log.note([going_on(minutes)])
+    await log.note([going_on(10, pod="orders-2")])
+    await log.stop()
+    ends = [(line["pod"], line["endedAt"]) for line in lines_of(circumstances_beside(path))]
+    assert ends == [
+        ("orders-1", "2026-11-21T00:10:00.000Z"), ("orders-1", "2026-11-21T00:15:00.000Z"),
+        ("orders-1", "2026-11-21T00:20:00.000Z"), ("orders-2", "2026-11-21T00:20:00.000Z"),
+    ]  # fmt: skip
+
+
+async def test_circumstances_have_a_bound_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    log = IncidentLog(path, max_bytes=2000, kept_files=1)
+    log.start()
+    log.incident_closed(timeline())
+    for number in range(40):
+        await log.note([going_on(pod=f"orders-{number}")])
+    await log.stop()
+    beside = circumstances_beside(path)
+    rotated = beside.with_name(f"{beside.name}.1")
+    assert files_in(tmp_path) == [path, beside, rotated]
+    assert lines_of(beside)[-1]["pod"] == "orders-39"
+    assert max(beside.stat().st_size, rotated.stat().st_size) <= 2000
+    assert len(lines_of(path)) == 1
+
+
+async def test_a_full_disk_holds_up_whoever_notes_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "NOTE_SECONDS", 0.01)
+    monkeypatch.setattr(incidents, "RETRY_SECONDS", 0.001)
+    path = tmp_path / "incidents.jsonl"
+    is_full = True
+    append = IncidentFile.append
+
+    def failing(self: IncidentFile, document: dict[str, object]) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        append(self, document)
+
+    monkeypatch.setattr(IncidentFile, "append", failing)
+    log = IncidentLog(path)
+    log.start()
+    await log.note([going_on()])
+    assert not circumstances_beside(path).exists()
+    is_full = False
+    async with asyncio.timeout(30):
+        while not circumstances_beside(path).exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.001)
+    await log.stop()
+    assert len(lines_of(circumstances_beside(path))) == 1

@@ -128,12 +128,44 @@ def test_rows_become_incidents_once() -> None:
         ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000, node="other")], "unknown"),
         ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000, node="n1")], "drain"),
         ({"cause": "disk"}, [Circumstance("oom", 99_000, 99_000)], "disk"),
+        # The refused connection was seen at once, the kill for memory behind it a moment later.
+        ({"cause": "crash", "trigger": "connectionRefused"}, [Circumstance("oom", 100_000, 100_000)], "oom"),
+        # What was done because of the incident does not explain it: the loss was believed at 101 s.
+        ({"trigger": "silence"}, [Circumstance("crash", 103_001, 103_001)], "unknown"),
+        ({"trigger": "silence"}, [Circumstance("crash", 103_000, 103_000)], "crash"),
+        # Another member's end is not this master's.
+        ({"from_broker_id": 1}, [Circumstance("oom", 100_000, 100_000, ORDERS, broker_id=2)], "unknown"),
+        ({"from_broker_id": 1}, [Circumstance("oom", 100_000, 100_000, ORDERS, broker_id=1)], "oom"),
+        ({"trigger": "silence"}, [Circumstance("oom", 100_000, 100_000, replace(ORDERS, broker_group="b"))], "unknown"),
+        ({"trigger": "silence"}, [Circumstance("unknown", 100_000, 100_000)], "unknown"),
+        ({"kind": "switchover"}, [Circumstance("crash", 100_000, 100_000)], "plannedSwitchover"),
+        ({"kind": "switchover", "cause": "drain"}, [Circumstance("oom", 100_000, 100_000)], "drain"),
     ],
 )
 def test_causes(changes: dict[str, Any], circumstances: list[Circumstance], cause: str) -> None:
     logged = _logged(100_000, 7000.0, facts={"node": "n1"}, **changes)
     incidents, _ = _reconcile(_gauge(), [logged])
     assert [one.cause for one in attribute(incidents, circumstances, until_ms=END_MS)] == [cause]
+
+
+def test_what_proves_a_cause_is_told_and_else_what_was_near() -> None:
+    killed = Circumstance("oom", 100_000, 100_000, ORDERS, broker_id=1, note="OOMKilled")
+    other = Circumstance("crash", 700_000, 700_000, ORDERS, broker_id=2, note="ContainerEnded")
+    far = Circumstance("crash", 708_001, 708_001, ORDERS, broker_id=2, note="far away")
+    for near, cause, told in (
+        ([killed, other], "oom", ("OOMKilled",)),
+        ([other, far], "unknown", ("ContainerEnded",)),
+    ):
+        incidents, _ = _reconcile(_gauge(), [_logged(100_000, 7000.0, trigger="silence", from_broker_id=1)])
+        [one] = attribute(incidents, near, until_ms=END_MS)
+        assert (one.cause, one.circumstances) == (cause, told)
+
+
+def test_what_only_the_gauge_saw_is_explained_by_a_circumstance_or_stays_unattributed() -> None:
+    incidents, _ = _reconcile(_gauge((105_000, 180_000)), [])
+    for at_ms, cause in ((90_000, "disk"), (120_000, "disk"), (120_001, UNATTRIBUTED), (44_999, UNATTRIBUTED)):
+        [one] = attribute(incidents, [Circumstance("disk", at_ms, at_ms, ORDERS)], until_ms=END_MS)
+        assert one.cause == cause
 
 
 def test_groups_that_went_down_together_are_one_event() -> None:

@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller_core.metric_names import CAUSES
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.outages.incidents import Source
-from sla_reports.outages.logged import logged_incidents
+from sla_reports.outages.logged import circumstances, logged_incidents
+from sla_reports.readers.incident_log import read_rows
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import parse_series
 from sla_reports.states.entities import Fleet
 from sla_reports.states.spans import Window
+from tests.sla.planted.exports import write_incident_log
 from tests.sla.planted.figures import incidents_found, mismatches
 from tests.sla.planted.month import Month, Planted, plant
 from tests.sla.reference import runs_of
 
 if TYPE_CHECKING:
-    from tests.sla.planted.month import PlantedIncident
+    from collections.abc import Mapping, Sequence
+
+    from sla_reports.readers.incident_log import IncidentLogs
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +45,38 @@ def fleet(planted: Planted) -> Fleet:
     return Fleet(by_series(runs_of(samples, gap_ms)), gap_ms=gap_ms)
 
 
-def _row(one: PlantedIncident) -> dict[str, Any]:
-    """As the reader of the incident log hands it out."""
-    steps = {step.value: float(at_ms) for step, at_ms in one.steps_ms.items()}
-    timeline = one.timeline()
-    return {
-        "id": f"{one.group}/{one.epoch_before}", "kind": timeline.kind.value, "namespace": "default",
-        "cluster": "DefaultCluster", "broker_group": one.group, "trigger": timeline.trigger.value, "cause": timeline.cause.value,
-        "outcome": one.outcome.value, "started_at_ms": one.detected_ms, "steps_ms": steps,
-        "detection_ms": None if one.is_planned else float(one.detected_ms - one.fault_ms),
-        "epoch_before": one.epoch_before, "unfenced": one.unfenced,
-    }  # fmt: skip
+@pytest.fixture(scope="module")
+def log(planted: Planted, tmp_path_factory: pytest.TempPathFactory) -> IncidentLogs:
+    """As the operator writes it and the reader reads it."""
+    return read_rows([write_incident_log(planted, tmp_path_factory.mktemp("log") / "incidents.jsonl")])
 
 
-def _summary(planted: Planted, fleet: Fleet, rows: list[dict[str, Any]]) -> Summary:
+def _summary(
+    planted: Planted, fleet: Fleet, rows: Sequence[Mapping[str, Any]], noted: Sequence[Mapping[str, Any]] = ()
+) -> Summary:
     window = Window(planted.month.start_ms, planted.month.end_ms)
-    return summarise(Agreement(window, 0.9995), Evidence(fleet, logged_incidents(rows)))
+    return summarise(Agreement(window, 0.9995), Evidence(fleet, logged_incidents(rows), circumstances(noted)))
 
 
-def test_with_the_log_every_figure_is_exact(planted: Planted, fleet: Fleet) -> None:
-    summary = _summary(planted, fleet, [_row(one) for one in planted.incidents])
+def test_with_the_log_every_figure_is_exact(planted: Planted, fleet: Fleet, log: IncidentLogs) -> None:
+    assert {one.cause for one in planted.incidents} == set(CAUSES)
+    summary = _summary(planted, fleet, log.rows, log.circumstances)
     assert mismatches(planted, summary) == []
     assert incidents_found(summary) == len(planted.incidents)
     hours = dt.timedelta(milliseconds=summary.groups[0].availability.total_ms) / dt.timedelta(hours=1)
     assert hours == 745
+
+
+def test_without_circumstances_no_cause_is_guessed(planted: Planted, fleet: Fleet, log: IncidentLogs) -> None:
+    assert mismatches(planted, _summary(planted, fleet, log.rows), with_circumstances=False) == []
+
+
+def test_what_nothing_proves_is_unknown_and_tells_what_was_near(
+    planted: Planted, fleet: Fleet, log: IncidentLogs
+) -> None:
+    found = [one for group in _summary(planted, fleet, log.rows, log.circumstances).groups for one in group.incidents]
+    assert {one.circumstances for one in found if one.cause == "unknown"} == {("DiskPressure", "OOMKilled")}
+    assert {one.circumstances for one in found if one.cause == "partition"} == {("NodeReachableAgain",)}
 
 
 def test_without_the_log_gauge_and_counter_are_within_their_error(planted: Planted, fleet: Fleet) -> None:

@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 from pyspark.sql import functions as sql  # noqa: E402
 
 from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
+from sla_reports.outages.logged import circumstances  # noqa: E402
 from sla_reports.pipeline import evidence, reduce_for_report  # noqa: E402
 from sla_reports.readers import (  # noqa: E402
     lake,
@@ -169,9 +170,10 @@ def compare(
     frame = make(notes).persist()
     found = checksums(frame)
     wrong = [f"{one}: planted {truth.get(one)}, read {found.get(one)}" for one in differences(truth, found)]
+    logs = read_rows([incidents])
     summary = summarise(
         Agreement(Window(planted.month.start_ms, planted.month.end_ms), 0.9995),
-        evidence(reduce_for_report(frame), read_rows([incidents]).rows),
+        evidence(reduce_for_report(frame), logs.rows, circumstances=circumstances(logs.circumstances)),
     )
     frame.unpersist()
     wrong += mismatches(planted, summary)

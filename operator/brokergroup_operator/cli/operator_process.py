@@ -59,12 +59,13 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
         metrics = Metrics(controller_address=settings.advertise)
         fencer = KubernetesFencer(api)
         stack.push_async_callback(fencer.close)
+        incidents = _incident_log(settings, stack)
         plane = ControllerPlane(
             store=KubernetesRecordStore(api, namespace=settings.namespace),
             directory=KubernetesDirectory(api, namespace=settings.namespace),
             settings=_plane_settings(settings),
             fencer=fencer,
-            observer=ObserverGroup(await _observers(settings, api, metrics, stack)),
+            observer=ObserverGroup(_observers(api, metrics, incidents, stack)),
         )
         metrics.attach(plane)
         stack.push_async_callback(plane.stop)
@@ -73,26 +74,35 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
             await metrics.start(*settings.metrics_listen)
         await plane.start()
         reconcile = ReconcilePlane(
-            api, access, plane, _reconcile_settings(settings), after_watch_spawned=lambda: _take_signals_back(stop)
+            api,
+            access,
+            plane,
+            _reconcile_settings(settings),
+            after_watch_spawned=lambda: _take_signals_back(stop),
+            circumstances=incidents,
         )
         stack.push_async_callback(reconcile.stop)
         await reconcile.start()
         await stop.wait()
 
 
-async def _observers(
-    settings: OperatorSettings, api: KubernetesApi, metrics: Metrics, stack: AsyncExitStack
+def _incident_log(settings: OperatorSettings, stack: AsyncExitStack) -> IncidentLog | None:
+    """Begun here, and the last but the API to end: both planes tell it things."""
+    if settings.incident_log is None:
+        return None
+    incidents = IncidentLog(settings.incident_log)
+    incidents.start()
+    stack.push_async_callback(incidents.stop)
+    return incidents
+
+
+def _observers(
+    api: KubernetesApi, metrics: Metrics, incidents: IncidentLog | None, stack: AsyncExitStack
 ) -> list[Observer]:
     events = KubernetesEventSink(api)
     events.start()
     stack.push_async_callback(events.stop)
-    observers: list[Observer] = [metrics.observer, EventObserver(events)]
-    if settings.incident_log is not None:
-        incidents = IncidentLog(settings.incident_log)
-        incidents.start()
-        stack.push_async_callback(incidents.stop)
-        observers.append(incidents)
-    return observers
+    return [metrics.observer, EventObserver(events), *([incidents] if incidents is not None else [])]
 
 
 def _take_signals_back(stop: asyncio.Event) -> None:

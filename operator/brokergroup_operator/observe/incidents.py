@@ -8,9 +8,12 @@ What has begun is noted beside the log (``incident_file.py``). An operator that 
 the next one on this volume writes the line, with outcome ``interrupted`` and ``censored``. Of several operator pods the one
 that acted writes; whoever reads all of their logs merges by ``id``.
 
+Why a member went is told by Kubernetes later than a failover takes; such circumstances (``circumstances.py``) are lines of the same
+schema in a file beside the log, written by the pod that reconciles.
+
 Example (one line in the file)::
 
-    {"schemaVersion": 2, "id": "default/orders/7", "kind": "failover", "namespace": "default", "name": "orders",
+    {"schemaVersion": 3, "id": "default/orders/7", "kind": "failover", "namespace": "default", "name": "orders",
      "cluster": "DefaultCluster", "brokerName": "orders", "trigger": "connectionRefused", "cause": "crash",
      "evidence": ["..."], "from": 1, "to": 2, "epochBefore": 6, "epoch": 7, "startedAt": "2026-11-21T00:10:00.123Z",
      "detectionMilliseconds": 1.2, "durationMilliseconds": 97.1, "unfenced": false, "outcome": "completed",
@@ -27,17 +30,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from brokergroup_operator.observe.circumstances import CIRCUMSTANCE, circumstance_to_json, iso
 from brokergroup_operator.observe.incident_file import KEPT_FILES, MAX_BYTES, IncidentFile, start_of
 from brokergroup_operator.observe.observer import Observer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from brokergroup_operator.observe.circumstances import Circumstance
     from brokergroup_operator.observe.timeline import FailoverTimeline
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 QUEUE_LIMIT: Final = 1000
 RETRY_SECONDS: Final = 1.0
+# How long whoever notes a circumstance waits for the disk, and how far the end of one moves before it is noted again.
+NOTE_SECONDS: Final = 1.0
+NOTED_AGAIN_SECONDS: Final = 300.0
+# So many circumstances are remembered as noted; one that was forgotten is noted again, which is the same record.
+NOTED_LIMIT: Final = 10_000
 INTERRUPTED: Final = "interrupted"
 
 log = structlog.get_logger(__name__)
@@ -87,6 +98,9 @@ class IncidentLog(Observer):
         self._queue: asyncio.Queue[tuple[dict[str, Any] | None, list[dict[str, Any]]] | None] = asyncio.Queue(
             QUEUE_LIMIT
         )
+        # Of their own size: a pod that crashes for weeks must not push incidents out.
+        self._beside = IncidentFile(circumstances_beside(path), max_bytes=max_bytes, kept_files=kept_files)
+        self._noted: dict[str, dt.datetime] = {}
         self._writer: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -110,6 +124,30 @@ class IncidentLog(Observer):
             "incident", **{name: document[name] for name in ("id", "outcome", "trigger", "cause")}, incident=document
         )
         self._put(document)
+
+    async def note(self, told: Sequence[Circumstance]) -> None:
+        """Take circumstances, those that are news; returns when they are on the disk, or when that takes too long."""
+        fresh = [one for one in told if self._is_news(one)]
+        if not fresh:
+            return
+        for one in fresh:
+            document = {**circumstance_to_json(one, schema_version=SCHEMA_VERSION), "writtenBy": self._written_by}
+            log.info("circumstance", id=one.id, cause=one.cause, circumstance=document)
+            self._put(document)
+        try:
+            async with asyncio.timeout(NOTE_SECONDS):
+                await self._queue.join()
+        except TimeoutError:
+            log.warning("circumstances not on the disk yet", path=str(self._path), count=len(fresh))
+
+    def _is_news(self, told: Circumstance) -> bool:
+        known = self._noted.get(told.id)
+        if known is not None and (told.ended_at - known).total_seconds() < NOTED_AGAIN_SECONDS:
+            return False
+        if len(self._noted) >= NOTED_LIMIT:
+            self._noted.clear()
+        self._noted[told.id] = told.ended_at
+        return True
 
     async def stop(self) -> None:
         """Write what is left, then end. What is open stays noted."""
@@ -138,8 +176,11 @@ class IncidentLog(Observer):
         while (item := await self._queue.get()) is not None:
             document, still_open = item
             if document is not None:
-                await self._try(self._file.append, document)
-            await self._try(self._file.note_open, still_open)
+                file = self._beside if document["kind"] == CIRCUMSTANCE else self._file
+                await self._try(file.append, document)
+            if document is None or document["kind"] != CIRCUMSTANCE:
+                await self._try(self._file.note_open, still_open)
+            self._queue.task_done()
 
     async def _try(self, write: Any, *arguments: Any) -> None:
         """Until it is on the disk, or the operator ends."""
@@ -160,9 +201,13 @@ class IncidentLog(Observer):
         self._file.note_open([])
 
 
+def circumstances_beside(path: Path) -> Path:
+    """The file of the circumstances of an incident log."""
+    return path.with_name(f"{path.name}.circumstances")
+
+
 def _iso(unix_seconds: float) -> str:
-    moment = dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso(dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC))
 
 
 def _milliseconds(seconds: float | None) -> float | None:

@@ -49,7 +49,7 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             # What runs is not given up for a pod that the API refuses: a bad podTemplate, an admission policy.
             successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
             for action in _delete(PODS, seen.pods, member, step, note):
-                yield replace(action, successor=successor)
+                yield replace(action, successor=successor, is_update=step.reason is Reason.ROLLING_UPDATE)
         case Verb.REHEARSE:
             yield Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
         case Verb.DROP_VOLUME:

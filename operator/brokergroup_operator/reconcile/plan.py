@@ -93,6 +93,8 @@ class DeleteObject(Action):
     name: str
     uid: str
     successor: JsonObject | None = None
+    # Of a pod: because it is outdated.
+    is_update: bool = False
 
     @property
     def target(self) -> str:

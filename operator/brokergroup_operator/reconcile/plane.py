@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.circumstances import CircumstanceSink
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -58,12 +59,14 @@ class ReconcilePlane:
         settings: ReconcileSettings,
         *,
         after_watch_spawned: Callable[[], None] | None = None,
+        circumstances: CircumstanceSink | None = None,
     ) -> None:
         self._api = api
         self._access = access
         self._view = view
         self._settings = settings
         self._after_watch_spawned = after_watch_spawned
+        self._circumstances = circumstances
         self._leading = asyncio.Event()
         self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -159,7 +162,7 @@ class ReconcilePlane:
         applier = PlanApplier(
             api=self._api, applier=self._applier, view=self._view, events=events, timeout_seconds=timeout_seconds
         )
-        return Reconciler(fetcher, applier, self._settings, turns)
+        return Reconciler(fetcher, applier, self._settings, turns, circumstances=self._circumstances)
 
     async def _wait_for_kinds(self) -> list[JsonObject]:
         """Kopf serves only the kinds that exist when it starts. Hands back the groups there are."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
+from brokergroup_operator.observe.circumstances import NoSink
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
+from brokergroup_operator.reconcile.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.foreign import NameTakenError
@@ -17,6 +19,7 @@ from brokergroup_operator.reconcile.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
 if TYPE_CHECKING:
+    from brokergroup_operator.observe.circumstances import CircumstanceSink
     from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.apply import PlanApplier
     from brokergroup_operator.reconcile.fetch import GroupFetcher
@@ -60,13 +63,21 @@ class Reconciler:
     """Runs passes. What it remembers is what the API server said to the last one, for the status to show."""
 
     def __init__(
-        self, fetcher: GroupFetcher, applier: PlanApplier, settings: ReconcileSettings, turns: RollingTurns
+        self,
+        fetcher: GroupFetcher,
+        applier: PlanApplier,
+        settings: ReconcileSettings,
+        turns: RollingTurns,
+        *,
+        circumstances: CircumstanceSink | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._applier = applier
         self._settings = settings
         self._turns = turns
         self._refusals: dict[GroupKey, ApiError] = {}
+        self._circumstances = circumstances or NoSink()
+        self._watch = CircumstanceWatch()
 
     async def run_pass(self, key: GroupKey) -> float | None:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
@@ -80,6 +91,9 @@ class Reconciler:
             self._turns.tell(key, Turn.NONE, since="")
             return None
         plan = self._decide(key, _with_refusal(seen, refusal))
+        # Before anything is done: what is done to a pod is noted although we may die while we do it.
+        seen = replace(seen, now=rfc3339(time.time()))
+        await self._circumstances.note([*self._watch.look(seen), *circumstances_of_plan(plan, seen)])
         try:
             applied = await self._applier.carry_out(key, plan, seen)
         except ApiError as error:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brokergroup_operator.observe.incidents import incident_to_json
+from brokergroup_operator.observe.circumstances import circumstance_to_json
+from brokergroup_operator.observe.incidents import SCHEMA_VERSION, circumstances_beside, incident_to_json
 from sla_reports.series import parse_series
 from tests.real.parts import install
 from tests.real.parts.prometheus import Prometheus, start_prometheus
@@ -92,8 +93,10 @@ def write_parquet(planted: Planted, path: Path) -> Path:
 
 
 def write_incident_log(planted: Planted, path: Path) -> Path:
-    """As the operator writes it."""
+    """As the operator writes it, with what was going on beside it."""
     path.write_text("".join(json.dumps(incident_to_json(one.timeline())) + "\n" for one in planted.incidents))
+    noted = (circumstance_to_json(one, schema_version=SCHEMA_VERSION) for one in planted.circumstances)
+    circumstances_beside(path).write_text("".join(json.dumps(one) + "\n" for one in noted))
     return path
 
 

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
     from sla_reports.measures.summary import GroupFigures, Summary
     from tests.sla.planted.month import Planted, PlantedIncident
 
-# What the operator can tell by itself; the rest needs circumstances (a node's drain, a disk's Event) and is unknown without.
-_CAUSES = {
-    "crash": "crash", "oom": "crash", "partition": "unknown", "disk": "unknown", "drain": "drain",
-    "rollingUpgrade": "rollingUpgrade", "plannedSwitchover": "plannedSwitchover", "unknown": "unknown",
-}  # fmt: skip
+# What the operator can tell without circumstances; oom, disk and partition need theirs.
+_CAUSES_OF_LOG = {"oom": "crash", "partition": "unknown", "disk": "unknown"}
 
 
 def incidents_found(summary: Summary) -> int:
@@ -24,7 +21,7 @@ def incidents_found(summary: Summary) -> int:
     return sum(len(figures.incidents) for figures in summary.groups)
 
 
-def mismatches(planted: Planted, summary: Summary, *, causes_by_operator: bool = True) -> list[str]:
+def mismatches(planted: Planted, summary: Summary, *, with_circumstances: bool = True) -> list[str]:
     """What the report tells otherwise than it was planted; empty is what is wanted."""
     told = {figures.group.broker_group: figures for figures in summary.groups}
     wrong = []
@@ -33,15 +30,20 @@ def mismatches(planted: Planted, summary: Summary, *, causes_by_operator: bool =
         if group not in told:
             wrong.append(f"{group}: not in the report")
             continue
-        wrong += [f"{group}: {text}" for text in _of_group(planted, ours, told[group], causes_by_operator)]
+        wrong += [f"{group}: {text}" for text in _of_group(planted, ours, told[group], with_circumstances)]
     return wrong
 
 
 def _of_group(
-    planted: Planted, ours: list[PlantedIncident], figures: GroupFigures, causes_by_operator: bool
+    planted: Planted, ours: list[PlantedIncident], figures: GroupFigures, with_circumstances: bool
 ) -> Iterable[str]:
     want: list[tuple[Any, ...]] = sorted(
-        (one.fault_ms, one.in_sync_ms, one.is_planned, _CAUSES[one.cause] if causes_by_operator else one.cause)
+        (
+            one.fault_ms,
+            one.in_sync_ms,
+            one.is_planned,
+            one.cause if with_circumstances else _CAUSES_OF_LOG.get(one.cause, one.cause),
+        )
         for one in ours
     )
     found = sorted((one.start_ms, one.end_ms or 0, one.planned, one.cause) for one in figures.incidents)

@@ -8,12 +8,14 @@ outage.
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from brokergroup_operator.observe.circumstances import Circumstance
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
 from controller_core import metric_names
@@ -87,6 +89,42 @@ class PlantedIncident:
         )
 
 
+def circumstances_around(one: PlantedIncident) -> list[Circumstance]:
+    """What the operator notes of it: what proves its cause, and what must not pass for a proof."""
+    found = []
+
+    def note(cause: str, what: str, from_ms: int, to_ms: int, *, broker_id: int = one.from_broker_id) -> None:
+        # Kubernetes tells whole seconds.
+        began, ended = (dt.datetime.fromtimestamp(at_ms // 1000, dt.UTC) for at_ms in (from_ms, to_ms))
+        found.append(
+            Circumstance(
+                group=GroupKey("default", one.group), cluster_name="DefaultCluster", broker_name=one.group,
+                broker_id=broker_id, cause=cause, what=what, started_at=began, ended_at=ended,
+                pod=f"{one.group}-{broker_id}", node=f"node-{broker_id}",
+            )
+        )  # fmt: skip
+
+    match one.cause:
+        case "oom":
+            note("oom", "OOMKilled", one.fault_ms, one.fault_ms)
+        case "disk":
+            note("disk", "DiskPressure", one.fault_ms - 20 * MINUTE_MS, one.in_sync_ms)
+        case "partition":
+            note("partition", "NodeReachableAgain", one.fault_ms - MINUTE_MS, one.in_sync_ms + MINUTE_MS)
+        case "crash":
+            note("crash", "ContainerEnded", one.fault_ms, one.fault_ms)
+        case "rollingUpgrade":
+            note("rollingUpgrade", "RollingUpdate", one.in_sync_ms + 1000, one.in_sync_ms + 31_000)
+        case "unknown":
+            # Another member's trouble, and one of its own that was over long before.
+            note("oom", "OOMKilled", one.fault_ms, one.fault_ms, broker_id=one.from_broker_id + 1)
+            note("disk", "DiskPressure", one.fault_ms - 9 * MINUTE_MS, one.fault_ms - 2 * MINUTE_MS)
+    if TRIGGER_OF_CAUSE[one.cause] is Trigger.SILENCE:
+        # A silent master is fenced: that is what came of it.
+        note("crash", "ContainerEnded", one.detected_ms + 3000, one.detected_ms + 3000)
+    return found
+
+
 @dataclass(frozen=True)
 class Span:
     """[start, end) in ms, of something that went on for a while."""
@@ -117,6 +155,7 @@ class Planted:
 
     month: Month
     incidents: list[PlantedIncident] = field(default_factory=list)
+    circumstances: list[Circumstance] = field(default_factory=list)
     gaps: list[Span] = field(default_factory=list)
     restarts_ms: list[int] = field(default_factory=list)
     series: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = field(default_factory=dict)
@@ -137,6 +176,7 @@ def plant(month: Month) -> Planted:
     for number in range(month.groups):
         planted.incidents += _incidents(month, f"orders-{number}", source)
     planted.incidents.sort(key=lambda one: (one.fault_ms, one.group))
+    planted.circumstances += [told for one in planted.incidents for told in circumstances_around(one)]
     length_ms = month.end_ms - month.start_ms
     for part in (0.31, 0.77):
         begin_ms = month.start_ms + int(length_ms * part) + source.randrange(HOUR_MS)

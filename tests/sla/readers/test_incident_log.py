@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.observe.circumstances import Circumstance, circumstance_to_json
 from brokergroup_operator.observe.incident_file import IncidentFile
-from brokergroup_operator.observe.incidents import IncidentLog, incident_to_json
+from brokergroup_operator.observe.incidents import IncidentLog, circumstances_beside, incident_to_json
 from brokergroup_operator.observe.timeline import Outcome, Step
+from sla_reports.outages.logged import Circumstance as LoggedCircumstance
+from sla_reports.outages.logged import circumstances
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.incident_log import INCIDENT_SCHEMA, read_rows
-from tests.observe.test_metrics import timeline
+from sla_reports.states.entities import GroupKey as EntityKey
+from tests.observe.test_metrics import KEY, timeline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,13 +63,62 @@ def test_of_two_pods_lines_the_whole_one_wins(tmp_path: Path) -> None:
         assert (row["outcome"], row["censored"]) == ("completed", False)
 
 
-def test_version_one_is_still_read(tmp_path: Path) -> None:
+def test_older_versions_are_still_read(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
-    old = incident_to_json(timeline()) | {"schemaVersion": 1}
-    del old["cause"]
-    path.write_text(json.dumps(old) + "\n")
-    [row] = read_rows([path]).rows
-    assert (row["cause"], row["schema_version"]) == (None, 1)
+    for version, cause in ((1, None), (2, "crash")):
+        old = incident_to_json(timeline()) | {"schemaVersion": version, "cause": cause}
+        path.write_text(json.dumps(old) + "\n")
+        [row] = read_rows([path]).rows
+        assert (row["cause"], row["schema_version"]) == (cause, version)
+
+
+def _noted(minutes: int) -> str:
+    began = dt.datetime(2026, 11, 21, 0, 10, tzinfo=dt.UTC)
+    told = Circumstance(
+        group=KEY, cluster_name="DefaultCluster", broker_name="orders", broker_id=1, cause="disk", what="DiskPressure",
+        started_at=began, ended_at=began + dt.timedelta(minutes=minutes), pod="orders-1", node="node-1", message="full",
+    )  # fmt: skip
+    return json.dumps(circumstance_to_json(told, schema_version=3)) + "\n"
+
+
+def test_circumstances_are_read_from_beside_the_log_and_from_within_it(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    beside = circumstances_beside(path)
+    path.write_text(line())
+    beside.with_name(f"{beside.name}.1").write_text(_noted(0))
+    beside.write_text(_noted(10) + _noted(5))
+    shipped = tmp_path / "shipped" / "all.jsonl"
+    shipped.parent.mkdir()
+    shipped.write_text(_noted(5) + line() + _noted(10))
+    for told in ([path], [tmp_path], [shipped], [path, shipped]):
+        found = read_rows(told)
+        assert len(found.rows) == 1
+        [one] = circumstances(found.circumstances)
+        assert one == LoggedCircumstance(
+            "disk", 1_795_219_800_000, 1_795_220_400_000, EntityKey("default", "DefaultCluster", "orders"),
+            broker_id=1, note="DiskPressure: full",
+        )  # fmt: skip
+
+
+def test_a_circumstance_of_a_newer_operator_proves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    path.write_text(_noted(0).replace('"cause": "disk"', '"cause": "meteor"'))
+    [one] = circumstances(read_rows([path]).circumstances)
+    assert (one.cause, one.note) == ("unknown", "DiskPressure: full")
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('"endedAt"', '"gone"', "endedAt: None; expected a time"),
+    ('"cause"', '"gone"', "cause: missing"),
+    ('"brokerId": 1', '"brokerId": "1"', "brokerId: '1'; expected int"),
+])  # fmt: skip
+def test_a_broken_circumstance_is_an_error_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "incidents.jsonl"
+    path.write_text(line() + _noted(0).replace(old, new))
+    with pytest.raises(ExportFormatError) as told:
+        read_rows([path])
+    assert str(told.value).startswith(f"{path}:2: ")
+    assert message in str(told.value)
 
 
 def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -78,7 +132,7 @@ def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schemaVersion": 99}, "schemaVersion: 99; expected 1 to 2"),
+        ({"schemaVersion": 99}, "schemaVersion: 99; expected 1 to 3"),
         ({"schemaVersion": None}, "schemaVersion: None"),
         ({"id": None}, "id: missing"),
         ({"from": "one"}, "from: 'one'; expected int"),
