@@ -67,13 +67,17 @@ class ElectMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSyncStateSet:
-    """1001. The master proposes a new SyncStateSet; the epochs are those it believes to be current."""
+    """1001. The master proposes a new SyncStateSet; the epochs are those it believes to be current.
+
+    `keeps_the_dead` is ours, and never on the wire: who is in the set already need not be alive for it to grow (`sync_state`).
+    """
 
     broker_name: str
     master_broker_id: int | None
     master_epoch: int | None
     sync_state_set: frozenset[int]
     sync_state_set_epoch: int
+    keeps_the_dead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,12 @@ was only known to have caught up with the *first* set; a message that 1 and 2 ac
 elected when 2 dies. Refused with Java's code for a set that is not the current one; the master proposes anew at the slave's
 next acknowledgement.
 
+A Java master takes a slave out of its own set as soon as their link breaks, and asks afterwards (5.5.0). Where the floor
+refuses, it goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of times a second.
+`counts_on_another_set` tells the caller, who renews its reign, and with it its set. From there a set can only grow, and if the
+one whose link broke is dead, Java's own check would refuse that too, for as long as it is dead. So a set that only grows
+`keeps_the_dead` where the caller heard it on and on: they stay where they are, and go by the next step, down to the floor.
+
 A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
 
 A 1001 can also show that the record went back in time (safety rule 3): a replica of the group that believes in a higher
@@ -24,6 +30,7 @@ one, and then says `ReportAhead`.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import AlterSyncStateSetAnswer, Decision, SyncStateSetBody
@@ -101,6 +108,32 @@ def believes_in_more(
     return found if is_ahead(record, found, settings) else None
 
 
+def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncStateSet) -> bool:
+    """Whether this refused 1001 is the rightful master's, under the epochs of now, and does not start from the record's set.
+
+    One such request may have been queued. Said on and on, it is what the master believes.
+    """
+    if record is None or (request.master_broker_id, request.master_epoch, request.sync_state_set_epoch) != (
+        record.granted_master_id,
+        record.master_epoch,
+        record.sync_state_set_epoch,
+    ):
+        return False
+    joining = request.sync_state_set - record.sync_state_set
+    dropped = record.sync_state_set - request.sync_state_set
+    return bool(joining) == bool(dropped)
+
+
+def only_the_dead_stop_it(
+    record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Mapping[int, LiveReplica]
+) -> bool:
+    """Whether this refused 1001 would be accepted if those were alive that are in the set anyway."""
+    if record is None or not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
+        return False
+    grown = replace(request, keeps_the_dead=True)
+    return (_check_sender(record, grown) or _check_members(record, grown, live)) is None
+
+
 def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
     if request.sync_state_set == record.sync_state_set:
         return (
@@ -133,10 +166,12 @@ def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Ref
 def _check_members(
     record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica]
 ) -> _Refusal | None:
+    grows = request.sync_state_set > record.sync_state_set
+    kept = record.sync_state_set if request.keeps_the_dead and grows else frozenset()
     for broker_id in sorted(request.sync_state_set):
         if record.claimed_replica(broker_id) is None:
             return _reject(ControllerCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{broker_id}}} don't exist")
-        if broker_id not in live:
+        if broker_id not in live and broker_id not in kept:
             return _reject(ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, f"the replicas {{{broker_id}}} don't alive")
     if record.master_broker_id not in request.sync_state_set:
         return _reject(

@@ -45,6 +45,7 @@ OUR_SETTINGS = PlaneSettings(
     startup_timeout_seconds=3600.0,
     no_successor_patience_seconds=0.0,
     first_heartbeat_seconds=0.0,
+    set_apart_seconds=3600.0,
     security=SecuritySettings(
         open_admin=True,
         brokers_without_pods=True,

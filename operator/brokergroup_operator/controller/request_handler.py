@@ -219,7 +219,7 @@ class RequestHandler:
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
             await self._forgotten.refused(group, wanted, decision)
-            await self._apart.answered(group, wanted, decision)
+            decision = await self._apart.answered(group, wanted, decision)
         else:
             await group.load()
             refuse_to_forget_pods(group, wanted)

@@ -1,0 +1,110 @@
+"""A Java master counts on another set than the record's, and goes on proposing from it: it is told the record's set again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.bodies import SyncStateSetBody
+from rocketmq_remoting.codes import RequestCode
+from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from tests.controller.conftest import StartPlane
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+async def propose(master: FakeBroker, *members: int) -> int:
+    """1001 under the epochs that the master knows; hands back the answer's code."""
+    body = SyncStateSetBody(frozenset(members), master.set_epoch).encode()
+    answer = await master.ask(
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        body=body,
+        masterBrokerId=master.broker_id,
+        masterEpoch=master.epoch,
+    )
+    if answer.code == 0:
+        master.set_epoch = SyncStateSetBody.decode(answer.body).sync_state_set_epoch
+    return answer.code
+
+
+async def two_of_three(plane: ControllerPlane, group: FakeGroup) -> FakeBroker:
+    """The master of a group whose set is itself and 2, as 3 was away; the test says what it proposes from now on."""
+    group.planes = [plane.address]
+    master, _, _ = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    await master._alter.acquire()
+    assert await propose(master, 1, 2) == 0
+    return master
+
+
+@pytest.mark.parametrize("members", [(1, 3), (1, 2)], ids=["adds and drops", "nothing new"])
+async def test_who_goes_on_counting_otherwise_learns_the_set_by_a_new_epoch(
+    members: tuple[int, ...], start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), set_apart_seconds=0.1)
+    master = await two_of_three(plane, group)
+    set_epoch = master.set_epoch
+
+    async def has_learnt_it() -> bool:
+        if master.epoch == 1:
+            await propose(master, *members)
+        return master.set_epoch > set_epoch
+
+    await eventually(has_learnt_it, what="the master to be told the set again")
+    assert (master.epoch, master.sync_state_set, master.set_epoch) == (2, {1, 2}, set_epoch + 1)
+    assert plane.snapshot(KEY).record.sync_state_set == {1, 2}
+    assert await propose(master, 1, 2, 3) == 0
+
+
+async def test_no_epoch_is_spent_on_a_master_that_only_may_not_shrink(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), set_apart_seconds=0.0)
+    master = await two_of_three(plane, group)
+    assert [await propose(master, 1) for _ in range(5)] == [2013] * 5
+    assert plane.snapshot(KEY).record.master_epoch == 1
+
+
+async def test_the_set_grows_around_the_dead(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Else nobody could join a master of which the only other member is dead: it may neither drop it nor keep it."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), set_apart_seconds=0.05)
+    master = await two_of_three(plane, group)
+    await group.brokers[2].kill()
+    await eventually(lambda: 2 not in plane.snapshot(KEY).live, what="2 to be dead")
+    assert await propose(master, 1, 2, 3) == 2006
+
+    async def joins() -> bool:
+        return await propose(master, 1, 2, 3) == 0
+
+    await eventually(joins, what="3 to join")
+    assert await propose(master, 1, 3) == 0
+    assert (plane.snapshot(KEY).record.sync_state_set, plane.snapshot(KEY).record.master_epoch) == ({1, 3}, 1)
+
+
+async def test_what_was_queued_is_refused_and_no_more(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Under other epochs it counts anew, and whatever is accepted ends it."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), set_apart_seconds=0.0)
+    master = await two_of_three(plane, group)
+    assert await propose(master, 1, 3) == 2001
+    assert await propose(master, 1, 2, 3) == 0
+    assert await propose(master, 1, 2, 3) == 2013
+    assert await propose(master, 1, 2) == 0
+    assert await propose(master, 1, 2) == 2013
+    assert plane.snapshot(KEY).record.master_epoch == 1
