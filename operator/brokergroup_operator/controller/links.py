@@ -107,6 +107,21 @@ class Links:
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master who is linked; do what is next for those that should be and are not."""
         care = self._cares.setdefault(group.key, _Care())
+        if not await self._look(group, record, care):
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        for broker_id, state in care.missing.items():
+            if self._needs_cure(group, care, broker_id, state, now_seconds):
+                await self._cure(group, record, broker_id, care)
+                # The group is under another epoch now. Whoever waits for it to be safe hears at once that the slave is linked.
+                if group.record is not None:
+                    await self._look(group, group.record, care)
+                return
+            if now_seconds >= state.tell_again_seconds:
+                await self._link_again(group, record, broker_id, state)
+
+    async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
+        """Note who has no link at the master now; False if the master did not say."""
         if care.epoch != record.master_epoch:
             care.epoch, care.missing = record.master_epoch, {}
         master_address = record.address_of(record.master_broker_id)
@@ -119,7 +134,7 @@ class Links:
             except BrokerCallError as error:
                 log.warning("links unknown", group=str(group.key), error=str(error))
                 care.next_look_seconds = asyncio.get_running_loop().time() + self._settings.keeper_slow_poll_seconds
-                return
+                return False
         now_seconds = asyncio.get_running_loop().time()
         care.missing = {
             one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
@@ -130,12 +145,7 @@ class Links:
         pause_seconds = self._settings.keeper_poll_seconds if missing else self._settings.link_check_seconds
         care.next_look_seconds = now_seconds + pause_seconds
         self._alarm(group, care, now_seconds)
-        for broker_id, state in care.missing.items():
-            if self._needs_cure(group, care, broker_id, state, now_seconds):
-                await self._cure(group, record, broker_id, care)
-                return  # the group is under another epoch now
-            if now_seconds >= state.tell_again_seconds:
-                await self._link_again(group, record, broker_id, state)
+        return True
 
     def _alarm(self, group: Group, care: _Care, now_seconds: float) -> None:
         late = frozenset(
