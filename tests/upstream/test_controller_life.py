@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,11 +21,10 @@ from rocketmq_remoting import java_json
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import RemotingTimeoutError
 from tests.upstream.java_controllers import start_dledger, wait_until_leading
-from tests.upstream.lab import Controller, WireGroup
+from tests.upstream.lab import Controller, WireGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from brokergroup_operator.records.store import GroupKey, StoredRecord
     from tests.upstream.java_controllers import JavaHost
@@ -204,6 +204,12 @@ class StuckStore(MemoryRecordStore):
         return await super().read(key, deadline_seconds=deadline_seconds)
 
 
+def stands_still(pid: int) -> bool:
+    """Whether every thread of a process is stopped."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 @pytest.mark.parametrize("kind", [pytest.param("java", marks=REAL_JAVA), "ours"])
 async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connection(
     kind: str, request: pytest.FixtureRequest, start_ours: Callable[..., Awaitable[Controller]]
@@ -218,6 +224,8 @@ async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connectio
         async with WireGroup(Controller(host.program.address, "java")) as group:
             one, two = await group.in_sync(2)
             host.program.process.signal(signal.SIGSTOP)
+            # It stands still only when one of its threads has run once more: till then another one answers.
+            await eventually(lambda: stands_still(host.program.process.pid), "every thread stands still")
             try:
                 with pytest.raises(RemotingTimeoutError):
                     await one.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,7 @@ MAIN_CLASSES = {
     "proxy": "org.apache.rocketmq.proxy.ProxyStartup",
 }
 NO_NAME_SERVER = "127.0.0.1:1"
-MQADMIN_ATTEMPTS = 4
-MQADMIN_DEADLINE_SECONDS = 90.0
+MQADMIN_DEADLINE_SECONDS = 180.0
 
 
 def java_command(
@@ -160,17 +160,13 @@ def mqadmin(folder: Path, *arguments: str, name_server_address: str = NO_NAME_SE
     Its deadline of 3 s begins before it has loaded its classes, so on a busy machine it gives up on itself: asked again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    flags = (QUIET, f"-Drocketmq.namesrv.addr={name_server_address}")
+    flags = (QUIET, f"-Drocketmq.namesrv.addr={name_server_address}", "-XX:TieredStopAtLevel=1")
     command = [*java_command("mqadmin", folder, flags=flags), *arguments]
     told = ""
-    for _ in range(MQADMIN_ATTEMPTS):
+    deadline = time.monotonic() + MQADMIN_DEADLINE_SECONDS
+    while (left_seconds := deadline - time.monotonic()) > 0:
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=MQADMIN_DEADLINE_SECONDS,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=left_seconds, check=False
         )
         told = f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
         if done.returncode == 0 and "Exception" not in told:
