@@ -131,7 +131,10 @@ def changes(draw: Draw, spec: Spec, leaf: str, *, old: Spec | None, refused_too:
         wrong = complaints(wish, old)
         if not wrong or (refused_too and draw(st.integers(0, 7)) == 7):
             break
-        mendable = [path for error in wrong for path in blamed(error)] or [leaf]
+        named = [path for error in wrong for path in blamed(error)]
+        # Rather the others than the subject: it would be taken away again. A value that nothing goes with must go, though.
+        others = [path for path in named if path != leaf]
+        mendable = [*named, *others, *others] or [leaf]
         wish = change(
             draw, wish, draw(st.sampled_from(mendable)), draw(st.sampled_from((Kind.SET, Kind.SET, Kind.DELETE)))
         )

@@ -41,6 +41,10 @@ HINTS: Final = {
     # Larger than anything a claim of the base has; a quantity is no text that a pattern could order.
     "spec.storage.size": Hint(("8Gi", "9Gi", "0.5Ti", "10G", "1Gi")),
     "spec.replicas": Hint((1, 2, 3, 4, 5)),
+    # As numbers of the same few replicas: larger ones are refused, whatever else is drawn.
+    "spec.replication.learners": Hint((0, 1, 2)),
+    "spec.replication.minInSyncReplicas": Hint((1, 2, 3)),
+    "spec.replication.inSyncReplicas": Hint((1, 2, 3)),
     "spec.resources.requests{key}": Hint(("cpu", "memory", "ephemeral-storage"), only=True),
     "spec.resources.limits{key}": Hint(("cpu", "memory", "ephemeral-storage"), only=True),
     "spec.resources.requests{}": Hint(AMOUNTS),

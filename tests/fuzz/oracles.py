@@ -62,6 +62,17 @@ def explanation(group: dict[str, Any]) -> str:
     return ""
 
 
+def waits_for_a_successor(group: dict[str, Any]) -> bool:
+    """Whether it says, rightly, that the spec lets nobody follow the master, or the one who would leaves."""
+    if "give one of them another priority in spec.failover.priorities" not in explanation(group):
+        return False
+    spec, status = group["spec"], group["status"]
+    ids = {one["brokerId"] for one in status["members"]}
+    barred = {one["brokerId"] for one in spec["failover"]["priorities"] if one["priority"] == 0}
+    leaving = len(ids) - spec["replicas"]
+    return len(ids - barred - {status["master"]["brokerId"]}) <= leaving
+
+
 def left_to_a_person(group: dict[str, Any]) -> str:
     """What UpToDate says of pods that the update strategy leaves to a person; empty while the group is paused or asleep."""
     if condition(group, "Paused") == "True" or condition(group, "Hibernated") == "True":

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from hypothesis import Phase, given, seed, settings
 
 from brokergroup_operator.kube.resources import PODS
 from tests.fuzz import schema, stories
 from tests.fuzz.admission import complaints, with_defaults
-from tests.fuzz.changes import Change, Kind, drawn_leaves
+from tests.fuzz.changes import Change, Kind, changes, drawn_leaves
 from tests.fuzz.hints import HINTS
-from tests.fuzz.story import Story, Tally, in_virtual_time, told
+from tests.fuzz.story import BY_A_PERSON, Story, Tally, in_virtual_time, told
 from tests.fuzz.world import FuzzWorld
 from tests.sieve.run import quiet
 from tests.sieve.world import NAMESPACE
@@ -54,6 +55,26 @@ def test_every_leaf_of_the_schema_was_drawn() -> None:
     assert schema.leaves().keys() - _whole_round.drawn == set()
     assert _whole_round.reached > _whole_round.explained > 0
     assert _whole_round.refused > 0
+
+
+# Which go only with one another: of such a field most draws could be refused, and the tests would never see it at work.
+DEPENDENT = [leaf for leaf in schema.leaves() if leaf.startswith("spec.replication.")]
+DRAWS, TAKEN_AT_LEAST = 60, 1 / 3
+
+
+@pytest.mark.parametrize("leaf", DEPENDENT)
+@pytest.mark.parametrize("base", stories.BASES, ids=range(len(stories.BASES)))
+def test_fields_that_go_only_with_others_are_drawn_so_that_they_are_taken(base: dict[str, Any], leaf: str) -> None:
+    taken: list[bool] = []
+
+    @seed(ROUND)
+    @settings(max_examples=DRAWS, deadline=None, database=None, phases=[Phase.generate])
+    @given(changes(base, leaf, old=base, refused_too=False))
+    def draw(wish: Change) -> None:
+        taken.append(leaf in drawn_leaves(base, wish.spec) and not complaints(wish.spec, base))
+
+    draw()
+    assert sum(taken) >= TAKEN_AT_LEAST * len(taken) > 0
 
 
 def test_a_new_field_of_the_schema_is_a_leaf_and_has_values() -> None:
@@ -108,7 +129,34 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         {"podTemplate": {"spec": {"containers": [{"name": "without-image"}]}}},
     ),
+    "an update of a group with a member of priority 0 never began": (
+        {"implementation": "replica", "failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},
+        {"resources": {"requests": {"cpu": "1"}}, "failover": {}},
+    ),
+    "a master stayed one that may not be": (
+        {"failover": {"priorities": [{"brokerId": 2, "priority": 0}]}},
+        {"failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},
+    ),
     "slaves were sent to another port than the log's": ({"network": {"haPort": 20_000}}, {"image": "example.com/x:2"}),
+}
+ONE_MAY_LEAD: dict[str, Any] = {
+    "implementation": "replica",
+    "replicas": 2,
+    "failover": {"priorities": [{"brokerId": 1, "priority": 0}]},
+}
+ANOTHER_POD: dict[str, Any] = {"resources": {"requests": {"cpu": "1"}}}
+# By what is changed where nobody may follow the master: whether going back needs a person.
+NOBODY_MAY_FOLLOW: dict[str, tuple[dict[str, Any], bool]] = {
+    "an update does the slave, says why not the master, and is taken back": (ANOTHER_POD, False),
+    "an update does all when the other one may lead; then that one is master, and must hand over": (
+        ANOTHER_POD | {"failover": {}},
+        False,
+    ),
+    "an update does all, and the master is again the only one who will be; the way back would stop it": (
+        ANOTHER_POD | {"failover": {"preferredMaster": 2}},
+        True,
+    ),
+    "a third member may follow; it can't leave again": ({"replicas": 3}, True),
 }
 
 
@@ -120,3 +168,17 @@ def test_what_was_found(base: dict[str, Any], change: dict[str, Any]) -> None:
     told(spec, lambda _: next(wishes, None), tally)
 
     assert (tally.transitions, tally.rolled_back) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "needs_person"), NOBODY_MAY_FOLLOW.values(), ids=[one.partition(";")[0] for one in NOBODY_MAY_FOLLOW]
+)
+def test_where_nobody_may_follow_going_back_needs_a_person_only_for_the_master(
+    change: dict[str, Any], *, needs_person: bool
+) -> None:
+    wishes = iter([Change({**ONE_MAY_LEAD, **change}, Kind.SET, "spec.replicas")])
+    tally = Tally()
+    told(ONE_MAY_LEAD, lambda _: next(wishes, None), tally)
+
+    assert (tally.transitions, tally.rolled_back) == (1, 1)
+    assert (BY_A_PERSON in tally.reasons) == needs_person

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 LACKING = (MetadataDifference(2, MetadataKind.TOPIC, "payments"),)
 TWO = {"replicas": 2}
+
+
+def barred(*broker_ids: int, **spec: Any) -> Observed:
+    """With priority 0."""
+    return c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in broker_ids]}, **spec)
+
 
 CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ("all in order", c.settled(), ("True", "EnoughCandidates")),
@@ -39,9 +45,28 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
         ("False", "MembersNotLinked"),
     ),
     ("a slave lacks a topic", c.live(c.settled(), 1, 2, 3, metadata_diverged=LACKING), ("False", "MetadataDiverged")),
+    ("a slave of priority 0 is a copy to acknowledge with", barred(3), ("True", "EnoughCandidates")),
+    ("nobody but it is there", c.live(barred(3), 1, 3), ("False", "NotEnoughCandidates")),
+    ("it is not there", c.live(barred(3), 1, 2), ("False", "NotEnoughCandidates")),
+    ("it is not linked", c.live(barred(3), 1, 2, 3, unlinked=frozenset({3})), ("False", "MembersNotLinked")),
     (
-        "a slave may never be master",
-        c.settled(failover={"priorities": [{"brokerId": 3, "priority": 0}]}),
+        "whoever else may follow lacks a topic",
+        c.live(barred(3), 1, 2, 3, metadata_diverged=LACKING),
+        ("False", "MetadataDiverged"),
+    ),
+    (
+        "what it lacks itself does not matter: it is never master",
+        c.live(barred(2), 1, 2, 3, metadata_diverged=LACKING),
+        ("True", "EnoughCandidates"),
+    ),
+    ("no slave may be master", barred(2, 3), ("False", "NobodyMayFollow")),
+    ("nobody at all may be", barred(1, 2, 3), ("False", "NobodyMayFollow")),
+    ("no slave may be master, and one is silent", c.live(barred(2, 3), 1, 2), ("False", "NotEnoughCandidates")),
+    ("the slave of two may not be master", barred(2, **TWO), ("False", "NobodyMayFollow")),
+    ("two copies of five and one who may follow", barred(2, 3, 4, replicas=5), ("True", "EnoughCandidates")),
+    (
+        "copies enough, and who may follow is silent",
+        c.live(barred(2, 3, 4, replicas=5), 1, 2, 3, 4),
         ("False", "NotEnoughCandidates"),
     ),
     (
@@ -67,6 +92,19 @@ def test_failover_safe(seen: Observed, expected: tuple[str, str]) -> None:
     verdict = failover_safe(seen)
 
     assert (verdict.status.value, verdict.reason.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (barred(3), "Beside master 1, 2 can take over, 3 (priority 0) can acknowledge; 2 needed"),
+        (c.live(barred(3), 1, 3), "one of them to take over; there is 3 (priority 0)"),
+        (c.live(c.settled(), 1), "one of them to take over; there is nobody"),
+        (barred(2, 3), "give one of them another priority in spec.failover.priorities"),
+    ],
+)
+def test_the_message_tells_who_may_follow_from_who_may_only_acknowledge(seen: Observed, told: str) -> None:
+    assert failover_safe(seen).message.endswith(told)
 
 
 def test_a_broker_from_elsewhere_counts_by_its_heartbeats() -> None:

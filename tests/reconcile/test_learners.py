@@ -242,7 +242,7 @@ def test_a_learner_is_taken_while_the_group_is_not_safe() -> None:
     seen = c.outdated(learning(replicas=3, failover=barred))
     assert failover_safe(seen).status is ConditionStatus.FALSE
     assert c.steps(seen) == ["replace orders-3"]
-    assert c.steps(c.outdated(learning(replicas=3, failover=barred), "orders-2")) == []
+    assert c.steps(c.outdated(learning(replicas=3, failover=barred), "orders-1")) == []
 
 
 def test_a_learner_as_preferred_master_is_told_of() -> None:

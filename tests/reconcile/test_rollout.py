@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.steps import Verb
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
@@ -20,6 +23,12 @@ def strategy(**values: Any) -> Observed:
     return c.settled(updateStrategy=values)
 
 
+def barred(*broker_ids: int, **spec: Any) -> Observed:
+    """Priority 0 for these; broker 1 is master."""
+    return c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in broker_ids]}, **spec)
+
+
+RESTART = {"updateStrategy": {"masterUpdate": "Restart"}}
 BROKEN_FIRST = c.live(c.not_ready(c.outdated(c.seen_with(c.settled(), b.record(in_sync=(1, 3)))), "orders-2"), 1, 3)
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("nothing is outdated", c.settled(), []),
@@ -61,8 +70,33 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         [],
     ),
     ("a group of one", c.outdated(c.settled(replicas=1)), ["replace orders-1"]),
+    ("one may never be master, and has its turn", c.outdated(barred(2)), ["replace orders-2"]),
+    ("then the only one who may follow", c.outdated(barred(2), "orders-1", "orders-3"), ["replace orders-3"]),
+    ("then the master hands over to that one", c.outdated(barred(2), "orders-1"), ["switch orders-1"]),
+    ("no slave may ever be master: one by one", c.outdated(barred(2, 3)), ["replace orders-2"]),
+    (
+        "each back in sync before the next",
+        c.live(c.outdated(barred(2, 3), "orders-1", "orders-3"), 1, 3),
+        [],
+    ),
+    (
+        "not while a master is being changed",
+        c.live(c.outdated(barred(2, 3)), 1, 2, 3, in_progress=replace(failing_over(), kind=Kind.SWITCHOVER)),
+        [],
+    ),
+    ("and the master of such a group is nobody's to give up", c.outdated(barred(2, 3), "orders-1"), []),
+    ("but as the spec says", c.outdated(barred(2, 3, **RESTART), "orders-1"), ["replace orders-1"]),
     ("paused", c.outdated(c.settled(maintenance={"paused": True})), []),
 ]
+
+
+def test_the_master_that_nobody_may_follow_says_what_would_help() -> None:
+    [step] = c.course(c.outdated(barred(2, 3), "orders-1")).rollout
+
+    assert (step.verb, step.reason) == (Verb.REFUSE, Reason.NOBODY_MAY_FOLLOW)
+    assert (
+        "another priority in spec.failover.priorities; or set spec.updateStrategy.masterUpdate to Restart" in step.why
+    )
 
 
 def silent_without_volumes(*in_sync: int) -> Observed:

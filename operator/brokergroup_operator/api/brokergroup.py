@@ -76,7 +76,8 @@ class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=0,
             le=bounds.JAVA_INT_MAX,
-            description="The lower number is preferred. 0: never a master, not even when nobody else is left.",
+            description="The lower number is preferred. 0: never a master, not even when nobody else is left; it still is a copy"
+            " that acknowledges, and hands over if it is master when it gets it.",
         ),
     ]
 

@@ -89,6 +89,7 @@ class Reason(StrEnum):
     # FailoverSafe
     ENOUGH_CANDIDATES = "EnoughCandidates"
     NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"
+    NOBODY_MAY_FOLLOW = "NobodyMayFollow"  # every member but the master has election priority 0
     METADATA_DIVERGED = "MetadataDiverged"
     # ReplicationHealthy
     ALL_LINKED = "AllLinked"

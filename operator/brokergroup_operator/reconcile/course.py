@@ -144,8 +144,8 @@ def _paused(seen: Observed) -> bool:
 def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
     """FailoverSafe, and nobody is just changing the master: one voluntary thing at a time."""
     running = seen.snapshot.in_progress if seen.snapshot else None
-    if safe.status is ConditionStatus.TRUE and running is not None:
-        return no(safe.reason, f"a {running.kind.value} is under way")
+    if running is not None and (safe.status is ConditionStatus.TRUE or safe.reason is Reason.NOBODY_MAY_FOLLOW):
+        return no(Reason.MOVING_MASTER, f"a {running.kind.value} is under way")
     return safe
 
 

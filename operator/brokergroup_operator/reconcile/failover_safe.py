@@ -6,7 +6,8 @@ node (3). It is answered from what the record and the members themselves say, an
 
 How many candidates there must be beside the master follows from the durability: who takes over must find enough members to
 acknowledge with. A group whose replicas are too few for that (`Strict` on two) is safe when all its slaves are candidates:
-nothing acknowledged is lost, and nothing more can be had.
+nothing acknowledged is lost, and nothing more can be had. A slave of priority 0 is a copy to acknowledge with and nobody who
+takes over: it counts once there is one who may. Where every slave is barred the answer is never "yes", and says what to change.
 """
 
 from __future__ import annotations
@@ -71,20 +72,33 @@ def _count(
     away: Collection[int],
 ) -> Verdict:
     found = candidates(spec, record, snapshot, away=away)
+    copies = barred_copies(spec, record, snapshot, away=away)
     needed = candidates_needed(spec)
-    named = ", ".join(str(broker_id) for broker_id in found) or "nobody"
-    if len(found) >= needed:
-        return yes(Reason.ENOUGH_CANDIDATES, f"Beside master {master}, {named} can take over; {needed} needed")
+    if found and len(found) + len(copies) >= needed:
+        also = f", {_ids(copies)} (priority 0) can acknowledge" if copies else ""
+        return yes(
+            Reason.ENOUGH_CANDIDATES, f"Beside master {master}, {_ids(found)} can take over{also}; {needed} needed"
+        )
     whole = candidates(spec, record, snapshot, away=away, lacking_metadata=True)
-    if len(whole) >= needed:
+    if whole and len(whole) + len(copies) >= needed:
         lacking = ", ".join(str(broker_id) for broker_id in whole if broker_id not in found)
         return no(Reason.METADATA_DIVERGED, f"Broker {lacking} lacks metadata that the master has")
     unlinked = sorted((snapshot.unlinked & record.sync_state_set) - {master})
-    if unlinked and len(whole) + len(unlinked) >= needed:
+    if unlinked and len(whole) + len(copies) + len(unlinked) >= needed:
         return no(Reason.MEMBERS_NOT_LINKED, f"Alive, but without a link to the master: {_ids(unlinked)}")
+    if not found and 1 + len(copies) >= voting_replicas(spec):
+        return no(Reason.NOBODY_MAY_FOLLOW, _nobody_may_follow(master, copies))
+    named = ", ".join([*map(str, found), *(f"{broker_id} (priority 0)" for broker_id in copies)]) or "nobody"
     return no(
         Reason.NOT_ENOUGH_CANDIDATES,
-        f"Beside master {master}, {needed} live members in sync are needed; there is {named}",
+        f"Beside master {master}, {needed} live members in sync are needed, one of them to take over; there is {named}",
+    )
+
+
+def _nobody_may_follow(master: int, copies: list[int]) -> str:
+    return (
+        f"Every other member than master {master} (broker {_ids(copies)}) has election priority 0, which bars it from"
+        " mastership: give one of them another priority in spec.failover.priorities"
     )
 
 
@@ -103,14 +117,27 @@ def candidates(
 ) -> list[int]:
     """Who of the SyncStateSet, other than the master, could be master in a moment. `lacking_metadata`: count those as well."""
     behind = set() if lacking_metadata else {difference.broker_id for difference in snapshot.metadata_diverged}
+    return [
+        broker_id
+        for broker_id in _linked_in_sync(record, snapshot, away)
+        if not is_barred(spec, snapshot, broker_id) and broker_id not in behind
+    ]
+
+
+def barred_copies(
+    spec: BrokerGroupSpec, record: BrokerGroupRecord, snapshot: GroupSnapshot, *, away: Collection[int] = ()
+) -> list[int]:
+    """Who of the SyncStateSet, other than the master, could acknowledge what a new master writes, and never be it."""
+    return [one for one in _linked_in_sync(record, snapshot, away) if is_barred(spec, snapshot, one)]
+
+
+def _linked_in_sync(record: BrokerGroupRecord, snapshot: GroupSnapshot, away: Collection[int]) -> list[int]:
     return sorted(
         broker_id
         for broker_id in record.sync_state_set
         if broker_id != record.master_broker_id
         and broker_id in snapshot.live
-        and not is_barred(spec, snapshot, broker_id)
         and broker_id not in snapshot.unlinked
-        and broker_id not in behind
         and broker_id not in away
     )
 

@@ -30,6 +30,7 @@ STALLED_ADVICE = {
     "MemberNotScheduled": "room, taints, zones and claims: kubectl describe pod POD",
     "ScaleInRefused": "what spec.replicas asks for is not done; the condition says until when",
     "NoEligibleReplica": "bring one of those brokers back; else kubectl brokergroup elect, which may lose messages",
+    "NobodyMayFollow": "one edit is enough, and may be taken back after the update: kubectl edit brokergroup {group}",
     "RolloutStuck": "look at the pod it waits for; or take the change of the spec back",
 }
 CONDITION_ADVICE = {
