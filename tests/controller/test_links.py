@@ -10,6 +10,7 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import StartPlane
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
@@ -61,6 +62,20 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
     await eventually(lambda: plane.snapshot(KEY).unlinked == frozenset(), what="the link to be back")
     await eventually(lambda: told.unlinked == [{2}, frozenset()], what="the end of the alarm")
     assert plane.snapshot(KEY).record.master_epoch == 1
+
+
+async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: FakeGroup) -> None:
+    """A Java slave may break its first one at once, and calls again only after 5 s: seen after failovers."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), link_check_seconds=3600.0)
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    looks = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    await eventually(
+        lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="a settled group's looks"
+    )
+    first.linked.discard(2)
+    await eventually(lambda: 2 in first.linked, what="the missing link to be noticed and mended")
+    assert (second.epoch, plane.snapshot(KEY).record.sync_state_set) == (1, {1, 2, 3})
 
 
 async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: StartPlane, group: FakeGroup) -> None:

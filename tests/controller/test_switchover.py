@@ -274,7 +274,7 @@ async def test_a_slave_that_misses_its_link_is_told_again_until_it_is_linked(
 
 
 async def test_a_settled_group_is_left_alone(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), new_links_seconds=0.0)
     group.planes = [plane.address]
     brokers = await group.three()
     await eventually(lambda: all(len(broker.asked) > 0 for broker in brokers), what="the first look at everybody")

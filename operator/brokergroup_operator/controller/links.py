@@ -62,6 +62,8 @@ class _Care:
     """What is remembered of one group."""
 
     epoch: int = 0
+    # When the first look under this epoch was.
+    since_seconds: float = 0.0
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
     # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
@@ -123,7 +125,7 @@ class Links:
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note who has no link at the master now; False if the master did not say."""
         if care.epoch != record.master_epoch:
-            care.epoch, care.missing = record.master_epoch, {}
+            care.epoch, care.since_seconds, care.missing = record.master_epoch, asyncio.get_running_loop().time(), {}
         master_address = record.address_of(record.master_broker_id)
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
         missing: list[int] = []
@@ -142,10 +144,18 @@ class Links:
         }
         for broker_id in [one for one in care.cures if one in slaves and one not in missing]:
             del care.cures[broker_id]
-        pause_seconds = self._settings.keeper_poll_seconds if missing else self._settings.link_check_seconds
-        care.next_look_seconds = now_seconds + pause_seconds
+        care.next_look_seconds = now_seconds + self._pause_seconds(care, now_seconds)
         self._alarm(group, care, now_seconds)
         return True
+
+    def _pause_seconds(self, care: _Care, now_seconds: float) -> float:
+        if care.missing:
+            return self._settings.keeper_poll_seconds
+        # A Java slave may give up its first link to a new master at once (a handshake that arrives in two parts is answered
+        # twice), and calls again after 5 s: until then nothing is acknowledged.
+        if now_seconds - care.since_seconds < self._settings.new_links_seconds:
+            return min(self._settings.new_links_check_seconds, self._settings.link_check_seconds)
+        return self._settings.link_check_seconds
 
     def _alarm(self, group: Group, care: _Care, now_seconds: float) -> None:
         late = frozenset(

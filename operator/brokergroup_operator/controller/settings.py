@@ -93,6 +93,9 @@ class PlaneSettings:
     link_missing_longest_seconds: float = 5.0
     # A settled group's master is asked for its links this often; a living slave without one is an alarm after this long.
     link_check_seconds: float = 5.0
+    # So often, and for so long, after a change of roles.
+    new_links_check_seconds: float = 0.25
+    new_links_seconds: float = 10.0
     unlinked_alarm_seconds: float = 5.0
     # A slave that was told again and again and is not linked after this is cured by new epochs (links.py); once more after the
     # pause, then after twice that, and so on.
