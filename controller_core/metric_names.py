@@ -22,16 +22,23 @@ LABEL_CAUSE: Final = "cause"
 LABEL_REQUEST: Final = "request"
 LABEL_CODE: Final = "code"
 LABEL_VERSION: Final = "version"
+LABEL_NODE: Final = "node"
+LABEL_ZONE: Final = "zone"
+LABEL_RACK: Final = "rack"
+LABEL_TENANT: Final = "tenant"
 LABEL_REVISION: Final = "revision"
 LABEL_PYTHON: Final = "python"
 
 GROUP_LABELS: Final = (LABEL_NAMESPACE, LABEL_CLUSTER, LABEL_BROKER_GROUP)
 MEMBER_LABELS: Final = (*GROUP_LABELS, LABEL_BROKER_ID)
+# What is known of a member; empty where nobody says it.
+MEMBER_FACTS: Final = (LABEL_NODE, LABEL_ZONE, LABEL_RACK, LABEL_VERSION, LABEL_TENANT)
 
 MASTER_EPOCH: Final = "brokergroup_master_epoch"
 SYNC_STATE_SET_EPOCH: Final = "brokergroup_sync_state_set_epoch"
 SYNC_STATE_SET_SIZE: Final = "brokergroup_sync_state_set_size"
 MEMBER_ROLE: Final = "brokergroup_member_role"
+MEMBER_PLACE: Final = "brokergroup_member_place"
 REPLICA_LAG_BYTES: Final = "brokergroup_replica_lag_bytes"
 HEARTBEAT_AGE_SECONDS: Final = "brokergroup_heartbeat_age_seconds"
 GROUP_WRITABLE: Final = "brokergroup_group_writable"
@@ -131,6 +138,9 @@ _DESCRIPTIONS: Final = (
     _describe(SYNC_STATE_SET_EPOCH, "gauge", GROUP_LABELS, "Epoch of the SyncStateSet."),
     _describe(SYNC_STATE_SET_SIZE, "gauge", GROUP_LABELS, "Members of the SyncStateSet."),
     _describe(MEMBER_ROLE, "gauge", (*MEMBER_LABELS, LABEL_ROLE), "1 for the role a member has now, else 0."),
+    _describe(
+        MEMBER_PLACE, "gauge", (*MEMBER_LABELS, *MEMBER_FACTS), "1 for the master, else 0; the labels tell what it is."
+    ),
     _describe(REPLICA_LAG_BYTES, "gauge", MEMBER_LABELS, "Bytes of log that the master has and this replica has not."),
     _describe(HEARTBEAT_AGE_SECONDS, "gauge", MEMBER_LABELS, "Seconds since the member's last heartbeat."),
     _describe(GROUP_WRITABLE, "gauge", GROUP_LABELS, "1 while the group has a master that can acknowledge, else 0."),

@@ -4,6 +4,7 @@ from controller_core.metric_names import (
     FAILOVER_PHASE_SECONDS,
     FAILOVERS_TOTAL,
     GROUP_WRITABLE,
+    MEMBER_PLACE,
     REPLICA_LAG_BYTES,
     SYNC_STATE_SET_SIZE,
     UNAVAILABLE_SECONDS_TOTAL,
@@ -12,6 +13,7 @@ from controller_core.metric_names import (
 
 REPORT_METRICS = (
     GROUP_WRITABLE,
+    MEMBER_PLACE,
     SYNC_STATE_SET_SIZE,
     UNAVAILABLE_SECONDS_TOTAL,
     FAILOVERS_TOTAL,

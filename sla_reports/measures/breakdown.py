@@ -1,7 +1,8 @@
-"""The same figures by what people ask for: group, cluster, namespace, tenant; and zone, rack, node, version of what failed.
+"""The same figures by what people ask for: group, cluster, namespace; and tenant, zone, rack, node, version of the master.
 
-The first kind is a property of a group: its time is added to its value's. The second is a property of the master that was lost:
-only incidents can be told apart by it. What has no such property stands under an empty name, never hidden.
+The first kind is a property of a group: its time is added to its value's. The second changes with the master: time belongs to the
+value that held then, and an incident to that of the master that was lost. What has no such property stands under an empty
+name, never hidden.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,17 @@ def availability_by(
     by_value: dict[str, list[Availability]] = {}
     for group in sorted(groups):
         by_value.setdefault(name_of(group), []).append(groups[group])
+    return {value: sum_of(by_value[value]) for value in sorted(by_value)}
+
+
+def availability_by_place(
+    places: Sequence[Mapping[str, Availability]],
+) -> dict[str, Availability]:
+    """Of all groups together, each already divided by one fact of its masters."""
+    by_value: dict[str, list[Availability]] = {}
+    for one in places:
+        for value, told in one.items():
+            by_value.setdefault(value, []).append(told)
     return {value: sum_of(by_value[value]) for value in sorted(by_value)}
 
 

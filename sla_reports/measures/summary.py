@@ -1,9 +1,9 @@
 """All figures of one period: what a report is made of. Plain functions; the same input gives the same summary."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
+from controller_core.metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Account, Amendment, Audit, amend, counted_incidents
 from sla_reports.measures.availability import Availability, Verdict, availability
 from sla_reports.measures.budget import Budget, budget
@@ -16,6 +16,7 @@ from sla_reports.outages.causes import attribute
 from sla_reports.outages.incidents import Incident, reconcile
 from sla_reports.outages.logged import Circumstance, LoggedIncident, whole_outages
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.places import Stay, divided, facts_at, stays_of
 from sla_reports.states.spans import Span, State, Window, all_up, any_up, at_least, clip, combine
 
 _SECOND_MS = 1000
@@ -60,6 +61,8 @@ class GroupFigures:
     mtbf: Estimate
     budget: Budget
     audit: tuple[Audit, ...]
+    # By what the master was at the time (`metric_names.MEMBER_FACTS`), and by its value.
+    by_place: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,10 @@ def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
     interval_ms = fleet.gap_ms(GROUP_WRITABLE, key) * 2 // 5
     gauge = fleet.spans(GROUP_WRITABLE, key, window, at_least(1))
     found, held = reconcile(key, gauge, evidence.log, interval_ms=interval_ms)
-    attributed = attribute(found, evidence.circumstances, until_ms=window.end_ms)
+    stays = stays_of(fleet, key, window)
+    # The log's own facts are exact; of what only the gauge saw, and of older logs, those of the last master seen.
+    placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
+    attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
     account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
     incidents = counted_incidents(key, account, attributed)
     counter_ms = _counter_ms(fleet, key, window, evidence.log, interval_ms)
@@ -142,7 +148,16 @@ def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
         mtbf=mtbf(incidents, window, up_ms=told.up_ms),
         budget=_budget(account, incidents, told, agreement, window),
         audit=account.audit,
+        by_place={fact: _by_place(account.counted, incidents, stays, fact, interval_ms) for fact in MEMBER_FACTS},
     )  # fmt: skip
+
+
+def _by_place(
+    counted: Sequence[Span], incidents: Sequence[Incident], stays: Sequence[Stay], fact: str, interval_ms: int
+) -> dict[str, Availability]:
+    """Down time is where the lost master was. The counter tells no instants, so what only it knows is in none of them."""
+    pieces = divided(counted, stays, fact)
+    return {value: availability(spans, incidents, interval_ms=interval_ms) for value, spans in pieces.items()}
 
 
 def _counter_ms(

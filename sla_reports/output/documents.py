@@ -11,7 +11,14 @@ from typing import Any
 
 from sla_reports.measures.amendments import Audit
 from sla_reports.measures.availability import Availability
-from sla_reports.measures.breakdown import BY_GROUP, BY_LOST_MASTER, Share, availability_by, incidents_by
+from sla_reports.measures.breakdown import (
+    BY_GROUP,
+    BY_LOST_MASTER,
+    Share,
+    availability_by,
+    availability_by_place,
+    incidents_by,
+)
 from sla_reports.measures.budget import Budget
 from sla_reports.measures.recovery import Recovery
 from sla_reports.measures.summary import ClusterFigures, GroupFigures, Summary
@@ -37,6 +44,10 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "availabilityBy": {
             name: {value: _availability(one) for value, one in availability_by(name_of, told).items()}
             for name, name_of in BY_GROUP.items()
+        }
+        | {
+            name: {value: _availability(one) for value, one in places_of(summary, name).items()}
+            for name in BY_LOST_MASTER
         },
         "incidentsBy": {
             "cause": [_share(one) for one in incidents_by(lambda one: one.cause, incidents, until_ms=until_ms)],
@@ -53,6 +64,11 @@ def summary_document(summary: Summary) -> dict[str, Any]:
             if len(event.groups) > 1
         ],
     }
+
+
+def places_of(summary: Summary, fact: str) -> dict[str, Availability]:
+    """Availability by a fact of the masters, over all groups."""
+    return availability_by_place([figures.by_place.get(fact, {}) for figures in summary.groups])
 
 
 def group_document(figures: GroupFigures, until_ms: int) -> dict[str, Any]:

@@ -83,10 +83,16 @@ class Fleet:
         self, metric: str, group: GroupKey, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
         """What held for the group: of its series, in order of their names, the first that knows."""
-        lines = [spans_of(entry.runs, window, state_of, self._gap_of(entry)) for entry in self.series_of(metric, group)]
+        lines = [self.spans_of_series(entry, window, state_of) for entry in self.series_of(metric, group)]
         if not lines:
             return [Span(window.start_ms, window.end_ms, State.UNKNOWN)]
         return combine(lines, first_known)
+
+    def spans_of_series(
+        self, entry: RunsOfSeries, window: Window, state_of: Callable[[float | None], State]
+    ) -> list[Span]:
+        """What one series says."""
+        return spans_of(entry.runs, window, state_of, self._gap_of(entry))
 
     def increase(
         self, metric: str, group: GroupKey, window: Window, *, by: Sequence[str] = ()

@@ -290,6 +290,7 @@ async def test_the_zone_of_a_broker_id_is_its_nodes(api: KubernetesApi) -> None:
     await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a"})
     await create_node(api, "node-b", "b")
     await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a", 4: "b"})
+    assert directory.binding(KEY).member_facts[4] == {"node": "node-b", "zone": "b"}
     assert directory.binding(KEY).settings.preferred_zones == ("b", "a")
     await directory.stop()
 

@@ -41,10 +41,15 @@ def test_an_incident_says_everything_in_one_object() -> None:
     }
 
 
+def test_what_the_lost_master_was_is_told() -> None:
+    assert incident_to_json(timeline(facts={"node": "n1", "zone": "a"}))["facts"] == {"node": "n1", "zone": "a"}
+
+
 def test_what_nobody_knows_is_left_out() -> None:
     made = timeline(to_broker_id=None, epoch_after=None, outcome=Outcome.NO_ELIGIBLE_REPLICA)
     document = incident_to_json(made)
     assert "to" not in document
+    assert "facts" not in document
     assert "epoch" not in document
     assert document["outcome"] == "noEligibleReplica"
     # Epoch 4 may have any number of these, and is the id of the incident that led to it.

@@ -111,6 +111,17 @@ async def test_states_are_computed_from_the_snapshots_at_the_scrape() -> None:
     assert value(families[metric_names.HEARTBEAT_AGE_SECONDS], broker_id="3") == 0.25
 
 
+async def test_a_members_place_is_told_and_which_of_them_is_the_masters() -> None:
+    facts = {2: {"node": "n2", "zone": "a", "tenant": "shop"}, 3: {"node": "n3"}, 9: {"node": "gone"}}
+    metrics = Metrics()
+    metrics.attach(View(replace(snapshot(), member_facts=facts)))
+    places = (await scrape(metrics))[metric_names.MEMBER_PLACE]
+    assert value(places, broker_id="2", node="n2", zone="a", rack="", version="", tenant="shop") == 1
+    assert value(places, broker_id="3", node="n3", zone="") == 0
+    assert value(places, broker_id="1", node="") == 0
+    assert len(places) == 3
+
+
 async def test_an_incident_is_counted_from_the_fault_and_not_from_its_detection() -> None:
     metrics = Metrics()
     metrics.observer.incident_closed(timeline())

@@ -79,6 +79,10 @@ ENVIRONMENT_BROKER_HOST: Final = "BROKER_HOST"
 ENVIRONMENT_LISTEN_PORT: Final = "LISTEN_PORT"
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
+# Of a node; no standard, but what most who have racks use.
+LABEL_RACK: Final = "topology.kubernetes.io/rack"
+# Of a BrokerGroup: whom it is for, as reports are divided.
+LABEL_TENANT: Final = f"{GROUP}/tenant"
 
 CONTAINER_BROKER: Final = "broker"
 CONTAINER_FENCE: Final = "fence"

@@ -89,6 +89,8 @@ LABELS: Final = {
     names.LABEL_APP_VERSION: "Kubernetes' own: on a pod, the RocketMQ version, where it is known.",
     names.LABEL_APP_MANAGED_BY: "Kubernetes' own: `brokergroup-operator` on everything that we make.",
     names.LABEL_ZONE: "Kubernetes' own, read and never written: a node's zone, for `failover.preferredZones` and the status.",
+    names.LABEL_RACK: "Read and never written: a node's rack, for the breakdowns of the SLA report.",
+    names.LABEL_TENANT: "On a BrokerGroup, by whoever likes: whom it is for, for the breakdowns of the SLA report.",
 }
 
 ANNOTATIONS: Final = {

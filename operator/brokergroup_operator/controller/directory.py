@@ -87,6 +87,9 @@ class GroupBinding:
     places: Mapping[str, PodPlace] = field(default_factory=dict)
     # The disks of its brokers go with their pods.
     ephemeral: bool = False
+    # Whom it is for; and what is known of each member, by names of ``metric_names.MEMBER_FACTS``.
+    tenant: str = ""
+    member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.observer import Observer
     from controller_core.model import BrokerGroupRecord
 
+# What a master that says that it is master brings to its end.
+_NOT_OVER = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
+
 
 class Incidents:
     """The open incident of one group, if there is one."""
@@ -50,7 +53,8 @@ class Incidents:
     def role_changed(self, epoch: int) -> None:
         """The new master of this epoch said that it is master."""
         timeline = self._open
-        if timeline is not None and timeline.outcome is Outcome.RUNNING and timeline.epoch_after == epoch:
+        # A master that says so late was given up on by then: its incident counted as incomplete until now.
+        if timeline is not None and timeline.outcome in _NOT_OVER and timeline.epoch_after == epoch:
             timeline.reach(Step.ROLE_CHANGED, time.monotonic())
             timeline.outcome = Outcome.COMPLETED
             self._observer.master_changed(timeline)
@@ -89,4 +93,5 @@ def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, tr
         epoch_before=record.master_epoch,
         started_at_unix_seconds=time.time(),
         last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
+        facts=group.binding.member_facts.get(master or 0, {}),
     )

@@ -163,11 +163,6 @@ def is_leaving(pod: JsonObject) -> bool:
     return "deletionTimestamp" in metadata and has_time and termination(pod) is None
 
 
-def zone_of_node(node: JsonObject) -> str:
-    """The node's zone, or the empty text."""
-    return str(_labels(node).get(names.LABEL_ZONE, ""))
-
-
 def _labels(obj: JsonObject) -> dict[str, str]:
     labels: dict[str, str] = obj["metadata"].get("labels") or {}
     return labels

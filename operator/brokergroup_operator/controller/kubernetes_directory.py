@@ -35,9 +35,9 @@ from brokergroup_operator.controller.kubernetes_binding import (
     pod_ip,
     restarts,
     termination,
-    zone_of_node,
 )
 from brokergroup_operator.controller.look_ups import LookUps
+from brokergroup_operator.controller.member_facts import NodePlace, member_facts, place_of_node, tenant_of
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
@@ -81,7 +81,7 @@ class KubernetesDirectory:
             refresh_seconds=CREDENTIALS_REFRESH_SECONDS,
             missing_seconds=missing_seconds,
         )
-        self._zones: LookUps[str] = LookUps(
+        self._zones: LookUps[NodePlace] = LookUps(
             wanted=self._nodes_of_pods,
             read=self._read_zone,
             on_change=self._zone_changed,
@@ -212,7 +212,7 @@ class KubernetesDirectory:
             self._secrets.pop(key, None)
             return
         try:
-            self._declared[key] = binding_of(event.object)
+            self._declared[key] = replace(binding_of(event.object), tenant=tenant_of(event.object))
         except msgspec.ValidationError as error:
             # The API server validates; this is a CRD newer than this operator. What we knew of the group stays in force.
             log.error("BrokerGroup not understood", group=str(key), error=str(error))  # noqa: TRY400
@@ -231,22 +231,25 @@ class KubernetesDirectory:
         zones: dict[int, str] = {}
         places: dict[str, PodPlace] = {}
         learners: set[int] = set()
-        for pod in self._pods_of(key):
+        pods = self._pods_of(key)
+        nodes = {node: self._zones.get(("", node)) for node in {node_of(pod) for pod in pods}}
+        for pod in pods:
             place = place_of(pod)
             if place is not None and place.ip and not is_over(pod):
                 places[str(pod["metadata"]["name"])] = place
-            broker_id, zone = broker_id_of(pod), self._zones.get(("", node_of(pod)))
-            if broker_id is not None and zone:
-                zones[broker_id] = zone
+            broker_id, at = broker_id_of(pod), nodes.get(node_of(pod))
+            if broker_id is not None and at is not None and at.zone:
+                zones[broker_id] = at.zone
             if broker_id is not None and runs_as_learner(pod):
                 learners.add(broker_id)
-        secret = self._secrets.get(key)
+        secret, before = self._secrets.get(key), self._bindings.get(key, declared)
         self._bindings[key] = replace(
             declared,
             settings=replace(declared.settings, zones=zones, never_elect=frozenset(learners)),
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),
             places=places,
+            member_facts=member_facts(before.member_facts, pods, nodes, declared.tenant),
         )
 
     def _pods_of(self, key: GroupKey) -> list[JsonObject]:
@@ -291,9 +294,9 @@ class KubernetesDirectory:
     def _nodes_of_pods(self) -> set[ObjectKey]:
         return {("", node_of(pod)) for pod in self._pods.objects.values() if node_of(pod)}
 
-    async def _read_zone(self, node: ObjectKey) -> str | None:
+    async def _read_zone(self, node: ObjectKey) -> NodePlace | None:
         try:
-            return zone_of_node(await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS))
+            return place_of_node(await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS))
         except NotFoundError:
             return None
         except ApiError as error:
@@ -302,7 +305,7 @@ class KubernetesDirectory:
             if self._nodes_are_readable:
                 log.info("nodes may not be read, so nothing is known of zones: the role lacks the verb get on nodes")
             self._nodes_are_readable = False
-            return ""
+            return NodePlace()
 
     def _zone_changed(self, node: ObjectKey) -> None:
         groups = {peer_of(pod).group for pod in self._pods.objects.values() if node_of(pod) == node[1]}

@@ -304,6 +304,7 @@ class ControllerPlane:
             metadata_diverged=self._metadata.differences(group.key),
             member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),
             spared_on_testimony=group.spared_on_testimony,
+            member_facts=group.binding.member_facts,
             heartbeat_age_seconds={
                 broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
             },

@@ -192,6 +192,7 @@ class Switchover:
                 epoch_before=record.master_epoch,
                 started_at_unix_seconds=time.time(),
                 planned_cause=cause,
+                facts=group.binding.member_facts.get(from_broker_id, {}),
             ),
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,

@@ -137,6 +137,8 @@ class GroupSnapshot:
     metadata_diverged: tuple[MetadataDifference, ...] = ()
     # Where each member is, by everybody who says so, the youngest fact first.
     member_addresses: Mapping[int, tuple[AddressFact, ...]] = field(default_factory=dict)
+    # What is known of each member, by names of ``metric_names.MEMBER_FACTS``.
+    member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 class GroupView(Protocol):

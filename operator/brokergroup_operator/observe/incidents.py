@@ -80,6 +80,7 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
         "unfenced": timeline.unfenced,
         "outcome": timeline.outcome.value,
         "stepsMilliseconds": timeline.milliseconds(),
+        "facts": dict(timeline.facts) or None,
     }
     return {name: value for name, value in document.items() if value is not None}
 

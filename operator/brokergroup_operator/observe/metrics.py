@@ -160,6 +160,7 @@ class GroupCollector:
                 metric_names.SYNC_STATE_SET_SIZE,
                 metric_names.GROUP_WRITABLE,
                 metric_names.MEMBER_ROLE,
+                metric_names.MEMBER_PLACE,
                 metric_names.REPLICA_LAG_BYTES,
                 metric_names.HEARTBEAT_AGE_SECONDS,
                 metric_names.LOST_SEATS,
@@ -248,6 +249,9 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
         present = _role(snapshot, record, broker_id)
         for role in metric_names.ROLES:
             gauges[metric_names.MEMBER_ROLE].add_metric([*member, role], float(role == present))
+        facts = snapshot.member_facts.get(broker_id, {})
+        place = [*member, *(facts.get(name, "") for name in metric_names.MEMBER_FACTS)]
+        gauges[metric_names.MEMBER_PLACE].add_metric(place, float(broker_id == record.granted_master_id))
         if broker_id in snapshot.heartbeat_age_seconds:
             age_seconds = snapshot.heartbeat_age_seconds[broker_id]
             gauges[metric_names.HEARTBEAT_AGE_SECONDS].add_metric(member, age_seconds)

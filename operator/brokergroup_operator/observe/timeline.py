@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Final
 from controller_core import metric_names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.records.store import GroupKey
 
 
@@ -104,6 +106,8 @@ class FailoverTimeline:
     unfenced: bool = False
     # Why it was asked for; only of a switchover.
     planned_cause: Cause = Cause.PLANNED_SWITCHOVER
+    # What is known of the old master: node, zone, rack, version, tenant.
+    facts: Mapping[str, str] = field(default_factory=dict)
     outcome: Outcome = Outcome.RUNNING
     steps: dict[Step, float] = field(default_factory=dict)
 

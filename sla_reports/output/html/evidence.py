@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from sla_reports.measures.breakdown import BY_LOST_MASTER, Share, incidents_by
 from sla_reports.measures.summary import Summary
 from sla_reports.outages.incidents import Incident
+from sla_reports.output.documents import places_of
 from sla_reports.output.html.elements import Markup, duration, instant, join, percent, plain, section, table, tag
 
 _SOURCES = (
@@ -31,6 +32,7 @@ def causes(summary: Summary) -> Markup:
         # Where no incident tells of it there is nothing to divide by.
         if any(share.value for share in shares):
             parts.append(_shares(name, shares))
+    parts += [part for name in BY_LOST_MASTER if (part := _places(summary, name)) is not None]
     together = [
         [", ".join(one.id for one in event.incidents), ", ".join(map(str, event.groups)), plain(dict(event.common))]
         for event in summary.events
@@ -39,6 +41,19 @@ def causes(summary: Summary) -> Markup:
     if together:
         parts.append(table(["began together", "groups", "in common"], together))
     return section("causes", "Causes", *parts)
+
+
+def _places(summary: Summary, name: str) -> Markup | None:
+    """Availability by a fact of the masters; nothing where no sample tells it."""
+    told = places_of(summary, name)
+    if not any(told):
+        return None
+    rows = [
+        [value or "not told", percent(one.availability), duration(one.down_ms), duration(one.unknown_ms),
+         percent(one.coverage)]
+        for value, one in told.items()
+    ]  # fmt: skip
+    return table([f"{name} of the master", "availability", "down", "unknown", "known"], rows)
 
 
 def exposure(summary: Summary) -> Markup:

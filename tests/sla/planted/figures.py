@@ -53,6 +53,13 @@ def _of_group(
     down_ms = sum(one.in_sync_ms - one.fault_ms for one in ours)
     if figures.availability.down_ms != down_ms:
         yield f"down {figures.availability.down_ms} ms, planted {down_ms} ms"
+    by_node = {node: told.down_ms for node, told in figures.by_place["node"].items() if told.down_ms}
+    planted_by_node: dict[str, int] = {}
+    for one in ours:
+        node = f"node-{one.from_broker_id}"
+        planted_by_node[node] = planted_by_node.get(node, 0) + one.in_sync_ms - one.fault_ms
+    if by_node != planted_by_node:
+        yield f"down by node {by_node}, planted {planted_by_node}"
     length_ms = planted.month.end_ms - planted.month.start_ms
     if figures.availability.total_ms != length_ms:
         yield f"{figures.availability.total_ms} ms in all, planted {length_ms} ms"

@@ -260,6 +260,15 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
     _add(planted, metric_names.SYNC_STATE_SET_SIZE, labels, ts_ms, sizes, stale=True)
     epochs = 1.0 + np.searchsorted(np.array([one.in_sync_ms for one in incidents]), ts_ms, side="right")
     _add(planted, metric_names.MASTER_EPOCH, labels, ts_ms, epochs, stale=True)
+    for broker_id in range(1, month.replicas + 1):
+        is_master = _masters(month, incidents, ts_ms) == broker_id
+        facts = {
+            "broker_id": str(broker_id),
+            "node": f"node-{broker_id}",
+            "zone": "ab"[broker_id % 2],
+            "tenant": "shop",
+        }
+        _add(planted, metric_names.MEMBER_PLACE, {**labels, **facts}, ts_ms, (is_master & ~down).astype(np.float64))
     for cause in sorted({one.timeline().cause.value for one in incidents}):
         ours = [one for one in incidents if one.timeline().cause.value == cause]
         unavailable = _counter(
@@ -274,6 +283,14 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
             ts_ms,
             failovers,
         )
+
+
+def _masters(month: Month, incidents: list[PlantedIncident], ts_ms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Who is master at each time, or was until just now."""
+    masters = np.ones(len(ts_ms), dtype=np.int64)
+    for one in incidents:
+        masters[Span(one.in_sync_ms, month.end_ms).holds(ts_ms)] = one.to_broker_id or one.from_broker_id
+    return masters
 
 
 def _counter(planted: Planted, ts_ms: NDArray[np.int64], rises: list[tuple[int, float]]) -> NDArray[np.float64]:
