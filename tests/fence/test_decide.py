@@ -141,6 +141,27 @@ def test_an_excuse_ends_with_the_peer() -> None:
     assert killed - 60.0 < RULES.fence_timeout_seconds
 
 
+def test_starved_or_not_the_excuse_is_about_who_was_cut_off_when_we_were() -> None:
+    """What we did not do for want of a processor is forgiven; that a peer heard a controller long after we did is not excused.
+
+    It was cut off 2.5 s after us, is alive to the controllers when they count us as fenced, and may be elected then.
+    """
+    core = master_heard_at(0.0)
+    core.woke(1.5, 1.5, starved_seconds=1.5)
+    assert RULES.fence_timeout_seconds < 2.5 < earliest_election_seconds(RULES)
+    killed = first_kill(core, 1.5, 20.0, peers={2: 2.5, 3: 2.5})
+    assert killed == pytest.approx(RULES.bound_seconds, abs=2 * TICK)
+
+
+def test_a_peer_that_heard_a_controller_for_a_moment_excuses_nobody_again() -> None:
+    """Its controllers counted us as silent already, and elect it ``fenceTimeout`` after that moment, whether it is heard or not."""
+    core = master_heard_at(0.0)
+    assert first_kill(core, 0.0, 20.0, peers={2: 0.0, 3: 0.0}) is None
+    killed = first_kill(core, 20.0, 60.0, peers={2: 20.1, 3: 0.0})
+    assert killed is not None
+    assert killed < 20.1 + RULES.fence_timeout_seconds
+
+
 def test_a_word_that_was_read_late_excuses_from_the_moment_of_its_question_on() -> None:
     """A starved fence reads the answers of a moment ago: they excuse, but not for longer than if they had been read at once."""
     left = RULES.left_after_excuse_seconds
@@ -370,11 +391,18 @@ def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: Fe
     fence_timeout=st.floats(0.1, 10.0),
     heartbeat=st.floats(0.5, 10.0),
     interval=st.floats(0.1, 5.0),
+    starved=st.floats(0.0, 10.0),
 )
 def test_whoever_can_be_elected_finds_us_dead(
-    cut_us: float, cut_other: float, isolation: float, fence_timeout: float, heartbeat: float, interval: float
+    cut_us: float,
+    cut_other: float,
+    isolation: float,
+    fence_timeout: float,
+    heartbeat: float,
+    interval: float,
+    starved: float,
 ) -> None:
-    """Two replicas are cut off, the other one possibly later than we: it is elected only after our death.
+    """Two replicas are cut off, the other one possibly later than we: it is elected only after our death, starved as we were.
 
     The controllers elect at ``cut_us - interval + heartbeat + fence_timeout`` at the earliest,
     and only who was heard within ``heartbeat``.
@@ -384,6 +412,7 @@ def test_whoever_can_be_elected_finds_us_dead(
         return
     core = FenceCore(rules, started_at=0.0)
     core.controller_answered(cut_us, told(in_sync=(1, 2)), asked_at=cut_us)
+    core.woke(cut_us + starved, starved, starved_seconds=starved)
     elected_at = cut_us + earliest_election_seconds(rules)
     other_is_live = cut_other + heartbeat > elected_at
     died_at = first_kill(core, cut_us, elected_at, peers={2: cut_other})

@@ -112,17 +112,16 @@ class FenceRules:
         """How long an excuse lasts: who hears controllers again when it ends is elected ``fenceTimeout`` later at the earliest."""
         return min(self.isolation_seconds, self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
 
-    @property
-    def blind_seconds(self) -> float:
-        """How long another replica must have heard no controller to count as cut off.
+    def blind_seconds(self, silence_seconds: float) -> float:
+        """How long another replica must have heard no controller to count as cut off, where we have heard none for so long.
 
         One that was cut off later than we by more than ``fenceTimeout``, less the heartbeat that we did not send any more, would
-        still count as alive when we count as fenced.
+        still count as alive when we count as fenced; whatever made us late to judge makes that difference no smaller.
         """
         later_seconds = min(
             self.left_after_excuse_seconds, self.fence_timeout_seconds - self.heartbeat_interval_seconds
         )
-        return max(self.asking_others_after_seconds, self.isolation_seconds - later_seconds)
+        return max(self.asking_others_after_seconds, max(self.isolation_seconds, silence_seconds) - later_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +302,11 @@ class FenceCore:
         if self.told is None or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
             return None
         words = [self._peers.get(member.broker_id) for member in self._candidates()]
-        blind = [word.at for word in words if word and word.hears_none_for_seconds >= self.rules.blind_seconds]
+        blind = [word.at for word in words if word and self._was_cut_off_with_us(word)]
         if len(blind) < len(words):
             return None
         oldest = min(blind, default=now)
         return now if now - oldest <= self.rules.question_period_seconds else oldest
+
+    def _was_cut_off_with_us(self, word: _PeerWord) -> bool:
+        return word.hears_none_for_seconds >= self.rules.blind_seconds(word.at - self._silent_since)
