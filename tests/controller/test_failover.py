@@ -421,3 +421,68 @@ async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlan
     back = await first.restarted()
     await eventually(lambda: back.is_master or second.is_master, what="a master again")
     assert back.is_master
+
+
+async def test_a_master_that_takes_its_role_late_ends_its_incident_then(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """A long outage is one incident, and a whole one: the log and the counter are what availability is reckoned from."""
+    notes, told = Notes(), asyncio.Event()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT), observer=notes,
+        role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0,
+    )  # fmt: skip
+    group.planes = [plane.address]
+    first, *others = await group.three()
+    for each in others:
+        each.role_change_waits = told
+    await first.kill()
+    incident = await eventually(lambda: plane.snapshot(KEY).last_failover, what="the election")
+    assert incident.outcome is Outcome.INCOMPLETE
+    assert not plane.snapshot(KEY).writable
+    assert not notes.closed
+    told.set()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert notes.closed == [incident]
+    assert incident.outcome is Outcome.COMPLETED
+    assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
+
+
+async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """They keep their seats, for the set is not made smaller than the minimum. That nobody is lost as master opens no incident."""
+    notes = Notes()
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes)
+    group.planes = [plane.address]
+    _, *others = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    for each in others:
+        each.freeze()
+    await eventually(lambda: not plane.snapshot(KEY).writable, what="the silence to be noticed")
+    assert plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}
+    assert plane.snapshot(KEY).record.master_broker_id == 1
+    others[0].thaw()
+    await eventually(lambda: plane.snapshot(KEY).writable, what="two disks again")
+    assert not notes.closed
+
+
+async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_members_own_election(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes = Notes()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=ControllerSettings()), observer=notes, incident_deadline_seconds=60.0
+    )
+    group.planes = [plane.address]
+    first = await group.broker()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    await first.kill()
+    await eventually(lambda: notes.closed, what="nobody to elect")
+    assert notes.closed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
+    await first.restarted()
+    await eventually(lambda: len(notes.closed) > 1, what="the end of the outage")
+    incident = notes.closed[1]
+    assert (incident.trigger, incident.outcome) == (Trigger.MASTERLESS, Outcome.COMPLETED)
+    assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
+    assert incident.last_sign_of_life_seconds == max(notes.closed[0].steps.values()), "the same outage goes on"

@@ -296,14 +296,17 @@ class Group:
 
     @property
     def writable(self) -> bool:
-        """Whether a write can be acknowledged: a live master that knows its epoch, and enough members in sync."""
+        """Whether a write can be acknowledged: a live master that knows its epoch, and enough live members in sync.
+
+        Who has died may stay in the set, which is not made smaller than the minimum: it acknowledges nothing all the same.
+        """
         record = self.record
         if record is None or record.granted_master_id is None:
             return False
         return (
             self.confirmed_epoch >= record.master_epoch
             and self.is_live(record.granted_master_id)
-            and len(record.sync_state_set) >= self.binding.settings.min_in_sync_replicas
+            and sum(map(self.is_live, record.sync_state_set)) >= self.binding.settings.min_in_sync_replicas
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:

@@ -111,8 +111,9 @@ class PlaneSettings:
     configuration_check_seconds: float = 10.0
     # Nothing is settled while the SyncStateSet lacks a live member; after this long it is looked at less often.
     settling_seconds: float = 10.0
-    # An incident is closed as it stands when its members are not in sync after this long.
-    incident_deadline_seconds: float = 15.0
+    # An incident is closed as it stands when its members are not in sync after this long. Until then the outage goes on, and the
+    # long ones are those that a report is about: the log and the counter must hold them whole.
+    incident_deadline_seconds: float = 600.0
 
     # Topics, groups and offsets are compared this often. A slave has had the time to copy after the second (Java: 10 s and a tick).
     metadata_period_seconds: float = 60.0
