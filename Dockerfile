@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 # One image for the operator and for the replicas of `implementation: replica`. Everything comes from the committed uv.lock,
 # without extras: neither the development tools nor Spark are in it. The base image is an argument, for sites with their own.
+# `--target sla` builds the other image: SLA reports, with Spark and Java, ten times as large.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
@@ -21,7 +22,33 @@ COPY sla_reports sla_reports
 COPY operator operator
 RUN uv sync --frozen --no-default-groups --no-editable --python python3
 
-FROM ${PYTHON_IMAGE}
+FROM build AS build-sla
+RUN uv sync --frozen --no-default-groups --no-editable --extra sla --python python3
+
+FROM ${PYTHON_IMAGE} AS sla
+LABEL org.opencontainers.image.title="brokergroup-operator-sla" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# Hadoop, within Spark, asks for the name of its user and fails where the number has none.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --gid 65532 brokergroup \
+    && useradd --uid 65532 --gid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin brokergroup
+COPY --from=build-sla /opt/brokergroup /opt/brokergroup
+# The path under which the Spark operator is told of it, whatever the version of Python.
+COPY sla_reports/on_kubernetes/application.py /opt/brokergroup/application.py
+ENV PATH=/opt/brokergroup/bin:/usr/local/bin:/usr/bin:/bin \
+    BROKERGROUP_SPARK_ARCHIVE=/opt/brokergroup/spark.jsa \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# Spark's classes, read and checked once: a session starts several times faster.
+RUN python -m sla_reports.class_archive
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["python", "-m", "sla_reports.on_kubernetes.entrypoint"]
+CMD ["--help"]
+
+FROM ${PYTHON_IMAGE} AS operator
 LABEL org.opencontainers.image.title="brokergroup-operator" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/brokergroup /opt/brokergroup

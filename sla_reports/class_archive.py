@@ -1,7 +1,8 @@
 """Spark's classes, read and checked once: an AppCDS archive makes the JVM's start several times cheaper.
 
 The archive fits one JDK build and one set of jars, so its name is made of both. A JVM that is given an archive which does not
-fit goes on without it. Made by `python -m sla_reports.class_archive` (at set-up and in the image), found by `start_session`.
+fit goes on without it; but it dies of one that ends too early, so a file beside it says how long it is. Made by `python -m
+sla_reports.class_archive` (at set-up, with `--optional`, and in the image), found by `start_session`.
 """
 
 import hashlib
@@ -49,9 +50,18 @@ def archive_path() -> Path:
     return Path(cache) / f"spark-{pyspark.__version__}-{key}.jsa"
 
 
+def archive_options() -> str:
+    """What a JVM is started with to use the archive for it; nothing where there is none, or nobody knows. Raises NoJavaError."""
+    try:
+        return jvm_options(archive_path())
+    except (subprocess.SubprocessError, OSError):
+        # A Java that does not tell its version has no archive: what else is wrong with it, Spark will say.
+        return ""
+
+
 def jvm_options(archive: Path) -> str:
     """What a JVM is started with to use the archive; nothing where there is none."""
-    if not archive.is_file():
+    if not _is_whole(archive):
         return ""
     # An archive that does not fit is no reason to say anything: the JVM goes on without it.
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -60,7 +70,7 @@ def jvm_options(archive: Path) -> str:
 def make_archive(*, again: bool = False) -> Path:
     """Run a small job that loads what reports load, and keep its classes. Does nothing where there is an archive already."""
     archive = archive_path()
-    if archive.is_file() and not again:
+    if _is_whole(archive) and not again:
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".spark-archive-") as folder:
@@ -70,8 +80,22 @@ def make_archive(*, again: bool = False) -> Path:
         subprocess.run(  # noqa: S603 - our own words
             command, env=environment, check=True, timeout=_TRAINING_SECONDS, stdout=subprocess.DEVNULL
         )
+        size = Path(folder) / "size"
+        size.write_text(f"{made.stat().st_size}\n")
         made.rename(archive)
+        size.rename(_size_file(archive))
     return archive
+
+
+def _size_file(archive: Path) -> Path:
+    return archive.with_name(f"{archive.name}.size")
+
+
+def _is_whole(archive: Path) -> bool:
+    try:
+        return archive.stat().st_size == int(_size_file(archive).read_text())
+    except (OSError, ValueError):
+        return False
 
 
 def _train(folder: Path) -> None:
@@ -99,8 +123,18 @@ def _train(folder: Path) -> None:
     gateway.proc.wait(_TRAINING_SECONDS)
 
 
+def main(words: list[str]) -> int:
+    """`--again`: also where there is one. `--optional`: that none can be made is told, and no failure: reports start without it."""
+    if words[:1] == ["--train"]:
+        _train(Path(words[1]))
+        return 0
+    try:
+        sys.stdout.write(f"{make_archive(again='--again' in words)}\n")
+    except (NoJavaError, subprocess.SubprocessError, OSError) as error:
+        sys.stderr.write(f"class archive: none was made, so Spark starts slower: {error}\n")
+        return 0 if "--optional" in words else 1
+    return 0
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--train"]:
-        _train(Path(sys.argv[2]))
-    else:
-        sys.stdout.write(f"{make_archive(again='--again' in sys.argv)}\n")
+    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from sla_reports.class_archive import archive_path, jvm_options
+from sla_reports.class_archive import archive_options
 
 _SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Fewer, larger hand-overs between the JVM and Python: a quarter less processor time than with Spark's 10,000.
@@ -48,7 +48,7 @@ def start_session(
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS_PER_ARROW_BATCH))
     )
     if _SUBMITTED not in os.environ:
-        archive = jvm_options(archive_path()) if java_options is None else java_options
+        archive = archive_options() if java_options is None else java_options
         options = " ".join(part for part in (_SHORT_JOBS if short_jobs else "", archive) if part)
         builder = _local(builder, master, options, memory)
     session: SparkSession = builder.getOrCreate()

@@ -61,9 +61,11 @@ def _submit(*words: str) -> list[str]:
 
 def _executor(environment: Mapping[str, str]) -> list[str]:
     memory = _told(environment, "SPARK_EXECUTOR_MEMORY")
+    # As spark-submit starts a JVM: the class archive fits no other class path, only longer ones.
     class_path = [
-        environment.get("SPARK_CONF_DIR", ""),
+        f"{SPARK_HOME}/conf/",
         f"{SPARK_HOME}/jars/*",
+        environment.get("SPARK_CONF_DIR", ""),
         environment.get("SPARK_EXTRA_CLASSPATH", ""),
     ]
     options = [word for name, variable in _EXECUTOR_OPTIONS.items() for word in (name, _told(environment, variable))]

@@ -53,12 +53,17 @@ def read_stages() -> tuple[list[tuple[str, str]], list[Stage]]:
     return before, stages
 
 
-def test_the_base_is_a_pinned_argument_and_there_are_two_stages() -> None:
+def stage(name: str) -> Stage:
+    [found] = [one for one in read_stages()[1] if one.name == name]
+    return found
+
+
+def test_the_base_is_a_pinned_argument_and_the_operator_is_what_is_built_without_a_word() -> None:
     before, stages = read_stages()
     arguments = dict(value.split("=", 1) for instruction, value in before if instruction == "ARG")
     assert re.fullmatch(r"[a-z0-9./-]+:[0-9][a-zA-Z0-9._-]*", arguments["PYTHON_IMAGE"])
-    assert [stage.base for stage in stages] == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
-    assert [stage.name for stage in stages] == ["build", ""]
+    assert [one.base for one in stages] == ["${PYTHON_IMAGE}", "build", "${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
+    assert [one.name for one in stages] == ["build", "build-sla", "sla", "operator"]
 
 
 def test_the_last_stage_is_small_and_not_root() -> None:
@@ -69,6 +74,33 @@ def test_the_last_stage_is_small_and_not_root() -> None:
     assert int(user) > 0
     assert int(group) > 0
     assert last.steps.index(("USER", f"{user}:{group}")) > last.steps.index(("COPY", last.values("COPY")[0]))
+
+
+def test_the_image_of_the_reports_has_java_spark_a_named_user_and_the_archive() -> None:
+    last = stage("sla")
+    system, archive = last.values("RUN")
+    # The package that the command names where there is no Java.
+    source = (ROOT / "sla_reports" / "class_archive.py").read_text(encoding="utf-8")
+    assert re.findall(r"openjdk-\d+-jre-headless", source) == re.findall(r"openjdk-\d+-jre-headless", system)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [extra] = re.findall(r"--extra (\S+)", stage("build-sla").values("RUN")[0])
+    assert any(one.startswith("pyspark") for one in project["optional-dependencies"][extra])
+    user, _, group = last.values("USER")[0].partition(":")
+    assert f"--gid {group} " in system
+    assert f"--uid {user} --gid {group} " in system
+    assert stage("operator").values("USER") == last.values("USER")
+    # The archive fits the JVM and the jars of this very image: it is made when both are there, by root, and read by all.
+    order = [last.steps.index((name, value)) for name, value in last.steps if name in {"COPY", "ENV", "RUN", "USER"}]
+    assert order == sorted(order)
+    assert [name for name, _ in last.steps if name in {"COPY", "ENV", "RUN", "USER"}] == [
+        *("RUN", "COPY", "COPY", "ENV", "RUN", "USER")
+    ]
+    words = archive.split()
+    assert words[:2] == ["python", "-m"]
+    assert "BROKERGROUP_SPARK_ARCHIVE=/opt/brokergroup/" in last.values("ENV")[0]
+    entry = json.loads(last.values("ENTRYPOINT")[0])
+    for module in (words[2], entry[2]):
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
 
 
 def test_the_entry_point_is_a_console_script_of_the_distribution() -> None:

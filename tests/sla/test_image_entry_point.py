@@ -29,7 +29,7 @@ def test_an_executor_is_told_all_that_spark_said() -> None:
     program, *rest = command_of(["executor"], EXECUTOR)
     assert Path(program).name == "java"
     assert rest[:5] == ["-Dfirst", "-Dsecond=with a space", "-Dlast", "-Xms1g", "-Xmx1g"]
-    assert rest[rest.index("-cp") + 1] == f"/opt/spark/conf:{SPARK_HOME}/jars/*"
+    assert rest[rest.index("-cp") + 1] == f"{SPARK_HOME}/conf/:{SPARK_HOME}/jars/*:/opt/spark/conf"
     said = rest[rest.index("-cp") + 3 :]
     options = dict(zip(said[::2], said[1::2], strict=True))
     assert options == {

@@ -19,9 +19,10 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
 
 
-def template(namespace: str, *, release: str = "bg", **values: str) -> str:
-    """The chart rendered; `a__b` in a keyword stands for the value a.b."""
+def template(namespace: str, *, release: str = "bg", capabilities: tuple[str, ...] = (), **values: str) -> str:
+    """The chart rendered; `a__b` in a keyword stands for the value a.b. `capabilities`: kinds of others that the cluster has."""
     settings = [f"--set={name.replace('__', '.')}={value}" for name, value in values.items()]
+    settings += [f"--api-versions={one}" for one in capabilities]
     done = helm("template", release, str(CHART), "--namespace", namespace, *settings)
     if done.returncode != 0:
         raise ValueError(f"helm template {settings}: exit code {done.returncode}\n{done.stderr}")

@@ -1,0 +1,58 @@
+{{/* What Spark makes pods from: who they are, what they may, what they see. Image, command and memory are Spark's. */}}
+{{- define "sla.driverTemplate" -}}
+metadata:
+  labels:
+    {{- include "sla.labels" . | nindent 4 }}
+spec:
+  securityContext:
+    {{- include "sla.podSecurity" . | nindent 4 }}
+  {{- with include "sla.placement" . }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+  containers:
+    - name: report
+      resources:
+        {{- toYaml .Values.slaReport.resources | nindent 8 }}
+      securityContext:
+        {{- include "sla.containerSecurity" . | nindent 8 }}
+      volumeMounts:
+        {{- include "sla.driverMounts" . | nindent 8 }}
+  volumes:
+    {{- include "sla.driverVolumes" . | nindent 4 }}
+{{- end }}
+
+{{/* Nobody in an executor speaks to the API server. */}}
+{{- define "sla.executorTemplate" -}}
+metadata:
+  labels:
+    {{- include "sla.labels" . | nindent 4 }}
+spec:
+  automountServiceAccountToken: false
+  securityContext:
+    {{- include "sla.podSecurity" . | nindent 4 }}
+  {{- with include "sla.placement" . }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+  containers:
+    - name: executor
+      securityContext:
+        {{- include "sla.containerSecurity" . | nindent 8 }}
+      volumeMounts:
+        {{- include "sla.mounts" . | nindent 8 }}
+  volumes:
+    {{- include "sla.volumes" . | nindent 4 }}
+{{- end }}
+
+{{/* The first four are what the Roles rest on: without them a driver makes ConfigMaps, and deletes ConfigMaps, Services and claims by label. */}}
+{{- define "sla.sparkConf" -}}
+{{- $archive := "-XX:SharedArchiveFile=/opt/brokergroup/spark.jsa -Xshare:auto -Xlog:cds=off" }}
+{{- $settings := dict
+  "spark.kubernetes.executor.disableConfigMap" "true"
+  "spark.kubernetes.driver.service.deleteOnTermination" "false"
+  "spark.kubernetes.driver.ownPersistentVolumeClaim" "false"
+  "spark.kubernetes.driver.reusePersistentVolumeClaim" "false"
+  "spark.executor.memoryOverheadFactor" "0.4"
+  "spark.driver.extraJavaOptions" $archive
+  "spark.executor.extraJavaOptions" $archive }}
+{{- merge (deepCopy .Values.slaReport.sparkConf) $settings | toYaml }}
+{{- end }}

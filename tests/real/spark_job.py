@@ -1,0 +1,10 @@
+"""What the rights of Spark are asked with: a session as the reports start it, and one job that needs an executor."""
+
+import sys
+
+from sla_reports.session import start_session
+
+spark = start_session("rights")
+counted = spark.range(1000).repartition(2).count()
+spark.stop()
+sys.stdout.write(f"counted {counted} {' '.join(sys.argv[1:])}\n")

@@ -1,0 +1,296 @@
+"""The chart's SLA report: in each mode what the API server accepts, what the command line understands, and restricted pods."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+import yaml
+
+from brokergroup_operator.cli.main import app
+from tests.real.parts import helm
+
+if TYPE_CHECKING:
+    from tests.real.parts.kubernetes_api import KubeApiserver
+
+pytestmark = pytest.mark.real("helm")
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_OPERATOR = "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication"
+HTTP = {
+    "slaReport__enabled": "true",
+    "slaReport__source__prometheusUrl": "http://prometheus:9090",
+    "slaReport__incidents[0]": "/inputs/incidents",
+    "slaReport__volumes[0].name": "incidents",
+    "slaReport__volumes[0].claimName": "incidents",
+    "slaReport__volumes[0].mountPath": "/inputs/incidents",
+}
+EVERYTHING = {
+    **HTTP,
+    "slaReport__objective": "99.95",
+    "slaReport__timeZone": "Asia/Shanghai",
+    "slaReport__source__bearerTokenSecretName": "prometheus-token",
+    "slaReport__amendmentsConfigMapName": "amendments",
+    "slaReport__output__storage": "1Gi",
+    "slaReport__tolerations[0].operator": "Exists",
+    "slaReport__nodeSelector__pool": "batch",
+    "imagePullSecrets[0]": "registry",
+    "networkPolicy__create": "true",
+}
+MODES: dict[str, dict[str, str]] = {
+    "cron job": {},
+    "client": {"slaReport__mode": "SparkSubmit"},
+    "cluster": {"slaReport__mode": "SparkSubmit", "slaReport__sparkSubmit__deployMode": "cluster"},
+    "spark operator": {"slaReport__mode": "ScheduledSparkApplication"},
+}
+
+
+def rendered(namespace: str = "system", **values: str) -> list[dict[str, Any]]:
+    """What the report adds to the release."""
+    objects = helm.objects(helm.template(namespace, capabilities=(SPARK_OPERATOR,), **values))
+    return [
+        one for one in objects if one["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "sla-report"
+    ]
+
+
+def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    [found] = [item for item in objects if item["kind"] == kind]
+    return found
+
+
+def job_pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
+    return found
+
+
+def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every pod that comes of it, by what it is."""
+    found = {}
+    for item in objects:
+        if item["kind"] == "CronJob":
+            found["job"] = item["spec"]["jobTemplate"]["spec"]["template"]
+        elif item["kind"] == "ConfigMap":
+            found |= {key: yaml.safe_load(text) for key, text in item["data"].items() if key.endswith(".yaml")}
+        elif item["kind"] == "ScheduledSparkApplication":
+            found |= {part: item["spec"]["template"][part]["template"] for part in ("driver", "executor")}
+    return found
+
+
+def words_of(objects: list[dict[str, Any]]) -> list[str]:
+    """The words of `brokergroup sla report`, wherever the mode puts them."""
+    for item in objects:
+        if item["kind"] == "ScheduledSparkApplication":
+            found: list[str] = item["spec"]["template"]["arguments"]
+            return found
+    words: list[str] = job_pod(objects)["spec"]["containers"][0]["args"]
+    return words[words.index("report") :]
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    sla: Any = typer.main.get_group(app).commands["sla"]
+    found: dict[str, Any] = sla.commands["report"].make_context("report", words[1:]).params
+    return found
+
+
+def test_without_a_word_there_is_nothing_of_it() -> None:
+    assert rendered() == []
+
+
+@pytest.mark.real("kube-apiserver")
+@pytest.mark.parametrize("mode", ["cron job", "client", "cluster"])
+def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
+    with_kinds: KubeApiserver, namespace: str, mode: str
+) -> None:
+    """The namespace enforces Pod Security `restricted`: a pod of each template is made, not only a CronJob."""
+    with_kinds.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    objects = rendered(namespace, **EVERYTHING, **MODES[mode])
+    pods = []
+    for name, template in pod_templates(objects).items():
+        container = template["spec"]["containers"][0]
+        containers = [{"image": "sla", **container}]
+        pods.append({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {**template["metadata"], "name": name.partition(".")[0], "namespace": namespace},
+            "spec": {"restartPolicy": "Never", **template["spec"], "containers": containers},
+        })  # fmt: skip
+    options = ["--server-side", "--dry-run=server", "--validate=strict"]
+    done = with_kinds.kubectl("apply", *options, "-f", "-", stdin=yaml.safe_dump_all([*objects, *pods]))
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert done.stdout.count("serverside-applied (server dry run)") == len(objects) + len(pods)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_pod_may_more_than_it_must(mode: str) -> None:
+    """A root file system that nobody writes, /tmp apart; and who speaks to no API server has no token."""
+    for name, template in pod_templates(rendered(**EVERYTHING, **MODES[mode])).items():
+        [container] = template["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        writable = {path for path, mount in mounts.items() if not mount.get("readOnly")}
+        assert {"/tmp"} <= writable <= {"/tmp", "/reports"}
+        speaks = mode != "cron job" and not name.startswith("executor")
+        assert template["spec"].get("automountServiceAccountToken", True) is speaks
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_operators_services_and_budgets_select_no_pod_of_it(mode: str) -> None:
+    everything = helm.objects(helm.template("system", capabilities=(SPARK_OPERATOR,), **EVERYTHING, **MODES[mode]))
+    [operator] = [item for item in everything if item["kind"] == "StatefulSet"]
+    theirs = operator["spec"]["selector"]["matchLabels"].items()
+    policy = one(rendered(**EVERYTHING, **MODES[mode]), "NetworkPolicy")["spec"]
+    for template in pod_templates(everything).values():
+        labels = template["metadata"]["labels"].items()
+        assert not theirs <= labels
+        assert policy["podSelector"]["matchLabels"].items() <= labels
+    # Nobody reaches them; driver and executors reach each other.
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy.get("ingress") == (
+        None if mode == "cron job" else [{"from": [{"podSelector": policy["podSelector"]}]}]
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_command_line_understands_it_and_finds_its_files(mode: str) -> None:
+    objects = rendered(**EVERYTHING, **MODES[mode])
+    told = parsed(words_of(objects))
+    driver = {"cron job": "job", "client": "job", "cluster": "driver.yaml", "spark operator": "driver"}[mode]
+    spec = pod_templates(objects)[driver]["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert (told["form"], told["url"], told["period"]) == ("http", "http://prometheus:9090", "previous-month")
+    assert (told["time_zone"], told["objective_percent"]) == ("Asia/Shanghai", 99.95)
+    for file in (told["bearer_token_file"], told["amendments"], *told["incidents"], told["out"]):
+        assert any(Path(file).is_relative_to(path) for path in mounts), file
+    assert str(told["out"]) == "/reports/{period}"
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert set(mounts.values()) == set(volumes)
+    claim = one(objects, "PersistentVolumeClaim")
+    assert volumes["reports"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_files_instead_of_a_server() -> None:
+    values = {
+        **HTTP,
+        "slaReport__source__prometheusUrl": "",
+        "slaReport__source__form": "runs",
+        "slaReport__source__exports[0]": "/inputs/incidents/runs",
+        "slaReport__output__claimName": "reports",
+    }
+    objects = rendered(**values)
+    told = parsed(words_of(objects))
+    assert (told["form"], [str(path) for path in told["exports"]]) == ("runs", ["/inputs/incidents/runs"])
+    assert (told["url"], told["objective_percent"]) == (None, None)
+    volumes = {volume["name"]: volume for volume in job_pod(objects)["spec"]["volumes"]}
+    assert volumes["reports"] == {"name": "reports", "persistentVolumeClaim": {"claimName": "reports"}}
+    assert not [item for item in objects if item["kind"] == "PersistentVolumeClaim"]
+
+
+def test_two_runs_never_overlap_and_a_verdict_is_not_tried_again() -> None:
+    for mode in ("cron job", "client"):
+        cron_job = one(rendered(**HTTP, **MODES[mode]), "CronJob")["spec"]
+        assert (cron_job["concurrencyPolicy"], cron_job["timeZone"]) == ("Forbid", "Etc/UTC")
+        [rule] = cron_job["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+        [container] = cron_job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        assert rule == {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": container["name"], "operator": "In", "values": [2, 3]},
+        }
+
+
+def test_the_laptops_way_has_the_heap_it_is_given() -> None:
+    [container] = job_pod(rendered(**HTTP, slaReport__driverMemory="3g"))["spec"]["containers"]
+    assert container["env"] == [{"name": "PYSPARK_SUBMIT_ARGS", "value": "--driver-memory 3g pyspark-shell"}]
+    assert container["args"][:2] == ["sla", "report"]
+
+
+def test_spark_is_told_of_the_pods_it_makes() -> None:
+    objects = rendered(**HTTP, **MODES["cluster"], slaReport__namespace="reports", slaReport__executors__instances="3")
+    settings = dict(line.split("=", 1) for line in one(objects, "ConfigMap")["data"]["spark.properties"].splitlines())
+    assert settings["spark.kubernetes.namespace"] == "reports"
+    assert settings["spark.executor.instances"] == "3"
+    accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
+    assert settings["spark.kubernetes.authenticate.driver.serviceAccountName"] in accounts
+    mounted = {mount["name"]: mount["mountPath"] for mount in job_pod(objects)["spec"]["containers"][0]["volumeMounts"]}
+    for part, container in (("driver", "report"), ("executor", "executor")):
+        path = Path(settings[f"spark.kubernetes.{part}.podTemplateFile"])
+        assert str(path.parent) == mounted["spark"]
+        template = yaml.safe_load(one(objects, "ConfigMap")["data"][path.name])
+        assert settings[f"spark.kubernetes.{part}.podTemplateContainerName"] == container
+        assert [item["name"] for item in template["spec"]["containers"]] == [container]
+    assert {item["metadata"]["namespace"] for item in objects} == {"reports"}
+
+
+def test_a_setting_of_yours_wins() -> None:
+    mine = {r"slaReport__sparkConf__spark\.executor\.memoryOverheadFactor": "0.7"}
+    objects = rendered(**HTTP, **MODES["spark operator"], **mine)
+    assert (
+        one(objects, "ScheduledSparkApplication")["spec"]["template"]["sparkConf"][
+            "spark.executor.memoryOverheadFactor"
+        ]
+        == "0.7"
+    )
+
+
+def test_paths_in_the_image_are_those_of_the_dockerfile() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    template = one(rendered(**HTTP, **MODES["spark operator"]), "ScheduledSparkApplication")["spec"]["template"]
+    assert f" {template['mainApplicationFile'].removeprefix('local://')}\n" in text
+    archive = re.search(r"SharedArchiveFile=(\S+)", template["sparkConf"]["spark.driver.extraJavaOptions"])
+    assert archive
+    assert f"BROKERGROUP_SPARK_ARCHIVE={archive[1]}" in text
+    [version] = re.findall(r'name = "pyspark"\nversion = "(.+)"', (ROOT / "uv.lock").read_text(encoding="utf-8"))
+    assert template["sparkVersion"] == version
+
+
+def test_only_who_makes_pods_has_a_right_and_the_cron_job_has_none() -> None:
+    """What the rights are is proved in test_spark_rights.py: with all of them and no more a report is made."""
+    roles = {
+        mode: [item for item in rendered(**HTTP, **values) if "Role" in item["kind"]] for mode, values in MODES.items()
+    }
+    assert {mode: len(found) for mode, found in roles.items()} == {
+        "cron job": 0,
+        "client": 2,
+        "cluster": 4,
+        "spark operator": 2,
+    }
+    [driver] = [item["rules"] for item in roles["client"] if item["kind"] == "Role"]
+    assert driver in [item["rules"] for item in roles["cluster"] if item["kind"] == "Role"]
+    assert [driver] == [item["rules"] for item in roles["spark operator"] if item["kind"] == "Role"]
+    assert not [item for item in rendered(**HTTP, **MODES["cluster"], rbac__create="false") if "Role" in item["kind"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"slaReport__enable": "true"}, "enable"),
+        ({"slaReport__mode": "Job"}, "mode"),
+        ({"slaReport__schedule": "0 1 * *"}, "schedule"),
+        ({"slaReport__period": "2026-10, 2026-11"}, "period"),
+        ({"slaReport__objective": "100"}, "objective"),
+        ({"slaReport__objective": "three nines"}, "objective"),
+        ({"slaReport__driverMemory": "1Gi"}, "driverMemory"),
+        ({"slaReport__source__form": "csv"}, "form"),
+        ({"slaReport__sparkConf__executors": "1"}, "sparkConf"),
+        ({"slaReport__sparkSubmit__master": "https://kubernetes"}, "master"),
+        ({"slaReport__volumes[0].mountPath": "/etc/passwd"}, "mountPath"),
+        ({"slaReport__source__prometheusUrl": "http://me:secret@prometheus"}, "prometheusUrl"),
+        ({"slaReport__source__prometheusUrl": ""}, "slaReport.source.prometheusUrl is empty"),
+        ({"slaReport__source__form": "lake"}, "slaReport.source.exports is empty: expected files .* in the form lake"),
+        ({"slaReport__source__exports[0]": "/inputs/incidents/a"}, "expected none with form http"),
+        ({"slaReport__incidents": "null"}, "slaReport.incidents is empty"),
+        ({"slaReport__incidents[1]": "/inputs/incidents-of-others"}, "incidents-of-others lies below no mountPath"),
+        ({"slaReport__output__storage": "1Gi", "slaReport__output__claimName": "a"}, "not both"),
+    ],
+)
+def test_bad_values_are_refused_and_named(values: dict[str, str], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        helm.template("system", **{**HTTP, **values})
+
+
+def test_a_cluster_without_the_spark_operator_says_what_is_missing() -> None:
+    with pytest.raises(ValueError, match=r"does not know sparkoperator\.k8s\.io/v1beta2; install"):
+        helm.template("system", **HTTP, **MODES["spark operator"])

@@ -1,0 +1,125 @@
+"""The class archive: Spark's classes come from it; and whatever is wrong with it, a session starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sla_reports import class_archive
+from sla_reports.class_archive import ARCHIVE_VARIABLE, CACHE_VARIABLE, NoJavaError, archive_options, jvm_options, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A_JOB = """
+from sla_reports.session import start_session
+spark = start_session("archive test", master="local[1]", short_jobs=True)
+print(spark.range(10).count())
+spark.stop()
+"""
+
+
+def _job(archive: Path, classes: Path) -> subprocess.CompletedProcess[str]:
+    """A session and a job in a process of their own; the JVM writes down where each class came from."""
+    environment = {**os.environ, ARCHIVE_VARIABLE: str(archive), "JDK_JAVA_OPTIONS": f"-Xlog:class+load:file={classes}"}
+    return subprocess.run(
+        [sys.executable, "-c", A_JOB], env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+
+
+def _from_archive(classes: Path) -> int:
+    """Classes that a dynamic archive gave. JDK_JAVA_OPTIONS is read by spark-submit's launcher too: the last JVM wrote it."""
+    return sum("shared objects file (top)" in line for line in classes.read_text(errors="replace").splitlines())
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(900)
+def test_spark_starts_from_the_archive_and_without_one_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "made" / "spark.jsa"
+    monkeypatch.setenv(ARCHIVE_VARIABLE, str(archive))
+    made = subprocess.run(
+        [sys.executable, "-m", "sla_reports.class_archive"], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert (made.returncode, made.stdout) == (0, f"{archive}\n"), made.stderr
+    assert {path.name for path in archive.parent.iterdir()} == {"spark.jsa", "spark.jsa.size"}
+    # In the image root makes it and another user reads it.
+    assert archive.stat().st_mode & 0o004
+
+    done = _job(archive, tmp_path / "classes.log")
+    assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr
+    assert _from_archive(tmp_path / "classes.log") > 5_000
+
+    # One of another JDK is no archive to this one, like this: it goes on without a word.
+    other = _archive_of(tmp_path / "other.jsa", "none of ours" * 1000)
+    assert jvm_options(other) != ""
+    done = _job(other, tmp_path / "other.log")
+    assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr
+    assert "other.jsa" not in done.stderr
+    assert _from_archive(tmp_path / "other.log") == 0
+
+
+def _archive_of(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.with_name(f"{path.name}.size").write_text(str(len(text)))
+    return path
+
+
+def test_an_archive_that_ends_too_early_is_not_used_for_the_jvm_would_die_of_it(tmp_path: Path) -> None:
+    archive = _archive_of(tmp_path / "spark.jsa", "as long as it was made")
+    assert str(archive) in jvm_options(archive)
+    archive.write_text("as long as it")
+    assert jvm_options(archive) == ""
+
+
+def test_no_archive_is_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ARCHIVE_VARIABLE, str(tmp_path / "none.jsa"))
+    assert archive_options() == ""
+
+
+def _java(folder: Path, script: str) -> None:
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_a_java_that_does_not_tell_its_version_has_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _java(tmp_path, "exit 1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv(ARCHIVE_VARIABLE, raising=False)
+    assert archive_options() == ""
+
+
+def test_each_jdk_has_an_archive_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ARCHIVE_VARIABLE, raising=False)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    found = set()
+    for version in ("17.0.15", "17.0.16"):
+        home = tmp_path / version
+        home.mkdir()
+        _java(home, f"echo openjdk version {version} >&2")
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        found.add(class_archive.archive_path())
+    assert len(found) == 2
+    assert {path.parent for path in found} == {tmp_path}
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 1), (["--optional"], 0)])
+def test_set_up_goes_on_without_java_and_says_what_is_missing(
+    words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv(ARCHIVE_VARIABLE, raising=False)
+    assert main(words) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "java: not found" in told.err
+    assert "apt-get install openjdk-17-jre-headless" in told.err
+    with pytest.raises(NoJavaError):
+        archive_options()
