@@ -37,6 +37,7 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: Star
     timeline = await eventually(lambda: plane.snapshot(KEY).last_switchover, what="the switchover's end")
     assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
     assert timeline.cause is Cause.DRAIN
+    assert not timeline.unclean
 
 
 async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, group: FakeGroup) -> None:

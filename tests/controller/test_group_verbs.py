@@ -65,6 +65,9 @@ async def test_an_unclean_election_is_a_persons_and_is_counted(start_plane: Star
     assert (result.to_broker_id, result.unclean, result.confirmed) == (3, True, True)
     record = plane.snapshot(KEY).record
     assert (record.master_broker_id, record.master_epoch, record.unclean_elections) == (3, result.epoch, 1)
+    told = plane.snapshot(KEY).last_failover
+    assert told is not None
+    assert (told.to_broker_id, told.epoch_after, told.unclean) == (3, result.epoch, True)
     assert brokers[2].is_master
     timeline = plane.snapshot(KEY).last_failover
     assert timeline is not None

@@ -36,6 +36,7 @@ def test_an_incident_says_everything_in_one_object() -> None:
         "detectionMilliseconds": 3000.0,
         "durationMilliseconds": 200.0,
         "unfenced": False,
+        "unclean": False,
         "outcome": "completed",
         "stepsMilliseconds": {"detected": 0.0, "decided": 10.0, "committed": 20.0, "roleChanged": 200.0},
     }

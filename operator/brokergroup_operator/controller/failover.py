@@ -26,7 +26,7 @@ from brokergroup_operator.controller.election_premises import (
 )
 from brokergroup_operator.controller.fencing import FenceOutcome
 from brokergroup_operator.controller.group import PremiseGoneError
-from brokergroup_operator.controller.incidents import masterless_timeline, new_timeline
+from brokergroup_operator.controller.incidents import masterless_timeline, new_timeline, note_election
 from brokergroup_operator.controller.master_watch import Suspicion
 from brokergroup_operator.controller.places import process_address
 from brokergroup_operator.controller.ranks import rank_of
@@ -192,8 +192,7 @@ class Failover:
             wanted = replace(wanted, incumbent=(await self._recovery.acting_masters(group)).incumbent)
         decision = await group.decide(but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            timeline.to_broker_id = decision.record.master_broker_id
-            timeline.epoch_after = decision.record.master_epoch
+            note_election(timeline, decision)
             self._observer.master_committed(timeline)
             timeline.reach(Step.NOTIFIED, time.monotonic())
             group.last_failover = timeline
@@ -336,8 +335,7 @@ class Failover:
             )
             self._finish(group, timeline, Outcome.CANCELLED if kept else Outcome.NO_ELIGIBLE_REPLICA)
             return decision
-        timeline.to_broker_id = decision.record.master_broker_id
-        timeline.epoch_after = decision.record.master_epoch
+        note_election(timeline, decision)
         self._observer.master_committed(timeline)
         gone = before.address_of(timeline.from_broker_id) if before is not None else None
         await self._sequence.depose(

@@ -11,10 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from controller_core.events import MasterElected
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
 # What a master that says that it is master brings to its end.
@@ -78,6 +80,19 @@ def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTime
     timeline.last_sign_of_life_seconds = group.masterless_since_seconds
     timeline.reach(Step.DETECTED, time.monotonic())
     return timeline
+
+
+def is_unclean(decision: Decision) -> bool:
+    """Whether somebody is elected who may lack what was acknowledged."""
+    return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)
+
+
+def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
+    """Who was elected, by a decision that is durable."""
+    assert decision.record is not None
+    timeline.to_broker_id = decision.record.master_broker_id
+    timeline.epoch_after = decision.record.master_epoch
+    timeline.unclean = is_unclean(decision)
 
 
 def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:

@@ -26,6 +26,7 @@ import structlog
 from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.election_premises import but_the_unsteady, members_leaving
 from brokergroup_operator.controller.group import PremiseGoneError
+from brokergroup_operator.controller.incidents import is_unclean, note_election
 from brokergroup_operator.controller.links import level_members
 from brokergroup_operator.controller.places import hosts_of_links
 from brokergroup_operator.controller.role_sequence import live_members
@@ -33,7 +34,6 @@ from brokergroup_operator.observe.group_view import SwitchoverFailedError, Switc
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
-from controller_core.events import MasterElected
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
@@ -175,7 +175,7 @@ class Switchover:
         trial = step(record, election, group.live(), group.binding.settings)
         if trial.code != ControllerCode.SUCCESS:
             raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
-        if planned and _is_unclean(trial):
+        if planned and is_unclean(trial):
             raise SwitchoverRefusedError(
                 f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
             )
@@ -276,14 +276,13 @@ class Switchover:
                 now is not None
                 and now.master_epoch == record.master_epoch
                 and now.granted_master_id == record.granted_master_id
-                and not (run.planned and _is_unclean(step(now, run.election, group.live(), group.settings)))
+                and not (run.planned and is_unclean(step(now, run.election, group.live(), group.settings)))
             )
 
         decision = await group.decide(run.election, timeline=timeline, premise=premise)
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise SwitchoverFailedError(decision.why)
-        timeline.to_broker_id = decision.record.master_broker_id
-        timeline.epoch_after = decision.record.master_epoch
+        note_election(timeline, decision)
         self._observer.master_committed(timeline)
         return decision
 
@@ -335,10 +334,6 @@ def _of_the_level(record: BrokerGroupRecord, run: _Run, level: frozenset[int] | 
         return run
     behind = record.replicas.keys() - level
     return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
-
-
-def _is_unclean(decision: Decision) -> bool:
-    return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)
 
 
 def _result(timeline: FailoverTimeline) -> SwitchoverResult:

@@ -16,7 +16,7 @@ Example (one line in the file)::
     {"schemaVersion": 3, "id": "default/orders/7", "kind": "failover", "namespace": "default", "name": "orders",
      "cluster": "DefaultCluster", "brokerName": "orders", "trigger": "connectionRefused", "cause": "crash",
      "evidence": ["..."], "from": 1, "to": 2, "epochBefore": 6, "epoch": 7, "startedAt": "2026-11-21T00:10:00.123Z",
-     "detectionMilliseconds": 1.2, "durationMilliseconds": 97.1, "unfenced": false, "outcome": "completed",
+     "detectionMilliseconds": 1.2, "durationMilliseconds": 97.1, "unfenced": false, "unclean": false, "outcome": "completed",
      "writtenBy": "brokergroup-operator-0",
      "stepsMilliseconds": {"detected": 0.0, "decided": 0.4, "committed": 6.1, "notified": 9.0, "roleChanged": 97.1}}
 """
@@ -78,6 +78,7 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
         "detectionMilliseconds": _milliseconds(timeline.detection_seconds),
         "durationMilliseconds": _milliseconds(timeline.duration_seconds),
         "unfenced": timeline.unfenced,
+        "unclean": timeline.unclean,
         "outcome": timeline.outcome.value,
         "stepsMilliseconds": timeline.milliseconds(),
         "facts": dict(timeline.facts) or None,

@@ -104,6 +104,7 @@ class FailoverTimeline:
     to_broker_id: int | None = None
     epoch_after: int | None = None
     unfenced: bool = False
+    unclean: bool = False
     # Why it was asked for; only of a switchover.
     planned_cause: Cause = Cause.PLANNED_SWITCHOVER
     # What is known of the old master: node, zone, rack, version, tenant.
