@@ -2,7 +2,7 @@
 
 The operator's log is exact where scraped gauges are not: monotonic durations, wall-clock start in milliseconds. Three things in
 it are not whole outages, and are made so here: what was cancelled never happened and is left out; what found nobody to elect
-and was taken up again later with the same epoch is one outage; and what the operator did not live to close is open.
+and was taken up again later, before anybody was master, is one outage; and what the operator did not live to close is open.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +18,7 @@ SWITCHOVER = "switchover"
 COMPLETED = "completed"
 CANCELLED = "cancelled"
 INTERRUPTED = "interrupted"
+NO_ELIGIBLE_REPLICA = "noEligibleReplica"
 UNKNOWN_CAUSE = CAUSE_UNKNOWN
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -130,12 +131,11 @@ def whole_outages(incidents: Sequence[LoggedIncident]) -> list[LoggedIncident]:
 
 
 def _goes_on(earlier: LoggedIncident, later: LoggedIncident) -> bool:
-    return (
-        earlier.group == later.group
-        and earlier.end_ms is None
-        and earlier.epoch_before is not None
-        and earlier.epoch_before == later.epoch_before
-    )
+    """Whether it is the same loss: no master came between. That nobody can lead may have taken an epoch of its own."""
+    if earlier.group != later.group or earlier.end_ms is not None or earlier.epoch_before is None:
+        return False
+    next_before = (earlier.epoch_before, earlier.epoch_before + (earlier.outcome == NO_ELIGIBLE_REPLICA))
+    return later.epoch_before in next_before
 
 
 def _joined(earlier: LoggedIncident, later: LoggedIncident) -> LoggedIncident:
@@ -145,6 +145,7 @@ def _joined(earlier: LoggedIncident, later: LoggedIncident) -> LoggedIncident:
     return replace(
         earlier,
         outcome=later.outcome,
+        epoch_before=later.epoch_before,
         steps_ms=MappingProxyType({**steps, **earlier.steps_ms}),
         cause=earlier.cause if earlier.cause != UNKNOWN_CAUSE else later.cause,
         unfenced=earlier.unfenced or later.unfenced,

@@ -98,10 +98,14 @@ def test_attempts_at_one_loss_are_one_outage() -> None:
     first = _logged(100_000, None, outcome="noEligibleReplica", epoch_before=6, cause="disk")
     second = _logged(200_000, 5000.0, trigger="masterless", epoch_before=6, detection_ms=None, id="again")
     cancelled = _logged(300_000, None, outcome="cancelled")
-    other = replace(second, epoch_before=7)
+    other = replace(second, epoch_before=8)
     assert [one.id for one in whole_outages([other, first])] == [first.id, "again"]
-    [whole] = whole_outages([second, cancelled, first])
-    assert (whole.start_ms, whole.end_ms, whole.cause, whole.id) == (100_000, 205_000, "disk", first.id)
+    # What the operator writes: that nobody can lead is an epoch too. Of any other outcome the next epoch had a master.
+    after = replace(second, epoch_before=7)
+    assert len(whole_outages([after, replace(first, outcome="incomplete")])) == 2
+    for following in (second, after):
+        [whole] = whole_outages([following, cancelled, first])
+        assert (whole.start_ms, whole.end_ms, whole.cause, whole.id) == (100_000, 205_000, "disk", first.id)
 
 
 def test_rows_become_incidents_once() -> None:
