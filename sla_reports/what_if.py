@@ -6,7 +6,8 @@ away (the SyncStateSet's size tells it). What follows from a loss is replayed by
 * a lost master is replaced if another member is there: down for detection + switch, as observed; a silent loss is
   detected after `silence_timeout_ms` instead, where that is given;
 * if nobody is there, the group is down until the first member is back (nobody is elected uncleanly);
-* with fewer than `min_in_sync` members there, writes are refused; with one there is one copy;
+* with fewer than `min_in_sync` members there, writes are refused; with one there is one copy; where the master acknowledges
+  alone there always is;
 * a loss that took a whole zone takes all members placed in that zone (member i lies in zone i modulo `zones`).
 
 It is a replay and no forecast: more replicas would also fail more often, and what never failed is not tried. The observed setup is
@@ -31,12 +32,16 @@ _SILENT = ("silence",)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A way to run a group. `min_in_sync` 1 is Available, 2 on 3 replicas is Strict; no timeout: as observed."""
+    """A way to run a group. `min_in_sync` 1 is the durability Available, 2 is Strict; no timeout: as observed.
+
+    `master_alone`: the master acknowledges without waiting for anybody, which is Fast. What is acknowledged has one copy then.
+    """
 
     replicas: int
     min_in_sync: int = 1
     zones: int = 1
     silence_timeout_ms: int | None = None
+    master_alone: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_in_sync <= self.replicas:
@@ -97,7 +102,8 @@ def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Set
         refused = [Span(*edges, State.DOWN) for edges, count in present if count < setup.min_in_sync]
         line = overlay([Span(window.start_ms, window.end_ms, State.UP)], [*played.down, *refused])
         down_ms += total_ms(line, State.DOWN)
-        one_copy_ms += sum(end_ms - start_ms for (start_ms, end_ms), count in present if count <= 1)
+        fewest = setup.replicas if setup.master_alone else 1
+        one_copy_ms += sum(end_ms - start_ms for (start_ms, end_ms), count in present if count <= fewest)
         stranded += played.stranded
     return Outcome(setup, window.length_ms * len(losses), down_ms, one_copy_ms, stranded, setup.replicas * len(losses))
 

@@ -10,17 +10,37 @@ from sla_reports.output.written import WrittenReport
 from sla_reports.states.entities import Fleet
 from sla_reports.what_if import Outcome, Setup, losses_among, replay
 
-_HEAD = ("setup", "availability", "change", "down", "change", "one copy", "nobody to elect", "pods and disks")
+_HEAD = (
+    "setup", "availability", "change", "down", "change", "one copy", "change", "nobody to elect", "pods and disks", "change",
+)  # fmt: skip
+# The operator's profiles (`spec.durability`): how many must have a message, and whether the master waits for them.
+DURABILITIES: Mapping[str, tuple[int, bool]] = {"Strict": (2, False), "Available": (1, False), "Fast": (1, True)}
+
+
+def durabilities_of(names: Sequence[str], min_in_sync: Sequence[int]) -> list[tuple[int, bool]]:
+    """Profiles by name, or numbers of members that must have a message; `Available` where nothing is said. Raises ValueError."""
+    if names and min_in_sync:
+        raise ValueError("durability: names minInSync already; expected one of the two")
+    if unknown := [name for name in names if name not in DURABILITIES]:
+        raise ValueError(f"durability: {unknown[0]!r}; expected one of {', '.join(DURABILITIES)}")
+    return [DURABILITIES[name] for name in names] or [(number, False) for number in min_in_sync or [1]]
 
 
 def setups_of(
-    replicas: Sequence[int], min_in_sync: Sequence[int], zones: Sequence[int], timeouts_ms: Sequence[int | None]
+    replicas: Sequence[int],
+    durabilities: Sequence[tuple[int, bool]],
+    zones: Sequence[int],
+    timeouts_ms: Sequence[int | None],
 ) -> list[Setup]:
     """Every combination that a group can have. Raises ValueError where there is none."""
-    combinations = product(replicas, min_in_sync, zones, timeouts_ms)
-    found = [Setup(*one[:2], zones=one[2], silence_timeout_ms=one[3]) for one in combinations if one[1] <= one[0]]
+    found = [
+        Setup(count, minimum, zones=spread, silence_timeout_ms=timeout_ms, master_alone=alone)
+        for count, (minimum, alone), spread, timeout_ms in product(replicas, durabilities, zones, timeouts_ms)
+        if minimum <= count
+    ]
     if not found:
-        raise ValueError(f"min_in_sync {min(min_in_sync)}: expected 1 to replicas ({max(replicas)})")
+        least = min(minimum for minimum, _ in durabilities)
+        raise ValueError(f"min_in_sync {least}: expected 1 to replicas ({max(replicas)})")
     return found
 
 
@@ -58,28 +78,47 @@ def as_table(observed: Outcome, others: Sequence[Outcome]) -> str:
 
 def as_document(observed: Outcome, others: Sequence[Outcome]) -> dict[str, Any]:
     """For a program."""
-    return {"observed": _document(observed), "others": [_document(one) for one in others]}
+    return {
+        "observed": _document(observed),
+        "others": [{**_document(one), "change": _change(one, observed)} for one in others],
+    }
 
 
 def setup_words(setup: Setup) -> str:
     """A setup in a few words."""
     timeout = "" if setup.silence_timeout_ms is None else f", silence timeout {duration(setup.silence_timeout_ms)}"
-    return f"{setup.replicas} replicas, minInSync {setup.min_in_sync}, {setup.zones} zones{timeout}"
+    alone = ", acknowledged by the master alone" if setup.master_alone else ""
+    return f"{setup.replicas} replicas, minInSync {setup.min_in_sync}{alone}, {setup.zones} zones{timeout}"
 
 
 def _row(one: Outcome, observed: Outcome, name: str = "") -> tuple[str, ...]:
     points = (one.availability - observed.availability) * 100
-    more_ms = one.down_ms - observed.down_ms
+    changes = [
+        f"{points:+.4f}", _more(one.down_ms - observed.down_ms), _more(one.one_copy_ms - observed.one_copy_ms),
+        f"{one.cost - observed.cost:+d}",
+    ]  # fmt: skip
+    of_availability, of_down, of_one_copy, of_cost = ["" for _ in changes] if name else changes
     return (
-        name + setup_words(one.setup), percent(one.availability), "" if name else f"{points:+.4f}",
-        duration(one.down_ms), "" if name else f"{'+' if more_ms > 0 else ''}{duration(more_ms)}",
-        duration(one.one_copy_ms), str(one.stranded), str(one.cost),
+        name + setup_words(one.setup), percent(one.availability), of_availability, duration(one.down_ms), of_down,
+        duration(one.one_copy_ms), of_one_copy, str(one.stranded), str(one.cost), of_cost,
     )  # fmt: skip
+
+
+def _more(change_ms: int) -> str:
+    return f"{'+' if change_ms > 0 else ''}{duration(change_ms)}"
+
+
+def _change(one: Outcome, observed: Outcome) -> Mapping[str, Any]:
+    return {
+        "availability": round(one.availability - observed.availability, 9), "downMs": one.down_ms - observed.down_ms,
+        "oneCopyMs": one.one_copy_ms - observed.one_copy_ms, "cost": one.cost - observed.cost,
+    }  # fmt: skip
 
 
 def _document(one: Outcome) -> Mapping[str, Any]:
     return {
         "replicas": one.setup.replicas, "minInSync": one.setup.min_in_sync, "zones": one.setup.zones,
-        "silenceTimeoutMs": one.setup.silence_timeout_ms, "availability": round(one.availability, 9),
+        "masterAlone": one.setup.master_alone, "silenceTimeoutMs": one.setup.silence_timeout_ms,
+        "availability": round(one.availability, 9),
         "downMs": one.down_ms, "oneCopyMs": one.one_copy_ms, "stranded": one.stranded, "cost": one.cost,
     }  # fmt: skip

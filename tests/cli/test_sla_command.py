@@ -110,6 +110,23 @@ def test_whatif_tells_each_setup_against_what_was(folder: Path) -> None:
     assert told["others"][0]["downMs"] > told["observed"]["downMs"] >= told["others"][1]["downMs"]
 
 
+def test_whatif_takes_durabilities_by_their_names(folder: Path) -> None:
+    names = ("--durability", "Strict", "--durability", "Fast", "--observed-durability", "Available")
+    code, output = _run("whatif", "--report", str(folder), "--replicas", "1", "--replicas", "3", *names)
+    assert code == 0, output
+    told = json.loads(output.splitlines()[-1])
+    # Strict needs two: one replica alone can't have it.
+    assert [(one["replicas"], one["minInSync"], one["masterAlone"]) for one in told["others"]] == [
+        (1, 1, True), (3, 2, False), (3, 1, True),
+    ]  # fmt: skip
+    assert (told["observed"]["minInSync"], told["observed"]["masterAlone"]) == (1, False)
+    assert told["others"][2]["change"]["oneCopyMs"] > 0
+    for wrong in (("--durability", "Safe"), ("--durability", "Fast", "--min-in-sync", "1")):
+        code, output = _run("whatif", "--report", str(folder), *wrong)
+        assert code == 1
+        assert "sla whatif: --durability: " in output
+
+
 def test_whatif_refuses_what_no_group_can_have(folder: Path) -> None:
     code, output = _run("whatif", "--report", str(folder), "--replicas", "2", "--min-in-sync", "3")
     assert code == 1

@@ -8,6 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from brokergroup_operator.api.brokergroup_status import Durability
+from brokergroup_operator.api.durability import RULES
 from controller_core.metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.output import what_if_table as table
 from sla_reports.output.explanation import NoSuchIncidentError, explain, find_incident
@@ -48,7 +50,7 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
     assert table.replicas_seen(fleet) == 3
     told = one_day.summary()
     losses = losses_of(told, one_day.evidence().fleet, SYNC_STATE_SET_SIZE, replicas=3)
-    others = table.setups_of([1, 2, 5], [1, 2], [1], [None])
+    others = table.setups_of([1, 2, 5], [(1, False), (2, False)], [1], [None])
     assert [(one.replicas, one.min_in_sync) for one in others] == [(1, 1), (2, 1), (2, 2), (5, 1), (5, 2)]
     observed, rest = table.outcomes_of(report, fleet, Setup(3), others)
     assert observed == replay(losses, one_day.DAY, Setup(3))
@@ -61,6 +63,27 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
     assert f"{(rest[0].availability - observed.availability) * 100:+.4f}" in lines[2]
     document = table.as_document(observed, rest)
     assert [one["cost"] for one in document["others"]] == [3, 6, 6, 15, 15]
+    for one, outcome in zip(document["others"], rest, strict=True):
+        assert one["change"] == {
+            "availability": round(outcome.availability - observed.availability, 9),
+            "downMs": outcome.down_ms - observed.down_ms,
+            "oneCopyMs": outcome.one_copy_ms - observed.one_copy_ms,
+            "cost": outcome.cost - observed.cost,
+        }
+    assert lines[2].endswith("3               -6")
+
+
+def test_durabilities_have_the_names_of_the_spec() -> None:
+    assert set(table.DURABILITIES) == {one.value for one in Durability}
+    for name, (minimum, alone) in table.DURABILITIES.items():
+        rule = RULES[Durability(name)]
+        assert (rule.minimum_in_sync, not rule.all_acknowledge) == (minimum, alone)
+    assert table.durabilities_of(["Fast", "Strict"], []) == [(1, True), (2, False)]
+    assert table.durabilities_of([], [1, 3]) == [(1, False), (3, False)]
+    assert table.durabilities_of([], []) == [(1, False)]
+    for names, numbers, words in ((["Safe"], [], "expected one of Strict"), (["Fast"], [1], "expected one of the two")):
+        with pytest.raises(ValueError, match=words):
+            table.durabilities_of(names, numbers)
 
 
 def test_an_incident_is_told_whole(report: WrittenReport) -> None:

@@ -160,11 +160,15 @@ def backfill(
 
 
 @app.command("whatif")
-def whatif(
+def whatif(  # noqa: PLR0913 - one argument a flag
+    *,
     folder: ReportFolder,
     replicas: Annotated[list[int] | None, typer.Option("--replicas", help="Repeatable; 1, 2, 3, 5", min=1)] = None,
     zones: Annotated[list[int] | None, typer.Option("--zones", help="Repeatable; as observed", min=1)] = None,
     min_in_sync: Annotated[list[int] | None, typer.Option("--min-in-sync", help="Repeatable; 1", min=1)] = None,
+    durability: Annotated[
+        list[str] | None, typer.Option("--durability", help="Strict, Available or Fast instead; repeatable")
+    ] = None,
     timeout_seconds: Annotated[
         list[float] | None, typer.Option("--silence-timeout-seconds", help="Repeatable; as observed", min=0.0)
     ] = None,
@@ -173,6 +177,9 @@ def whatif(
     ] = None,
     observed_zones: Annotated[int, typer.Option("--observed-zones", min=1)] = 1,
     observed_min_in_sync: Annotated[int, typer.Option("--observed-min-in-sync", min=1)] = 1,
+    observed_durability: Annotated[
+        str | None, typer.Option("--observed-durability", help="Strict, Available or Fast, instead of the number")
+    ] = None,
 ) -> None:
     """The observed failures once more with other setups; the last line is the result as JSON. Needs no Java."""
     fail = _Failing("whatif")
@@ -186,11 +193,12 @@ def whatif(
         if seen is None:
             raise fail("--observed-replicas: missing; expected a number, for the report saw no SyncStateSet")
         try:
-            observed = Setup(seen, observed_min_in_sync, observed_zones)
+            of_name = [] if observed_durability is None else [observed_durability]
+            [(minimum, alone)] = table.durabilities_of(of_name, [] if of_name else [observed_min_in_sync])
+            observed = Setup(seen, minimum, observed_zones, master_alone=alone)
+            wanted = table.durabilities_of(durability or [], min_in_sync or [])
             timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
-            others = table.setups_of(
-                replicas or [1, 2, 3, 5], min_in_sync or [1], zones or [observed_zones], timeouts_ms or [None]
-            )
+            others = table.setups_of(replicas or [1, 2, 3, 5], wanted, zones or [observed_zones], timeouts_ms or [None])
         except ValueError as error:
             raise fail(f"--{str(error).replace('min_in_sync', 'min-in-sync')}") from error
         first, rest = table.outcomes_of(told, fleet, observed, others)
