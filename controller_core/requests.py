@@ -69,7 +69,7 @@ class ElectMaster:
 class AlterSyncStateSet:
     """1001. The master proposes a new SyncStateSet; the epochs are those it believes to be current.
 
-    `keeps_the_dead` is ours, and never on the wire: who is in the set already need not be alive for it to grow (`sync_state`).
+    `said_again` is ours, and never on the wire: it was refused on and on, so it was not queued (`sync_state`).
     """
 
     broker_name: str
@@ -77,7 +77,7 @@ class AlterSyncStateSet:
     master_epoch: int | None
     sync_state_set: frozenset[int]
     sync_state_set_epoch: int
-    keeps_the_dead: bool = False
+    said_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ elected when 2 dies. Refused with Java's code for a set that is not the current 
 next acknowledgement.
 
 A Java master takes a slave out of its own set as soon as their link breaks, and asks afterwards (5.5.0). Where the floor
-refuses, it goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of times a second.
-`counts_on_another_set` tells the caller, who renews its reign, and with it its set. From there a set can only grow, and if the
-one whose link broke is dead, Java's own check would refuse that too, for as long as it is dead. So a set that only grows
-`keeps_the_dead` where the caller heard it on and on: they stay where they are, and go by the next step, down to the floor.
+refuses, it goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of times a second. What
+is `said_again` (by the caller's word, never on the wire) was not queued: it is what the master believes. If it does not start from
+the record's set, the answer is that set under the next set epoch, the only thing a Java master takes it from. And if only members
+of the set that are dead keep others out of a larger one, they stay where they are, and go by the next step, down to the floor.
 
 A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
 
@@ -56,6 +56,8 @@ def alter_sync_state_set(
         return _refuse(
             record, (ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
         )
+    if request.said_again and counts_on_another_set(record, request) and _check_epoch_is_left(record) is None:
+        return _told_again(record)
     refusal = (
         _check_sender(record, request)
         or _check_members(record, request, live)
@@ -65,7 +67,18 @@ def alter_sync_state_set(
     )
     if refusal is not None:
         return _refuse(record, refusal)
-    event = _alteration(record, request, live, settings)
+    before, after = draw_ids(record.sync_state_set), draw_ids(request.sync_state_set)
+    why = f"the master {record.master_broker_id} moved the set from {before} to {after}"
+    return _accept(record, _alteration(record, request, live, settings), why)
+
+
+def _told_again(record: BrokerGroupRecord) -> Decision:
+    event = SyncStateSetAltered(sync_state_set=record.sync_state_set, eligible=record.eligible)
+    why = f"the master {record.master_broker_id} counts on another set than {draw_ids(record.sync_state_set)}: told it again"
+    return _accept(record, event, why)
+
+
+def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> Decision:
     after = apply_events(record, (event,)) or record
     return Decision(
         code=ControllerCode.SUCCESS,
@@ -75,8 +88,7 @@ def alter_sync_state_set(
         ),
         events=(event,),
         record=after,
-        why=f"the master {record.master_broker_id} moved the set from {draw_ids(record.sync_state_set)} to "
-        f"{draw_ids(after.sync_state_set)}",
+        why=why,
     )
 
 
@@ -109,10 +121,7 @@ def believes_in_more(
 
 
 def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncStateSet) -> bool:
-    """Whether this refused 1001 is the rightful master's, under the epochs of now, and does not start from the record's set.
-
-    One such request may have been queued. Said on and on, it is what the master believes.
-    """
+    """Whether this 1001 is the rightful master's, under the epochs of now, and does not start from the record's set."""
     if record is None or (request.master_broker_id, request.master_epoch, request.sync_state_set_epoch) != (
         record.granted_master_id,
         record.master_epoch,
@@ -130,7 +139,7 @@ def only_the_dead_stop_it(
     """Whether this refused 1001 would be accepted if those were alive that are in the set anyway."""
     if record is None or not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
         return False
-    grown = replace(request, keeps_the_dead=True)
+    grown = replace(request, said_again=True)
     return (_check_sender(record, grown) or _check_members(record, grown, live)) is None
 
 
@@ -167,7 +176,7 @@ def _check_members(
     record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica]
 ) -> _Refusal | None:
     grows = request.sync_state_set > record.sync_state_set
-    kept = record.sync_state_set if request.keeps_the_dead and grows else frozenset()
+    kept = record.sync_state_set if request.said_again and grows else frozenset()
     for broker_id in sorted(request.sync_state_set):
         if record.claimed_replica(broker_id) is None:
             return _reject(ControllerCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{broker_id}}} don't exist")

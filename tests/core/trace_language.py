@@ -234,7 +234,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 master_epoch=_read_int(given("epoch")),
                 sync_state_set=_read_ids(given("set", "")),
                 sync_state_set_epoch=int(given("setEpoch", "0")),
-                keeps_the_dead=given("keepsTheDead") == "true",
+                said_again=given("saidAgain") == "true",
             )
         case "1004":
             return GetReplicaInfo(broker_name=None if name == "null" else name)

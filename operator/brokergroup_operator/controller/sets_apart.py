@@ -1,9 +1,9 @@
-"""A master that counts on another SyncStateSet than the record's: it is told its own again, by renewing its reign.
+"""A master that counts on another SyncStateSet than the record's: it is answered the record's, under the next set epoch.
 
 A Java master takes a slave out of its own set as soon as their link breaks, and asks the controller afterwards (5.5.0). Where
 the shrink floor refuses that, the two stay apart: it goes on from its own set, so what it proposes when slaves have caught up
 is refused as well, hundreds of times a second; nobody joins any more, and it acknowledges by sets that the record does not
-know. It takes a set only under a higher epoch, and RenewMaster raises both.
+know. It takes a set only under a higher epoch.
 
 From the record's set it can only grow; a dead member would then keep everybody else out, so the set grows around it.
 
@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 import structlog
 
 from controller_core.codes import ControllerCode
-from controller_core.requests import RenewMaster
 from controller_core.sync_state import counts_on_another_set, only_the_dead_stop_it
 
 if TYPE_CHECKING:
@@ -51,9 +50,15 @@ class SetsApart:
             self._since.pop(group, None)
         elif counts_on_another_set(record, wanted):
             if self._goes_on(group, record, for_the_dead=False):
-                await self._renew(group, record, wanted)
+                log.warning(
+                    "the master counts on another set, and is told the record's",
+                    group=str(group.key),
+                    proposed=sorted(wanted.sync_state_set),
+                    recorded=sorted(record.sync_state_set),
+                )
+                return await group.decide(replace(wanted, said_again=True))
         elif only_the_dead_stop_it(record, wanted, group.live()) and self._goes_on(group, record, for_the_dead=True):
-            return await group.decide(replace(wanted, keeps_the_dead=True))
+            return await group.decide(replace(wanted, said_again=True))
         return decision
 
     def _goes_on(self, group: Group, record: BrokerGroupRecord, *, for_the_dead: bool) -> bool:
@@ -67,15 +72,3 @@ class SetsApart:
             return False
         del self._since[group]
         return True
-
-    async def _renew(self, group: Group, record: BrokerGroupRecord, wanted: AlterSyncStateSet) -> None:
-        log.warning(
-            "the master counts on another set: told its own again by a new epoch",
-            group=str(group.key),
-            proposed=sorted(wanted.sync_state_set),
-            recorded=sorted(record.sync_state_set),
-        )
-        master = wanted.master_broker_id or 0
-        await group.decide(
-            RenewMaster(broker_name=record.broker_name, broker_id=master, master_epoch=record.master_epoch)
-        )
