@@ -38,12 +38,16 @@ def words_in(node: ast.AST) -> set[str]:
     return {text for text in strings if WORD.fullmatch(text)}
 
 
+def called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def told_reasons(function: ast.AST) -> Iterator[set[str]]:
     """Of each Event that a function tells: its reason, or the words of the function where that is a variable."""
     for call in ast.walk(function):
         if not isinstance(call, ast.Call):
             continue
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        name = called(call)
         if name == "Note":
             reason = next((one.value for one in call.keywords if one.arg == "reason"), None)
         elif name == "_post" and len(call.args) > 1:
@@ -80,6 +84,30 @@ def module_level(tree: ast.Module) -> set[str]:
 
 def test_every_event_is_registered_and_every_registered_one_can_be_told() -> None:
     assert produced_events() == set(registers.EVENTS)
+
+
+def told_types() -> Iterator[tuple[str, bool]]:
+    """Of each Event whose reason and type stand in the code: the reason, and whether it is a warning."""
+    yield from transitions._BECOMES_TRUE.values()
+    yield from ((event, False) for event, _ in transitions._ENDS.values())
+    for _, tree in trees(*TELLING):
+        for call in (
+            node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in {"Note", "_post"}
+        ):
+            warning = next((one.value for one in call.keywords if one.arg == "warning"), ast.Constant(value=False))
+            told = next(told_reasons(call))
+            if len(told) == 1 and isinstance(warning, ast.Constant):
+                yield told.pop(), bool(warning.value)
+
+
+def test_an_event_has_one_type_which_the_register_says() -> None:
+    wrong = {(event, warning) for event, warning in told_types() if says_warning(event) != warning}
+    assert wrong == set()
+    assert len(set(told_types())) > len(registers.EVENTS) // 2
+
+
+def says_warning(event: str) -> bool:
+    return registers.EVENTS[event].startswith("Warning")
 
 
 def test_every_reason_of_a_condition_is_used() -> None:

@@ -254,6 +254,8 @@ def events(before: Observed, after: Observed) -> list[str]:
         (c.live(c.settled(), 1, 2), c.live(c.settled(), 1), ["DegradedDurability"]),
         (c.settled(), c.wishing(c.going(c.settled(), "orders-3"), replicas=2), []),
         (small(c.settled()), c.settled(), ["VolumeResized"]),
+        (c.live(c.settled(), 1, 2, 3, unfenced=True), c.settled(), ["PromiseRestored"]),
+        (c.settled(), c.live(c.settled(), 1, 2, 3, unfenced=True), []),  # the controller plane tells that at once
     ],
 )  # fmt: skip
 def test_transitions(before: Observed, after: Observed, expected: list[str]) -> None:

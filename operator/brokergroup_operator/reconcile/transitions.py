@@ -25,7 +25,7 @@ _ENDS = {
     ConditionType.PAUSED: ("Resumed", "The group is reconciled again"),
     ConditionType.HIBERNATED: ("Woken", "The group wakes: its pods are made again"),
     ConditionType.VOLUME_RESIZING: ("VolumeResized", "Every volume has the size of the spec"),
-    ConditionType.UNFENCED: ("Unfenced", "The promise holds again"),
+    ConditionType.UNFENCED: ("PromiseRestored", "Nothing is unfenced any more: the promise holds again"),
 }
 # Outdated, and nothing begun; while a person is waited for half of it may be done.
 _BEFORE_ROLLING = {Reason.WAITING_FOR_MEMBERS, Reason.WAITING_FOR_OTHER_GROUPS}
