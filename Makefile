@@ -75,7 +75,15 @@ test-fuzz: .venv/.installed-all ## Changes of a BrokerGroup drawn from the CRD's
 .PHONY: sla-truth
 sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and every reader: the report finds what was planted
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
+	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(BIN)/python tests/sla/truth.py $(ARGUMENTS)
+
+.PHONY: bench-sla
+bench-sla: .venv/.installed-all ## Processor time and memory of the reports' reduction beside plain Spark SQL, DuckDB and polars: 10, 50, 500 million samples
+	@$(UV) sync --quiet --frozen --inexact --all-extras --group bench --no-install-project >&2
+	@$(BIN)/python tests/real/parts/install.py java >&2
+	@$(BIN)/python -m sla_reports.class_archive --optional >&2
+	@$(BIN)/python benchmarks/sla.py $(ARGUMENTS)
 
 .PHONY: bench-replica
 bench-replica: .venv/.installed-all ## Sends per second, latency, replication and memory of the Python replica, a Java broker's beside them
@@ -85,7 +93,8 @@ bench-replica: .venv/.installed-all ## Sends per second, latency, replication an
 ##@ While developing
 
 .PHONY: setup
-setup: .venv/.installed-all ## Fill .venv from uv.lock: the operator, its tests and Spark
+setup: .venv/.installed-all ## Fill .venv from uv.lock: the operator, its tests and Spark; with Java also the archive that makes Spark start fast
+	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 
 .PHONY: format
 format: .venv/.installed-all ## Format and fix what ruff can
@@ -115,6 +124,8 @@ generate: .venv/.installed-all ## Write crds/, dashboards/ and the chart's copie
 
 .PHONY: sla-report
 sla-report: .venv/.installed-all ## Availability and recovery times of the last demo run, by Spark
+	@$(BIN)/python tests/real/parts/install.py java >&2
+	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(BIN)/brokergroup sla report --prometheus-export .demo/prometheus.json --incidents .demo/incidents.jsonl
 
 ##@ Housekeeping
