@@ -241,7 +241,7 @@ async def test_what_goes_on_is_noted_again_only_after_a_while(tmp_path: Path) ->
 
 async def test_circumstances_have_a_bound_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
-    log = IncidentLog(path, max_bytes=2000, kept_files=1)
+    log = IncidentLog(path, max_bytes=4000, kept_files=1)
     log.start()
     log.incident_closed(timeline())
     for number in range(40):
@@ -251,7 +251,7 @@ async def test_circumstances_have_a_bound_of_their_own(tmp_path: Path) -> None:
     rotated = beside.with_name(f"{beside.name}.1")
     assert files_in(tmp_path) == [path, beside, rotated]
     assert lines_of(beside)[-1]["pod"] == "orders-39"
-    assert max(beside.stat().st_size, rotated.stat().st_size) <= 2000
+    assert max(beside.stat().st_size, rotated.stat().st_size) <= 1000
     assert len(lines_of(path)) == 1
 
 

@@ -101,7 +101,7 @@ class IncidentLog(Observer):
             QUEUE_LIMIT
         )
         # Of their own size: a pod that crashes for weeks must not push incidents out.
-        self._beside = IncidentFile(circumstances_beside(path), max_bytes=max_bytes, kept_files=kept_files)
+        self._beside = IncidentFile(circumstances_beside(path), max_bytes=max_bytes // 4, kept_files=kept_files)
         self._noted: dict[str, dt.datetime] = {}
         self._writer: asyncio.Task[None] | None = None
         self._is_stopping = False
