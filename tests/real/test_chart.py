@@ -189,7 +189,7 @@ def test_the_operator_understands_its_command_line() -> None:
     command = typer.main.get_group(app).commands["operator"]
     variants: tuple[dict[str, str], ...] = (
         {},
-        {"watch__namespace": "served", "replicaCount": "1"},
+        {"watch__namespace": "served", "replicaCount": "1", "leaseSeconds": "30", "maxGroupsRolling": "0"},
         VARIANTS["secured"],
     )
     for values in ({name: value.format() for name, value in variant.items()} for variant in variants):
@@ -199,6 +199,8 @@ def test_the_operator_understands_its_command_line() -> None:
         parsed = command.make_context(name, arguments).params
         assert parsed["namespace"] == values.get("watch__namespace")
         assert len(parsed["controller_addresses"]) == int(values.get("replicaCount", "3"))
+        assert parsed["lease_seconds"] == int(values.get("leaseSeconds", "3"))
+        assert parsed["max_groups_rolling"] == int(values.get("maxGroupsRolling", "1"))
 
 
 def test_what_is_secured_reaches_the_command_line_and_the_pod() -> None:
@@ -338,6 +340,7 @@ def test_the_pod_is_restricted() -> None:
     [
         ({"replicaCount": "0"}, "replicaCount"),
         ({"replicas": "3"}, "replicas"),
+        ({"leaseSeconds": "2"}, "leaseSeconds"),
         ({"metrics__port": "80"}, "metrics"),
         ({"security__tls__clientCertificates": "required"}, "security.tls.secretName is empty"),
         ({"security__tls__secretName": "x", "security__tls__mode": "off"}, "mode"),
@@ -351,7 +354,7 @@ def test_the_pod_is_restricted() -> None:
         ({"fullnameOverride": "operator.eu"}, "fullnameOverride"),
     ],
     ids=[
-        *("too few", "unknown value", "privileged port", "client certificates without TLS", "no mode"),
+        *("too few", "unknown value", "too short", "privileged port", "client certificates without TLS", "no mode"),
         *("nobody is asked for a certificate", "no issuer", "one port for two", "no name", "no label"),
     ],
 )
