@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -115,11 +114,11 @@ class ConfiguredBroker(Broker):
 
 
 class FaithfulNode(Node):
-    """Starts what the pods say, or says why not. Load balancers get their addresses."""
+    """Starts what the pods say, or says why not. Load balancers get their addresses, and lose them with their type."""
 
     def __init__(self, loop: VirtualLoop, api: MemoryApi, namespace: str) -> None:
         super().__init__(loop, api, namespace)
-        self._addresses = itertools.count(1)
+        self._reserved: dict[str, str] = {}
         self._services = Reflector(api, SERVICES, namespace=namespace, on_change=self._wake)
 
     async def _broker(self, pod: dict[str, Any], disk: Disk, *, host: str) -> Broker:
@@ -148,16 +147,23 @@ class FaithfulNode(Node):
 
     async def _follow(self) -> None:
         for service in list(self._services.objects.values()):
-            if service["spec"].get("type") == "LoadBalancer" and not service.get("status", {}).get("loadBalancer"):
-                await self._give_address(service["metadata"]["name"])
+            balances, has_address = service["spec"].get("type") == "LoadBalancer", _has_address(service)
+            if balances and not has_address:
+                address = {"ingress": [{"ip": self._address_of(service["metadata"]["name"])}]}
+                await self._set_address(service["metadata"]["name"], address)
+            elif has_address and not balances:
+                await self._set_address(service["metadata"]["name"], {"ingress": None})
         await super()._follow()
 
-    async def _give_address(self, service: str) -> None:
-        status = {"loadBalancer": {"ingress": [{"ip": f"192.0.2.{next(self._addresses)}"}]}}
+    def _address_of(self, service: str) -> str:
+        """The same as before, where it had one: a way there and back ends where it began."""
+        return self._reserved.setdefault(service, f"192.0.2.{len(self._reserved) + 1}")
+
+    async def _set_address(self, service: str, address: dict[str, Any]) -> None:
+        """As a cloud's own controller does."""
+        status = {"status": {"loadBalancer": address}}
         with contextlib.suppress(NotFoundError):
-            await self._api.patch(
-                SERVICES, service, {"status": status}, namespace=self._namespace, subresource="status"
-            )
+            await self._api.patch(SERVICES, service, status, namespace=self._namespace, subresource="status")
 
     async def _begin(self, pod: dict[str, Any]) -> None:
         selector = pod["spec"].get("nodeSelector", {})
@@ -195,6 +201,10 @@ class FaithfulNode(Node):
                 subresource="status",
                 content_type=PatchType.MERGE,
             )
+
+
+def _has_address(service: dict[str, Any]) -> bool:
+    return bool(service.get("status", {}).get("loadBalancer"))
 
 
 def _environment(pod: dict[str, Any], *, address: str) -> dict[str, str]:
