@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller_core.metric_names import GROUP_WRITABLE, MEMBER_PLACE
 from sla_reports.measures.breakdown import availability_by_place
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, summarise
+from sla_reports.output.html.evidence import causes
 from sla_reports.reduction.runs import Run, by_series
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
@@ -86,3 +87,10 @@ def test_groups_are_added() -> None:
     one = _figures().by_place["zone"]
     both = availability_by_place([one, one, {"": one["a"]}])
     assert {value: told.down_ms for value, told in both.items()} == {"": 20_000, "a": 40_000, "b": 0}
+
+
+def test_the_page_tells_what_samples_tell_and_no_more() -> None:
+    page = causes(summarise(Agreement(WINDOW, 0.99), Evidence(FLEET, ())))
+    assert "zone of the master" in page
+    assert "n3" in page
+    assert "rack of the master" not in page
