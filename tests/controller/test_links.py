@@ -68,14 +68,17 @@ async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: Fak
     """A Java slave may break its first one at once, and calls again only after 5 s: seen after failovers."""
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), link_check_seconds=3600.0)
     group.planes = [plane.address]
-    first, second, _ = await group.three()
-    looks = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    first, *others = await group.three()
+    await first.kill()
+    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {2, 3}, what="another master and its slave")
+    slave, master = sorted(others, key=lambda one: one.is_master)
+    looks = master.asked.count(RequestCode.GET_BROKER_HA_STATUS)
     await eventually(
-        lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="a settled group's looks"
+        lambda: master.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="a settled group's looks"
     )
-    first.linked.discard(2)
-    await eventually(lambda: 2 in first.linked, what="the missing link to be noticed and mended")
-    assert (second.epoch, plane.snapshot(KEY).record.sync_state_set) == (1, {1, 2, 3})
+    master.linked.discard(slave.broker_id)
+    await eventually(lambda: slave.broker_id in master.linked, what="the missing link to be noticed and mended")
+    assert (slave.epoch, plane.snapshot(KEY).record.sync_state_set) == (2, {2, 3})
 
 
 async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: StartPlane, group: FakeGroup) -> None:

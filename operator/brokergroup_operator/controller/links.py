@@ -17,6 +17,7 @@ until every living slave is linked, and every few seconds after that. A slave th
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,8 @@ class _Care:
     """What is remembered of one group."""
 
     epoch: int = 0
-    # When the first look under this epoch was.
-    since_seconds: float = 0.0
+    # When the first look under this epoch was, if this process saw it begin.
+    since_seconds: float = -math.inf
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
     # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
@@ -125,7 +126,9 @@ class Links:
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note who has no link at the master now; False if the master did not say."""
         if care.epoch != record.master_epoch:
-            care.epoch, care.since_seconds, care.missing = record.master_epoch, asyncio.get_running_loop().time(), {}
+            # Not of what was so when we started: all groups at once would be a lot.
+            care.since_seconds = asyncio.get_running_loop().time() if care.epoch else -math.inf
+            care.epoch, care.missing = record.master_epoch, {}
         master_address = record.address_of(record.master_broker_id)
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
         missing: list[int] = []
