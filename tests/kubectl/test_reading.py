@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.names import ANNOTATION_OPERATOR
 from brokergroup_operator.kubectl.cluster import Cluster
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.errors import ForbiddenError
+from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, LEASES, Kind
 from brokergroup_operator.kubectl.verbs.explain import STALLED_ADVICE, explanation
 from brokergroup_operator.kubectl.verbs.lag import in_units
 from brokergroup_operator.kubectl.watching import show
@@ -163,6 +165,62 @@ def test_explain_of_a_safe_group_and_of_one_that_nobody_has_judged() -> None:
     assert unknown[2] == "  1 of 1 members do not exist yet"
 
 
+RENEWED: dict[str, Any] = {"holderIdentity": "operator-1", "leaseDurationSeconds": 3}
+
+
+@pytest.mark.parametrize(
+    ("lease", "told"),
+    [
+        (None, "orders: operator {}/its-lease is away (its Lease is gone)"),
+        ({"leaseDurationSeconds": 3}, "orders: operator {}/its-lease is away (nobody holds its Lease)"),
+        (
+            RENEWED | {"renewTime": "2026-01-01T00:00:00.000000Z"},
+            "orders: operator {}/its-lease is away (its Lease was last renewed",
+        ),
+        (RENEWED | {"renewTime": "2999-01-01T00:00:00.000000Z"}, "orders is NOT FailoverSafe"),
+    ],
+    ids=["no Lease", "given back", "long ago", "now"],
+)
+def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[str, Any] | None, told: str) -> None:
+    """Whatever an operator that is gone has said last stands there for ever."""
+    bench.create_group()
+    annotations = {ANNOTATION_OPERATOR: f"{bench.namespace}/its-lease"}
+    bench.api("PATCH", BROKER_GROUPS.path(bench.namespace, "orders"), {"metadata": {"annotations": annotations}})
+    if lease is not None:
+        bench.create(LEASES, "its-lease", spec=lease)
+    said = bench.run("explain", "orders")
+    assert said.code == 1
+    assert said.out.splitlines()[0].startswith(told.format(bench.namespace))
+    hand_over = f"kubectl annotate -n {bench.namespace} brokergroup orders brokergroup.dev/operator-"
+    assert (hand_over in said.out) == ("is away" in told)
+
+
+def test_explain_of_who_may_not_read_leases_is_without_a_word_of_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As most who may view a group: the Lease is in the operator's namespace."""
+    bench.create_group()
+    annotations = {ANNOTATION_OPERATOR: "elsewhere/its-lease"}
+    bench.api("PATCH", BROKER_GROUPS.path(bench.namespace, "orders"), {"metadata": {"annotations": annotations}})
+    get = Cluster.get
+
+    def refused(self: Cluster, kind: Kind, name: str, *, namespace: str | None = None) -> dict[str, Any]:
+        if kind == LEASES:
+            raise ForbiddenError("leases elsewhere/its-lease: you may not")
+        return get(self, kind, name, namespace=namespace)
+
+    monkeypatch.setattr(Cluster, "get", refused)
+    assert bench.run("explain", "orders").out.startswith("orders is NOT FailoverSafe")
+
+
+def test_explain_of_a_group_that_nobody_has_taken(bench: Bench) -> None:
+    bench.create_group(status={})
+    first, second, *_ = bench.run("explain", "orders").out.splitlines()
+    serves = f"orders: no operator has taken this group: does one run that serves namespace {bench.namespace}? "
+    assert first == serves + "kubectl get pods -A -l brokergroup.dev/component=operator"
+    assert second.startswith("orders is not known to be FailoverSafe")
+
+
 @pytest.mark.parametrize(
     ("reason", "helps"),
     [
@@ -186,5 +244,5 @@ def test_explain_names_what_the_group_is_stalled_on_first(bench: Bench, reason: 
 def test_every_reason_to_be_stalled_has_advice_or_says_itself_what_helps() -> None:
     everything = list(Reason)
     block = everything[everything.index(Reason.ROLLOUT_STUCK) : everything.index(Reason.BY_SPEC)]
-    of_stalled = {Reason.INVALID_SPEC.value, *(reason.value for reason in block)}
+    of_stalled = {Reason.INVALID_SPEC.value, Reason.NOBODY_MAY_FOLLOW.value, *(reason.value for reason in block)}
     assert set(STALLED_ADVICE) == of_stalled - {"PodStuckTerminating"}

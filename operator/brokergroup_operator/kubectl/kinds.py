@@ -30,3 +30,4 @@ BROKER_GROUP_OPERATIONS: Final = Kind(names.API_VERSION, "brokergroupoperations"
 PODS: Final = Kind("v1", "pods", "Pod")
 PERSISTENT_VOLUME_CLAIMS: Final = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 EVENTS: Final = Kind("v1", "events", "Event")
+LEASES: Final = Kind("coordination.k8s.io/v1", "leases", "Lease")

@@ -123,11 +123,10 @@ def _head(group: JsonObject) -> Iterator[str]:
 
 def _operator(metadata: JsonObject) -> Iterator[str]:
     """An operator that is gone says nothing any more, and all others leave its groups alone: what is shown stays as it was."""
-    from brokergroup_operator.api.names import ANNOTATION_OPERATOR
+    from brokergroup_operator.kubectl.its_operator import hand_over, holder_of
 
-    if holder := (metadata.get("annotations") or {}).get(ANNOTATION_OPERATOR):
-        hand_over = f"kubectl annotate -n {metadata['namespace']} brokergroup {metadata['name']} {ANNOTATION_OPERATOR}-"
-        yield f"  operator {holder}   (gone for good? all of this is as it left it; hand over: {hand_over})"
+    if holder := holder_of(metadata):
+        yield f"  operator {holder}   (gone for good? all of this is as it left it; hand over: {hand_over(metadata)})"
 
 
 def _mark(item: JsonObject) -> str:

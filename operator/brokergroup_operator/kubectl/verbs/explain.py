@@ -1,4 +1,7 @@
-"""`kubectl brokergroup explain`: why the group does not get on or is not FailoverSafe, member by member, and what would help."""
+"""`kubectl brokergroup explain`: why the group does not get on or is not FailoverSafe, member by member, and what would help.
+
+Who is to get it on comes first: without an operator nothing of what stands there is true for long.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -53,10 +56,12 @@ def explain(
 ) -> None:
     """Say what a group is stalled on, why it is not FailoverSafe, and what to do. Exit code 1 while it is not FailoverSafe."""
     from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.its_operator import why_nobody_reconciles
     from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
 
-    found = Cluster(kubeconfig, context, namespace).get(BROKER_GROUPS, group)
-    for line in explanation(found):
+    cluster = Cluster(kubeconfig, context, namespace)
+    found = cluster.get(BROKER_GROUPS, group)
+    for line in explanation(found, nobody_reconciles=why_nobody_reconciles(cluster, found)):
         typer.echo(line)
     if not is_safe(found):
         raise typer.Exit(1)
@@ -66,9 +71,11 @@ def is_safe(group: JsonObject) -> bool:
     return condition(group, "FailoverSafe").get("status") == "True"
 
 
-def explanation(group: JsonObject) -> Iterator[str]:
-    """Pure."""
+def explanation(group: JsonObject, *, nobody_reconciles: str = "") -> Iterator[str]:
+    """Pure. That nobody is at work comes before all that somebody said while at work."""
     name, safety = group["metadata"]["name"], condition(group, "FailoverSafe")
+    if nobody_reconciles:
+        yield f"{name}: {nobody_reconciles}"
     yield from _stalled(group)
     if is_safe(group):
         yield f"{name} is FailoverSafe: {safety.get('message', '')}"
