@@ -66,7 +66,8 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
 
 async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: FakeGroup) -> None:
     """A Java slave may break its first one at once, and calls again only after 5 s: seen after failovers."""
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), link_check_seconds=3600.0)
+    seldom = {"link_check_seconds": 3600.0, "configuration_check_seconds": 3600.0}
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), **seldom)
     group.planes = [plane.address]
     first, *others = await group.three()
     await first.kill()
