@@ -9,7 +9,8 @@ import pytest
 
 from brokergroup_operator.controller.addresses import PROOF_SECONDS, AddressNotes, ReceiverCheck
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer, PodPlace
-from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError, GroupSnapshot
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
@@ -32,6 +33,12 @@ def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
     return Peer(namespace=group.namespace, pod_name=f"{group.name}-{number}", group=group)
 
 
+def _seen(plane: ControllerPlane) -> GroupSnapshot:
+    snapshot = plane.snapshot(KEY)
+    assert snapshot is not None
+    return snapshot
+
+
 async def test_every_source_of_an_address_is_told_with_its_age(start_plane: StartPlane, group: FakeGroup) -> None:
     directory = FixedDirectory(settings=STRICT)
     plane = await start_plane(directory=directory)
@@ -39,8 +46,8 @@ async def test_every_source_of_an_address_is_told_with_its_age(start_plane: Star
     host = "127.64.8.1"
     directory.introduce(host, _pod(1))
     first = await group.broker(host=host)
-    await eventually(lambda: plane.snapshot(KEY).writable or first.beats > 1)
-    facts = plane.snapshot(KEY).member_addresses[1]
+    await eventually(lambda: _seen(plane).writable or first.beats > 1)
+    facts = _seen(plane).member_addresses[1]
     assert {(one.address, one.source) for one in facts} == {
         (host, AddressSource.POD),
         (first.address, AddressSource.REGISTRATION),
@@ -101,7 +108,9 @@ async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_i
     await plane.set_broker_config(KEY, 2, {"a": "2"})
     assert second.asked.count(RequestCode.UPDATE_BROKER_CONFIG) == 2
     third.config["brokerName"] = "another"
-    plane._groups.get(KEY).addresses.proven.pop(3, None)
+    known = plane._groups.get(KEY)
+    assert known is not None
+    known.addresses.proven.pop(3, None)
     with pytest.raises(BrokerUnreachableError, match="says that it is 'another'"):
         await plane.set_broker_config(KEY, 3, {"a": "1"})
     assert RequestCode.UPDATE_BROKER_CONFIG not in third.asked
