@@ -46,7 +46,12 @@ class DeletingDirectory(FixedDirectory):
     deleting = False
 
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        binding = super().binding(key)
+        return self._told(super().binding(key))
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
+        return self._told(super().find(broker_name, cluster_name=cluster_name, peer=peer))
+
+    def _told(self, binding: GroupBinding | None) -> GroupBinding | None:
         return replace(binding, deleting=True) if binding is not None and self.deleting else binding
 
     def bindings(self) -> list[GroupBinding]:

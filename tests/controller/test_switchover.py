@@ -215,7 +215,8 @@ async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(
     first, _, _ = await group.three()
     await eventually(lambda: plane.snapshot(KEY).writable)
     directory.deleting = True
-    await asyncio.sleep(0.2)
+    # The plane looks at its bindings at its own pace.
+    await eventually(lambda: plane._groups.get(KEY).is_leaving, what="the plane to know that it is put to sleep")
     first.minimum = 99
     looks = first.asked.count(26)
     await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
