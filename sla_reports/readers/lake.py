@@ -11,6 +11,7 @@ write or read puts it back. One writer at a time.
 import datetime as dt
 import shutil
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,26 +52,23 @@ def write(spark: SparkSession, frame: DataFrame, lake: Path | str) -> Written:
         days = sorted(path.name.removeprefix("day=") for path in fresh.glob("day=*"))
         known = [name for name in days if (folder / f"day={name}").is_dir()]
         if known:
-            both = _days(spark, folder, known).unionByName(_days(spark, fresh, known))
+            both = read_days(spark, folder, known).unionByName(read_days(spark, fresh, known))
             more_equal, more_conflicting = _write_days(both, merged)
             equal, conflicting = equal + more_equal, conflicting + more_conflicting
         for name in days:
             _put_in_place(folder, merged if name in known else fresh, name)
-    samples = _days(spark, folder, days).count() if days else 0
+    samples = read_days(spark, folder, days).count() if days else 0
     return Written(tuple(days), samples, equal, conflicting)
 
 
 def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, end_ms: int | None = None) -> Samples:
     """The lake's samples in [start, end); only the days that are needed are opened."""
     folder = Path(lake)
-    if not folder.is_dir():
-        raise ExportFormatError(f"lake {folder}: no such folder")
-    _put_back(folder)
-    names = [path.name.removeprefix("day=") for path in sorted(folder.glob("day=*"))]
+    names = [path.name.removeprefix("day=") for path in day_folders(folder)]
     wanted = [name for name in names if _overlaps(name, folder, start_ms, end_ms)]
     if not wanted:
         return Samples(spark.createDataFrame([], SAMPLE_SCHEMA), no_anomalies(spark))
-    frame = _days(spark, folder, wanted)
+    frame = read_days(spark, folder, wanted)
     if start_ms is not None:
         frame = frame.where(sql.col("ts_ms") >= start_ms)
     if end_ms is not None:
@@ -78,7 +76,17 @@ def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, 
     return Samples(frame, no_anomalies(spark))
 
 
-def _days(spark: SparkSession, folder: Path, names: list[str]) -> DataFrame:
+def day_folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
+    """The folders of a lake's days, in order: of those that are named and there, or of all. Raises ExportFormatError."""
+    if not folder.is_dir():
+        raise ExportFormatError(f"lake {folder}: no such folder")
+    _put_back(folder)
+    found = sorted(folder.glob("day=*"))
+    return [path for path in found if not names or path.name.removeprefix("day=") in names]
+
+
+def read_days(spark: SparkSession, folder: Path, names: list[str]) -> DataFrame:
+    """The samples of some days, by name."""
     paths = [str(folder / f"day={name}") for name in names]
     try:
         return spark.read.schema(SAMPLE_SCHEMA).parquet(*paths)
@@ -126,10 +134,15 @@ def _put_back(folder: Path) -> None:
             replaced.rename(here)
 
 
-def _overlaps(name: str, folder: Path, start_ms: int | None, end_ms: int | None) -> bool:
+def begin_ms_of(day: Path) -> int:
+    """When the day of a lake's folder begins. Raises ExportFormatError for a folder that is no day."""
     try:
-        begin = dt.datetime.strptime(name, "%Y-%m-%d").replace(tzinfo=dt.UTC)
+        begin = dt.datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=dt.UTC)
     except ValueError as error:
-        raise ExportFormatError(f"lake {folder}: folder day={name}; expected day=YYYY-MM-DD") from error
-    begin_ms = int(begin.timestamp() * 1000)
+        raise ExportFormatError(f"lake {day.parent}: folder {day.name}; expected day=YYYY-MM-DD") from error
+    return int(begin.timestamp() * 1000)
+
+
+def _overlaps(name: str, folder: Path, start_ms: int | None, end_ms: int | None) -> bool:
+    begin_ms = begin_ms_of(folder / f"day={name}")
     return (end_ms is None or begin_ms < end_ms) and (start_ms is None or begin_ms + _DAY_MS > start_ms)

@@ -38,9 +38,20 @@ def infer(samples: DataFrame, *, default_ms: int = DEFAULT_INTERVAL_MS) -> DataF
     """`series, interval_ms` of every series; `default_ms` where there are too few samples to tell."""
     hour = sql.floor(samples["ts_ms"] / _HOUR_MS)
     counts = samples.groupBy("series", hour.alias("hour")).agg(sql.count("*").alias("n"))
+    return median_distances(samples, fullest(counts), default_ms=default_ms)
+
+
+def fullest(counts: DataFrame) -> DataFrame:
+    """`series, hour` of the three fullest hours of each series, out of `series, hour, n`."""
     fullest_first = Window.partitionBy("series").orderBy(sql.desc("n"), "hour")
-    chosen = counts.withColumn("place", sql.row_number().over(fullest_first)).where(sql.col("place") <= _FULLEST_HOURS)
-    rows = samples.withColumn("hour", hour).join(sql.broadcast(chosen.select("series", "hour")), ["series", "hour"])
+    ranked = counts.withColumn("place", sql.row_number().over(fullest_first))
+    return ranked.where(sql.col("place") <= _FULLEST_HOURS).select("series", "hour")
+
+
+def median_distances(samples: DataFrame, chosen: DataFrame, *, default_ms: int) -> DataFrame:
+    """`series, interval_ms`: the median distance of distinct neighbouring samples in the chosen hours."""
+    hour = sql.floor(samples["ts_ms"] / _HOUR_MS)
+    rows = samples.withColumn("hour", hour).join(sql.broadcast(chosen), ["series", "hour"])
     in_order = Window.partitionBy("series", "hour").orderBy("ts_ms")
     distances = (
         rows.select("series", "hour", "ts_ms")

@@ -10,6 +10,7 @@ midnights when they are read. Both directions are exact, so a report from the ta
 
 import datetime as dt
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from sla_reports.reduction.cells import Quality, quality, reduce_samples, stitch
+from sla_reports.reduction.day_pieces import Intervals
 from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, infer, with_cells
+from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
 from sla_reports.reduction.runs import RUN_SCHEMA
 
 LAYOUT_VERSION = 1
@@ -50,23 +53,53 @@ def append_days(
     samples = samples.cache()
     intervals = _intervals(spark, store, samples, interval_ms, default_ms)
     reduction = reduce_samples(samples, intervals, by_day=True)
+    written, replaced = _write(store, reduction.runs)
+    told = quality(reduction)
+    for frame in (samples, intervals):
+        frame.unpersist()
+    reduction.unpersist()
+    return Appended(written, replaced, told)
+
+
+def append_lake(
+    spark: SparkSession, store: Path, lake: Path, *, days: Collection[str] = (), metrics: Collection[str] = (),
+    interval_ms: int | None = None,
+) -> Appended:  # fmt: skip
+    """As `append_days`, of a lake's days (as 2026-10-31; all, if none is named) and metrics (or all of them)."""
+    _check(store, may_be_new=True)
+    known = _known_intervals(spark, store)
+    told = dict(known)
+    if interval_ms is None:
+        told = {**infer_intervals(spark, lake, metrics=metrics, days=days), **known}
+    reduction = reduce_lake(
+        spark, lake, Intervals(told, interval_ms or 0), metrics=metrics, days=days, by_day=True
+    )  # fmt: skip
+    written, replaced = _write(store, spark.createDataFrame(reduction.runs, RUN_SCHEMA))
+    seen = sorted(set(reduction.runs["series"].to_pylist()) - set(known))
+    fresh = [(series, told.get(series, interval_ms)) for series in seen]
+    if fresh:
+        spark.createDataFrame(fresh, _INTERVAL_SCHEMA).coalesce(1).write.mode("append").parquet(
+            str(store / "intervals")
+        )
+    return Appended(written, replaced, reduction.quality)
+
+
+def _write(store: Path, runs: DataFrame) -> tuple[tuple[dt.date, ...], tuple[dt.date, ...]]:
+    """Write the days that occur, whole; hands back which they are, and which of them were there."""
     days = sql.to_date(sql.timestamp_millis("start_ms")).cast("string")
-    runs = reduction.runs.withColumn("day", days).cache()
-    written = tuple(sorted(dt.date.fromisoformat(row[0]) for row in runs.select("day").distinct().collect()))
+    dated = runs.withColumn("day", days).cache()
+    written = tuple(sorted(dt.date.fromisoformat(row[0]) for row in dated.select("day").distinct().collect()))
     before = set(days_in(store))
     (
-        runs.repartition("day")
+        dated.repartition("day")
         .sortWithinPartitions("series", "start_ms")
         .write.mode("overwrite")
         .option("partitionOverwriteMode", "dynamic")
         .partitionBy("day")
         .parquet(str(store / "runs"))
     )
-    told = quality(reduction)
-    for frame in (runs, samples, intervals):
-        frame.unpersist()
-    reduction.unpersist()
-    return Appended(written, tuple(day for day in written if day in before), told)
+    dated.unpersist()
+    return written, tuple(day for day in written if day in before)
 
 
 def read_runs(spark: SparkSession, store: Path, *, start_ms: int, end_ms: int) -> DataFrame:
@@ -87,6 +120,12 @@ def stored_intervals(spark: SparkSession, store: Path) -> DataFrame:
 def days_in(store: Path) -> list[dt.date]:
     """The days of the table, in order."""
     return sorted(dt.date.fromisoformat(folder.name.removeprefix("day=")) for folder in (store / "runs").glob("day=*"))
+
+
+def _known_intervals(spark: SparkSession, store: Path) -> dict[str, int]:
+    if not (store / "intervals").is_dir():
+        return {}
+    return {row["series"]: row["interval_ms"] for row in stored_intervals(spark, store).collect()}
 
 
 def _intervals(

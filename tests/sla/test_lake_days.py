@@ -1,0 +1,162 @@
+"""A lake reduced where its files are gives what a plain loop gives, in whatever order and pieces its rows are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from sla_reports.reduction.day_pieces import Intervals, day_pieces, hour_counts, stitched
+from sla_reports.reduction.runs import Run, gap_limit_ms
+from tests.sla.histories import INTERVAL_MS, START_MS, fleets
+from tests.sla.reference import Sample, instants, runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+GAP_MS = gap_limit_ms(INTERVAL_MS)
+GIVEN = Intervals(other_ms=INTERVAL_MS)
+DAY_MS = 86_400_000
+
+
+def _batches(samples: list[Sample], rows: int) -> Iterator[pa.RecordBatch]:
+    for begin in range(0, len(samples), rows):
+        series, ts_ms, values = zip(*samples[begin : begin + rows], strict=True)
+        columns = [pa.array(series).dictionary_encode(), pa.array(ts_ms), pa.array(values)]
+        yield pa.record_batch(columns, names=["series", "ts_ms", "value"])
+
+
+def _reduced(samples: list[Sample], rows: int, intervals: Intervals = GIVEN) -> tuple[list[Run], pa.Table]:
+    table = pa.Table.from_batches(day_pieces(lambda: _batches(samples, rows), intervals))
+    return _as_runs(stitched(table)), table
+
+
+def _as_runs(table: pa.Table) -> list[Run]:
+    return [Run(**row) for row in table.to_pylist()]
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@given(samples=fleets(4), rows=st.integers(1, 2000), in_order=st.booleans())
+def test_a_day_is_what_a_plain_loop_finds(samples: list[Sample], rows: int, in_order: bool) -> None:
+    if in_order:
+        samples = sorted(samples, key=lambda sample: sample[:2])
+    runs, pieces = _reduced(samples, rows)
+    assert runs == runs_of(samples, GAP_MS)
+    assert sum(pieces["duplicates"].to_pylist()) == len(samples) - len(instants(samples))
+
+
+def test_conflicts_are_counted_and_the_smallest_known_value_holds() -> None:
+    nan = float("nan")
+    samples = [("a", 5, 1.0), ("a", 5, 0.0), ("a", 6, nan), ("a", 6, 1.0), ("a", 7, nan), ("a", 7, nan)]
+    runs, pieces = _reduced(samples, 100)
+    assert runs == [Run("a", 0.0, 5, 5, 2), Run("a", 1.0, 6, 6, 2), Run("a", None, 7, 7, 2)]
+    assert (sum(pieces["conflicts"].to_pylist()), sum(pieces["duplicates"].to_pylist())) == (1, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_a_series_that_comes_back_later_is_put_in_order(rows: int) -> None:
+    later_half_first = [("b", 3000, 1.0), ("b", 4000, 1.0), ("a", 1000, 1.0), ("b", 1000, 1.0), ("b", 2000, 1.0)]
+    assert _reduced(later_half_first, rows)[0] == [Run("a", 1.0, 1000, 1000, 1), Run("b", 1.0, 1000, 4000, 4)]
+
+
+def test_each_series_has_its_own_gap_limit_and_one_without_is_left_out() -> None:
+    samples = [(name, at_ms, 1.0) for name in ("fast", "other", "slow") for at_ms in (0, 2500, 5001)]
+    runs, _ = _reduced(samples, 100, Intervals({"fast": 1000, "slow": 2000}))
+    assert runs == [Run("fast", 1.0, 0, 2500, 2), Run("fast", 1.0, 5001, 5001, 1), Run("slow", 1.0, 0, 5001, 3)]
+
+
+def test_runs_are_cut_at_midnight_where_asked() -> None:
+    samples = [("a", DAY_MS - 1000, 1.0), ("a", DAY_MS, 1.0)]
+    pieces = pa.Table.from_batches(day_pieces(lambda: _batches(samples, 1), GIVEN))
+    assert len(stitched(pieces)) == 1
+    cut = [Run("a", 1.0, DAY_MS - 1000, DAY_MS - 1000, 1), Run("a", 1.0, DAY_MS, DAY_MS, 1)]
+    assert _as_runs(stitched(pieces, by_day=True)) == cut
+
+
+def test_hours_are_counted_in_parts_that_add_up() -> None:
+    samples = [(name, at_ms, 1.0) for name in "ab" for at_ms in (3_599_999, 3_600_000, 3_600_001)]
+    found: dict[tuple[str, int], int] = {}
+    for batch in hour_counts(_batches(samples, 2)):
+        for row in batch.to_pylist():
+            found[row["series"], row["hour"]] = found.get((row["series"], row["hour"]), 0) + row["n"]
+    assert found == {("a", 0): 1, ("a", 1): 2, ("b", 0): 1, ("b", 1): 2}
+
+
+def _lake(spark: SparkSession, samples: Iterable[Sample], folder: Path) -> Path:
+    from sla_reports.readers import lake
+
+    lake.write(spark, spark.createDataFrame(list(samples), "series string, ts_ms long, value double"), folder)
+    return folder
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+@settings(
+    max_examples=1, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(samples=fleets(25))
+def test_a_written_lake_is_what_a_plain_loop_finds(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]
+) -> None:
+    from sla_reports.readers import lake
+    from sla_reports.reduction import intervals, lake_days
+
+    # What a lake keeps: each sample once, and none of two that contradict each other.
+    once = {(series, at_ms): value for series, at_ms, value in samples}
+    kept = [(*key, value) for key, value in once.items()]
+    folder = _lake(spark, kept, tmp_path_factory.mktemp("lake"))
+    reduction = lake_days.reduce_lake(spark, folder, GIVEN)
+    assert reduction.collected() == runs_of(kept, GAP_MS)
+    assert (reduction.quality.samples, reduction.quality.series) == (len(kept), 25)
+    assert reduction.quality.stale_markers == sum(value != value for _, _, value in kept)  # noqa: PLR0124 - NaN
+    told = {row[0]: row[1] for row in intervals.infer(lake.read(spark, folder).frame).collect()}
+    assert lake_days.infer_intervals(spark, folder) == told
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    from sla_reports.reduction import store
+    from sla_reports.reduction.cells import collect_runs
+
+    first_ms = START_MS // DAY_MS * DAY_MS
+    samples = [
+        (name, first_ms + minute * 60_000, 0.0 if name == "up" and 1435 <= minute < 1445 else 1.0)
+        for name in ("up", 'up{n="2"}', "left_out")
+        for minute in range(2 * 1440)
+    ]
+    lake = _lake(spark, samples, tmp_path / "lake")
+    days = [dt.datetime.fromtimestamp(first_ms / 1000, dt.UTC).date() + dt.timedelta(days=more) for more in (0, 1)]
+    table = tmp_path / "runs"
+    appended = store.append_lake(spark, table, lake, days=[str(days[1])], metrics=["up"], interval_ms=60_000)
+    assert (appended.days, appended.replaced, appended.quality.samples) == ((days[1],), (), 2 * 1440)
+    appended = store.append_lake(spark, table, lake, metrics=["up"])
+    assert (list(appended.days), appended.replaced) == (days, (days[1],))
+    found = collect_runs(store.read_runs(spark, table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS))
+    assert found == runs_of((one for one in samples if one[0] != "left_out"), gap_limit_ms(60_000))
+    assert sorted(store.stored_intervals(spark, table).collect()) == [("up", 60_000), ('up{n="2"}', 60_000)]
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_what_is_no_day_of_samples_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    from sla_reports.readers.contract import ExportFormatError
+    from sla_reports.reduction.lake_days import reduce_lake
+
+    lake = _lake(spark, [("up", START_MS, 1.0)], tmp_path / "lake")
+    day = next(lake.glob("day=*"))
+    day.rename(lake / "day=2001-01-01")
+    with pytest.raises(ExportFormatError, match=r"part-.*: samples from \d+ to \d+ ms; expected those of the day"):
+        reduce_lake(spark, lake, GIVEN)
+    next((lake / "day=2001-01-01").glob("*.parquet")).write_bytes(b"no Parquet at all")
+    with pytest.raises(ExportFormatError, match="expected Parquet with series, ts_ms, value"):
+        reduce_lake(spark, lake, GIVEN)
+    with pytest.raises(ExportFormatError, match="no such folder"):
+        reduce_lake(spark, tmp_path / "nowhere", GIVEN)
