@@ -23,7 +23,7 @@ th, td { text-align: left; vertical-align: middle; padding: .25rem .5rem; border
 thead th { background: var(--band); } tbody th { font-weight: 600; overflow-wrap: anywhere; }
 td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font: 11px system-ui, sans-serif; }
-nav a { margin-right: 1rem; } a { color: var(--planned); }
+nav { display: flex; flex-wrap: wrap; column-gap: 1rem; } a { color: var(--planned); }
 .up { fill: var(--up); } .down { fill: var(--down); } .axis { stroke: var(--line); stroke-width: 1; fill: none; }
 .unknown { fill: none; stroke: var(--unknown); stroke-width: 1.2; stroke-dasharray: 3 2; }
 .excluded { fill: none; stroke: var(--excluded); stroke-width: 2; }
