@@ -16,7 +16,8 @@ p.soft, .soft, figcaption { color: var(--soft); font-size: .87rem; }
   background: var(--band); }
 .met { color: var(--up); } .breached { color: var(--down); } .undecidable { color: var(--unknown); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: .8rem; }
-.tile { border: 1px solid var(--line); padding: .7rem .9rem; } .tile b { display: block; font-size: 1.35rem; }
+.tile { border: 1px solid var(--line); padding: .7rem .9rem; overflow-wrap: anywhere; }
+.tile b { display: block; font-size: 1.35rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 th, td { text-align: left; vertical-align: middle; padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
@@ -38,5 +39,6 @@ nav { display: flex; flex-wrap: wrap; column-gap: 1rem; } a { color: var(--plann
     --unknown: #8250df; --planned: #0969da; --excluded: #9a6700; color-scheme: light; }
   body { max-width: none; padding: 0; font-size: 10pt; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   nav { display: none; } .manager { break-after: page; } tr, svg, .tile { break-inside: avoid; } h2 { break-after: avoid; }
-  thead { display: table-header-group; } .wide { overflow: visible; } @page { margin: 15mm; } }
+  thead { display: table-header-group; } .wide { overflow: visible; } @page { margin: 15mm; }
+  table { font-size: 7.5pt; } th, td { padding: .15rem .25rem; overflow-wrap: anywhere; } }
 """
