@@ -1,7 +1,6 @@
-"""A cluster to run real brokers in: an API server, and the process kubelet with a network namespace per pod.
+"""A cluster to run real brokers in: a kube-apiserver on etcd, and the process kubelet with a network namespace per pod.
 
-Two of them, and nothing differs but the API: the sandbox's own, or a real kube-apiserver on etcd with RBAC in force, where the
-operator has the rights that the chart gives it and no others. The operator is a process of its own in both.
+RBAC is in force: the operator, a process of its own, has the rights that the chart gives it and no others.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ import yaml
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.sandbox.kubelet import ImageCatalogue, ProcessKubelet
 from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
-from brokergroup_operator.sandbox.run import sandbox
 from tests.real.parts import helm, install
-from tests.real.parts.kubectl import Kubectl
 from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, start_kube_apiserver
 from tests.real.parts.process import RealProcess, free_port, start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from tests.real.parts.kubectl import Kubectl
 
 BRIDGE = "bgtest0"
 SUBNET = ipaddress.IPv4Network("10.89.0.0/24")
@@ -77,6 +76,8 @@ class Cluster:
 
     def incidents(self) -> list[dict[str, Any]]:
         """The incident log, one entry per master lost."""
+        if not self.incident_log.exists():
+            return []
         return [json.loads(line) for line in self.incident_log.read_text(encoding="utf-8").splitlines()]
 
     def start_operator(self) -> RealProcess:
@@ -117,22 +118,6 @@ class Cluster:
 def images() -> ImageCatalogue:
     versions = (install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION)
     return ImageCatalogue.default(rocketmq_homes={version: install.rocketmq_home(version) for version in versions})
-
-
-@asynccontextmanager
-async def sandbox_cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """The sandbox's API."""
-    network = NetworkNamespaces(folder / "next-address", bridge=BRIDGE, subnet=SUBNET)
-    async with (
-        sandbox(data_dir=folder / "node", network=network, images=images()) as running,
-        KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
-    ):
-        kubectl = Kubectl(running.kubeconfig)
-        cluster = Cluster(folder, api, running.kubelet, network.node_ip, kubectl, running.kubeconfig)
-        try:
-            yield cluster
-        finally:
-            cluster.kill_operator()
 
 
 @asynccontextmanager
@@ -177,6 +162,3 @@ def install_kinds_and_rights(kubectl: Kubectl, **values: str) -> None:
 
 def as_yaml(objects: list[dict[str, Any]]) -> str:
     return yaml.safe_dump_all(objects)
-
-
-CLUSTERS = {"sandbox": sandbox_cluster, "kube-apiserver": real_cluster}

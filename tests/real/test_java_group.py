@@ -1,4 +1,4 @@
-"""A BrokerGroup of unmodified Java brokers 5.5.0 in pods, end to end: at the sandbox's API and at a real kube-apiserver.
+"""A BrokerGroup of unmodified Java brokers 5.5.0 in pods at a real kube-apiserver, end to end. At the sandbox: test_demo_real.py.
 
 A NameServer pod and `examples/rocketmq.yaml` are applied with kubectl. Three Java brokers come up in network namespaces of their
 own and register; a Java producer sends all the while; the master dies by SIGKILL, the next one is frozen, the operator dies;
@@ -28,7 +28,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
-from tests.real.clusters import CLUSTERS, Cluster, as_yaml, eventually
+from tests.real.clusters import Cluster, as_yaml, eventually, real_cluster
 from tests.real.parts import java, mqadmin_output
 from tests.real.parts.java_producer import JavaProducer, start_producer
 from tests.real.parts.process import accepts_connections
@@ -104,9 +104,9 @@ def address_of(record: JsonObject, broker_id: int) -> str:
     return next(str(member["address"]) for member in record["replicas"] if member["brokerId"] == broker_id)
 
 
-@pytest.fixture(params=list(CLUSTERS))
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with CLUSTERS[request.param](tmp_path) as running:
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with real_cluster(tmp_path) as running:
         yield running
 
 
@@ -169,7 +169,11 @@ async def strike_master(group: JavaGroup, producer: JavaProducer, blow: signal.S
     assert after["masterEpoch"] == before["masterEpoch"] + 1
     assert after["masterBrokerId"] in set(before["syncStateSet"]) - {victim}
     await group.until_ready()
-    [incident] = [entry for entry in group.cluster.incidents() if entry.get("epoch") == after["masterEpoch"]]
+
+    async def logged() -> list[JsonObject]:
+        return [entry for entry in group.cluster.incidents() if entry.get("epoch") == after["masterEpoch"]]
+
+    [incident] = await eventually(logged, group.story)
     assert (incident["from"], incident["to"], incident["outcome"]) == (victim, after["masterBrokerId"], "completed")
     healed_pod = await group.pod(f"{GROUP}-{victim}")
     assert healed_pod is not None
