@@ -1,0 +1,225 @@
+"""Holds a report against what is known of the hour by other ways. Every difference is a line of text; none is what is wanted.
+
+What the operator logged is read here anew from its JSON lines, not by the package under test:
+
+- times of what the log tells whole are the log's, to the millisecond; so is each step;
+- each epoch that began in the record is one incident, and no incident is of an epoch that never was;
+- the operator's counters are the sums of what was told from its log;
+- what the log does not tell whole (a long outage) has its edges from the gauge: the clients' gap lies within the stated error;
+- no client waited for longer than a retry outside of an incident, and none was answered in the middle of one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from tests.sla.hour.evidence import Evidence, GroupEvidence, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tests.sla.hour.reports import Told
+
+# Two clocks of one machine, rounded to milliseconds at both ends.
+_LOG_ERROR_MS = 1
+# From the last heartbeat to the fault, and from the first acknowledgement to when the operator hears that the set is in sync.
+_HEARD_MS = 2_000
+_GAUGE_ONLY = {"slavesFrozen"}
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The operator's lines as they are."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def gaps_of(group: GroupEvidence, evidence: Evidence) -> list[Span]:
+    """Where a client waited for longer than a retry, and its own process did not stand still."""
+    return [
+        Span(before, after)
+        for before, after in pairwise(group.acks_ms)
+        if after - before - _stalled_ms(before, after, evidence.stalls) > evidence.retry_ms
+    ]
+
+
+def differences(told: Told, log: Sequence[dict[str, Any]], evidence: Evidence) -> list[str]:
+    """What one report says otherwise."""
+    wrong = []
+    for name, group in evidence.groups.items():
+        lines = [line for line in log if line["brokerName"] == name and line["outcome"] != "cancelled"]
+        incidents = [one for one in told.incidents if one["brokerGroup"] == name]
+        [figures] = [one for one in told.summary["groups"] if one["brokerGroup"] == name]
+        checks = [
+            *_log_differences(lines, incidents),
+            *_epoch_differences(group, lines, incidents),
+            *_counter_differences(group, lines, incidents, figures, evidence),
+            *_gauge_differences(name, incidents, evidence, told.slack_ms),
+            *_client_differences(group, incidents, evidence, told.slack_ms),
+            *_time_differences(incidents, figures, evidence),
+        ]
+        wrong += [f"{told.reader}: {name}: {text}" for text in checks]
+    return wrong
+
+
+def system_differences(evidence: Evidence, log: Sequence[dict[str, Any]]) -> list[str]:
+    """What went wrong in the system itself, or is told differently by two of its parts: no report can be right then."""
+    wrong = []
+    for name, group in evidence.groups.items():
+        wrong += [f"{name}: {text}" for text in group.violations]
+        wrong += [f"{name}: acknowledged and lost: {group.lost}"] if group.lost else []
+        lines = [line for line in log if line["brokerName"] == name]
+        # The status keeps the last failovers, to the second.
+        begun = {line["startedAt"][:19] for line in lines if line["kind"] == "failover"}
+        shown = {str(one["startedAt"])[:19] for one in group.failovers}
+        wrong += [f"{name}: in status and not in the log: {one}" for one in sorted(shown - begun)]
+    return wrong
+
+
+def _log_differences(lines: Sequence[dict[str, Any]], incidents: Sequence[dict[str, Any]]) -> Iterator[str]:
+    told = {one["id"]: one for one in incidents if one["source"] == "incident_log"}
+    wholes = attempts_joined(lines)
+    for attempts in wholes:
+        first, last = attempts[0], attempts[-1]
+        one = told.pop(first["id"], None)
+        if one is None:
+            yield f"logged and not reported: {first['id']}"
+            continue
+        start_ms = started_ms(first) - first.get("detectionMilliseconds", 0.0)
+        if abs(one["startMs"] - start_ms) > _LOG_ERROR_MS:
+            yield f"{first['id']}: began {one['startMs']}, in the log {start_ms}"
+        if len(attempts) == 1 and one["stepsMs"] != first["stepsMilliseconds"]:
+            yield f"{first['id']}: steps {one['stepsMs']}, in the log {first['stepsMilliseconds']}"
+        if is_whole(last):
+            end_ms = started_ms(last) + last["stepsMilliseconds"]["inSync"]
+            if one["endMs"] is None or abs(one["endMs"] - end_ms) > _LOG_ERROR_MS:
+                yield f"{first['id']}: ended {one['endMs']}, in the log {end_ms}"
+            if one["errorMs"] > _LOG_ERROR_MS and "detectionMilliseconds" in first:
+                yield f"{first['id']}: error {one['errorMs']} ms although the log has both edges"
+    yield from (f"reported and not logged: {one}" for one in told)
+
+
+def attempts_joined(lines: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Attempts at one loss (nobody to elect, then somebody before anybody was master) are one outage."""
+    found: list[list[dict[str, Any]]] = []
+    for line in sorted(lines, key=started_ms):
+        last = found[-1][-1] if found else None
+        if last and not is_ended(last) and line["epochBefore"] - last["epochBefore"] in _epochs_without_master(last):
+            found[-1].append(line)
+        else:
+            found.append([line])
+    return found
+
+
+def _epochs_without_master(line: dict[str, Any]) -> tuple[int, ...]:
+    return (0, 1) if line["outcome"] == "noEligibleReplica" else (0,)
+
+
+def is_ended(line: dict[str, Any]) -> bool:
+    """The change of master came to its end."""
+    return bool(line["outcome"] == "completed")
+
+
+def is_whole(line: dict[str, Any]) -> bool:
+    """The log knows when a write could be acknowledged again."""
+    return is_ended(line) and "inSync" in line["stepsMilliseconds"]
+
+
+def started_ms(line: dict[str, Any]) -> float:
+    """When the loss was believed."""
+    return dt.datetime.fromisoformat(line["startedAt"]).timestamp() * 1000
+
+
+def _epoch_differences(
+    group: GroupEvidence, lines: Sequence[dict[str, Any]], incidents: Sequence[dict[str, Any]]
+) -> Iterator[str]:  # fmt: skip
+    """Each epoch that began in the record belongs to one incident: the one that elected, or that found nobody to elect."""
+    covered: list[int] = []
+    reported = {one["id"] for one in incidents}
+    for attempts in attempts_joined(lines):
+        if attempts[0]["id"] not in reported:
+            continue  # told above
+        for line in attempts:
+            covered += [line["epoch"]] if "epoch" in line else []
+            covered += [line["epochBefore"] + 1] if line["outcome"] == "noEligibleReplica" else []
+    begun = set(group.epochs)
+    yield from (f"epoch {epoch} has {covered.count(epoch)} incidents" for epoch in begun if covered.count(epoch) > 1)
+    yield from (f"epoch {epoch} is reported and never was" for epoch in sorted(set(covered) - begun))
+    yield from (f"epoch {epoch} began and is not reported" for epoch in sorted(begun - set(covered)))
+
+
+def _counter_differences(
+    group: GroupEvidence, lines: Sequence[dict[str, Any]], incidents: Sequence[dict[str, Any]],
+    figures: dict[str, Any], evidence: Evidence,
+) -> Iterator[str]:  # fmt: skip
+    by_outcome: dict[str, int] = {}
+    for line in lines:
+        by_outcome[line["outcome"]] = by_outcome.get(line["outcome"], 0) + 1
+    counted = {name: count for name, count in group.failovers_by_outcome.items() if name != "cancelled"}
+    if counted != by_outcome:
+        yield f"the operator counted {counted}, and its log holds {by_outcome}"
+    logged_ms = sum(max(line["stepsMilliseconds"].values()) + line.get("detectionMilliseconds", 0.0) for line in lines)
+    if abs(logged_ms - group.unavailable_seconds * 1000) > 1 + len(lines):
+        yield f"the operator counted {group.unavailable_seconds * 1000:.0f} ms, its log tells {logged_ms:.0f} ms"
+    counter_ms = figures["counterMs"]
+    if counter_ms is None or abs(counter_ms - group.unavailable_seconds * 1000) > _LOG_ERROR_MS:
+        yield f"counterMs {counter_ms}, the operator's counter {group.unavailable_seconds * 1000:.0f} ms"
+
+
+def _gauge_differences(
+    name: str, incidents: Sequence[dict[str, Any]], evidence: Evidence, slack_ms: int
+) -> Iterator[str]:
+    """What only the gauge saw is what we did without touching a master, and nothing else."""
+    only = [one for one in incidents if one["source"] == "gauge"]
+    strokes = [one for one in evidence.strokes if one.group == name and one.kind in _GAUGE_ONLY]
+    for stroke in strokes:
+        near = [one for one in only if one["startMs"] < stroke.whole_ms + evidence.scrape_ms + slack_ms
+                and (one["endMs"] or evidence.ended_ms) > stroke.began_ms]  # fmt: skip
+        if len(near) != 1:
+            yield f"{stroke.kind} at {stroke.began_ms}: {len(near)} outages by the gauge alone"
+    for one in only:
+        if not any(stroke.began_ms <= one["startMs"] for stroke in strokes):
+            yield f"only the gauge saw an outage at {one['startMs']}, and nobody made one"
+
+
+def _client_differences(
+    group: GroupEvidence, incidents: Sequence[dict[str, Any]], evidence: Evidence, slack_ms: int
+) -> Iterator[str]:
+    outages = [(one["startMs"], one["endMs"] or evidence.ended_ms, one["errorMs"] + slack_ms) for one in incidents]
+    for gap in gaps_of(group, evidence):
+        if not any(start - error <= gap.end_ms and end + error >= gap.start_ms for start, end, error in outages):
+            yield f"a client waited from {gap.start_ms} for {gap.end_ms - gap.start_ms} ms, and no incident says so"
+    for start, end, error in outages:
+        inner = (start + error + _HEARD_MS, end - error - _HEARD_MS)
+        answered = [at_ms for at_ms in group.acks_ms if inner[0] < at_ms < inner[1]]
+        if answered:
+            yield f"{len(answered)} sends were acknowledged in the outage {start} to {end}, the first at {answered[0]}"
+
+
+def _time_differences(
+    incidents: Sequence[dict[str, Any]], figures: dict[str, Any], evidence: Evidence
+) -> Iterator[str]:
+    """Down is what the incidents cover, and the RTO is that of the unplanned ones that the log tells."""
+    spans = sorted((one["startMs"], one["endMs"] or evidence.ended_ms) for one in incidents)
+    down_ms, until_ms = 0, 0
+    for start, end in spans:
+        down_ms += max(0, end - max(start, until_ms))
+        until_ms = max(until_ms, end)
+    told_ms = figures["write"]["downMs"]
+    if figures["write"]["source"] != "counter" and told_ms != down_ms:
+        yield f"down {told_ms} ms, its incidents cover {down_ms} ms"
+    unplanned = [one for one in incidents if one["kind"] and not one["planned"]]
+    longest = max((one["endMs"] - one["startMs"] for one in unplanned if one["endMs"]), default=None)
+    rto = figures["recovery"]["rto"]
+    if (rto["n"], rto["maxMs"]) != (len(unplanned), longest):
+        yield f"RTO of {rto['n']} incidents, longest {rto['maxMs']} ms; there were {len(unplanned)}, {longest} ms"
+    detections = [one["detectionMs"] for one in unplanned if one["detectionMs"] is not None]
+    detect = figures["recovery"]["stages"]["detect"]
+    if (detect["n"], detect["maxMs"]) != (len(detections), max(detections, default=None)):
+        yield f"stage detect: {detect}; in the log {sorted(detections)}"
+
+
+def _stalled_ms(start_ms: int, end_ms: int, stalls: Sequence[Span]) -> int:
+    return sum(max(0, min(end_ms, one.end_ms) - max(start_ms, one.start_ms)) for one in stalls)

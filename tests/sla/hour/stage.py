@@ -1,0 +1,232 @@
+"""The hour itself: the real operator, groups of Python replicas under load, a real Prometheus that scrapes it, fault after fault.
+
+The faults come at fixed times, each to the next group; one that takes longer delays those after it. What the clients see is
+written down by themselves: an acknowledgement is a time, and what lies between two of them is a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import urllib.request
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.processes import free_port
+from brokergroup_operator.demo.producer import DemoProducer
+from controller_core.metric_names import (
+    FAILOVERS_TOTAL,
+    GROUP_WRITABLE,
+    LABEL_BROKER_GROUP,
+    METRICS,
+    UNAVAILABLE_SECONDS_TOTAL,
+)
+from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group
+from tests.real.parts.prometheus import start_prometheus
+from tests.sla.hour.evidence import Evidence, GroupEvidence, Span, Stroke
+from tests.sla.hour.faults import Kind, now_ms, settled, strike
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from tests.real.parts.prometheus import Prometheus
+
+GROUPS = ("orders", "payments", "stock")
+REPLICAS = 3
+SCRAPE_SECONDS = 15
+# A send that is not answered is given up after this, and looked at as lost; connecting takes a third of a second at most.
+SEND_SECONDS = 1.0
+RETRY_MS = 1_500
+_SENDERS = 2
+_PAUSE_SECONDS = 0.2
+_STALL_SECONDS = 0.3
+# After each kind once, what is short comes again and again.
+_ROUND = (
+    Kind.KILL, Kind.FREEZE, Kind.SWITCHOVER, Kind.ROLLING_RESTART, Kind.KILL, Kind.FREEZE, Kind.SWITCHOVER,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done when, and how long a long outage is."""
+
+    minutes: float
+    strokes: tuple[tuple[float, str, Kind], ...]
+    outage_seconds: float
+
+
+def plan_of(minutes: float) -> Plan:
+    """Each kind once in three minutes; in an hour a stroke about every two minutes."""
+    seconds = minutes * 60
+    count = max(6, int(seconds / 135))
+    kinds = [Kind.KILL, Kind.MAJORITY_LOST, Kind.FREEZE, Kind.SWITCHOVER, Kind.SLAVES_FROZEN, Kind.ROLLING_RESTART]
+    more = itertools.cycle(_ROUND)
+    kinds += [next(more) for _ in range(count - len(kinds))]
+    each = seconds / count
+    turns = [(number * each, GROUPS[number % len(GROUPS)], kind) for number, kind in enumerate(kinds)]
+    return Plan(minutes, tuple(turns), outage_seconds=min(240.0, 20 + seconds / 18))
+
+
+@dataclass
+class Stage:
+    """The running system."""
+
+    house: House
+    groups: dict[str, WholeGroup]
+    metrics_url: str
+    strokes: list[Stroke] = field(default_factory=list)
+    stalls: list[Span] = field(default_factory=list)
+
+
+async def play(folder: Path, plan: Plan, at_end: Callable[[Prometheus, Evidence], None]) -> Evidence:
+    """Run the plan to its end; `at_end` takes what it wants from the Prometheus while all still runs."""
+    async with _opened(folder) as stage:
+        # Only now: a group that is being made takes no writes, and that is no outage.
+        prometheus = start_prometheus(
+            folder / "prometheus",
+            targets=[stage.metrics_url.removeprefix("http://").removesuffix("/metrics")],
+            scrape_interval=f"{SCRAPE_SECONDS}s",
+            arguments=["--web.enable-admin-api", "--storage.tsdb.retention.time=400d"],
+        )
+        try:
+            await _scraped_since(stage, prometheus, now_ms())
+            began_ms = now_ms()
+            began_in = {name: group.seen.master_epoch for name, group in stage.groups.items()}
+            await _strike_all(stage, plan, began_ms)
+            await _scraped_since(stage, prometheus, now_ms() + SCRAPE_SECONDS * 1000)
+            evidence = await _evidence(stage, began_ms, began_in)
+            await asyncio.to_thread(at_end, prometheus, evidence)
+        finally:
+            prometheus.process.stop()
+    return evidence
+
+
+@asynccontextmanager
+async def _opened(folder: Path) -> AsyncIterator[Stage]:
+    async with AsyncExitStack() as opened:
+        house = await opened.enter_async_context(open_house(folder / "house"))
+        house.patience = 3.0
+        metrics = f"127.0.0.1:{free_port()}"
+        house.operator_arguments = ("--namespace", NAMESPACE, "--metrics-listen", metrics)
+        await house.start_operator()
+        groups = {}
+        for name in GROUPS:
+            groups[name] = await opened.enter_async_context(whole_group(house, name, replicas=REPLICAS))
+            await house.create_group(name)
+        for group in groups.values():
+            await group.until_settled()
+        stage = Stage(house, groups, f"http://{metrics}/metrics")
+        await opened.enter_async_context(_watched_clock(stage))
+        for group in groups.values():
+            await opened.enter_async_context(_under_load(group))
+        for group in groups.values():
+            await settled(group)
+        yield stage
+
+
+@asynccontextmanager
+async def _under_load(group: WholeGroup) -> AsyncIterator[None]:
+    """A client that sends for as long as the group is there, and finds the master by the record."""
+    stop = asyncio.Event()
+    producer = DemoProducer(
+        route=group.seen.master_address, broker_name=group.name, topic=TOPIC, workers=_SENDERS,
+        pause_seconds=_PAUSE_SECONDS, send_timeout_seconds=SEND_SECONDS, ledger=group.ledger,
+    )  # fmt: skip
+    sending = asyncio.create_task(producer.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await sending
+
+
+@asynccontextmanager
+async def _watched_clock(stage: Stage) -> AsyncIterator[None]:
+    """Note when this very process stood still: its clients then saw nothing, whatever the groups did."""
+
+    async def watch() -> None:
+        while True:
+            before_ms, before = now_ms(), time.monotonic()
+            await asyncio.sleep(_STALL_SECONDS / 3)
+            if time.monotonic() - before > _STALL_SECONDS:
+                stage.stalls.append(Span(before_ms, now_ms()))
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _strike_all(stage: Stage, plan: Plan, began_ms: int) -> None:
+    for at_seconds, name, kind in plan.strokes:
+        await asyncio.sleep(max(0.0, at_seconds - (now_ms() - began_ms) / 1000))
+        stroke = await strike(stage.groups[name], kind, outage_seconds=plan.outage_seconds)
+        stage.strokes.append(stroke)
+        took = (stroke.whole_ms - stroke.began_ms) / 1000
+        print(f"{len(stage.strokes)}/{len(plan.strokes)} {name}: {kind}, whole again after {took:.1f} s", flush=True)
+        stage.house.processes.check()
+    await asyncio.sleep(max(0.0, plan.minutes * 60 - (now_ms() - began_ms) / 1000))
+
+
+async def _scraped_since(stage: Stage, prometheus: Prometheus, since_ms: int) -> None:
+    """Until every group's gauge has a sample from then on."""
+    deadline = time.monotonic() + 8 * SCRAPE_SECONDS
+
+    def scraped() -> bool:
+        found = prometheus.query(f"timestamp({GROUP_WRITABLE})")
+        return sum(float(one["value"][1]) * 1000 >= since_ms for one in found) == len(stage.groups)
+
+    while not await asyncio.to_thread(scraped):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no scrape of every group since {since_ms}: {prometheus.process.tail()}")
+        await asyncio.sleep(0.5)
+
+
+async def _evidence(stage: Stage, began_ms: int, began_in: dict[str, int]) -> Evidence:
+    ended_ms = now_ms()
+    page = await asyncio.to_thread(_page, stage.metrics_url)
+    told = Evidence(began_ms, ended_ms, SCRAPE_SECONDS * 1000, RETRY_MS, stage.strokes, list(stage.stalls))
+    for name, group in stage.groups.items():
+        unavailable, by_outcome = counters_of(page, name)
+        # The client goes on: what is acknowledged from now on need not be in what is read back.
+        until_now = Ledger(list(group.ledger.acknowledgements))
+        told.groups[name] = GroupEvidence(
+            acks_ms=[round(one.at_seconds * 1000) for one in until_now.acknowledgements],
+            epochs=[epoch for epoch in group.history.epochs if epoch > began_in[name]],
+            violations=group.history.violations(),
+            lost=until_now.missing_from(await group.keys_in_log()),
+            failovers=group.seen.status.get("failovers", []),
+            unavailable_seconds=unavailable,
+            failovers_by_outcome=by_outcome,
+        )
+    return told
+
+
+def _page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        page: bytes = answer.read()
+        return page.decode()
+
+
+def counters_of(page: str, group: str) -> tuple[float, dict[str, int]]:
+    """What the page says of a group: seconds without writes, and how many changes of master ended how."""
+    unavailable, by_outcome = 0.0, dict[str, int]()
+    outcome = METRICS[FAILOVERS_TOTAL].labels[-1]
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.labels.get(LABEL_BROKER_GROUP) != group or not sample.value:
+                continue
+            if sample.name == UNAVAILABLE_SECONDS_TOTAL:
+                unavailable += sample.value
+            if sample.name == FAILOVERS_TOTAL:
+                how = sample.labels[outcome]
+                by_outcome[how] = by_outcome.get(how, 0) + round(sample.value)
+    return unavailable, by_outcome
