@@ -69,14 +69,22 @@ async def cut(here: Place, there: Place, *ports: int) -> AsyncIterator[None]:
 async def led_astray(here: Place, wanted: Place, found: Place, port: int) -> AsyncIterator[None]:
     """Who calls the port of `wanted` gets `found`; the call that is open now ends. Calls made in the block go on after it."""
     which = f"ip daddr {wanted.host} tcp dport {port}"
-    chains = (
-        f"chain new {{ type nat hook output priority -100; {which} dnat to {found.host}:{port}; }}",
-        # The reset that ends the old call must itself get out, or the other end holds it for open.
-        f"chain old {{ type filter hook output priority 0; tcp flags rst accept; {which} reject with tcp reset; }}",
-    )
+    new = f"chain new {{ type nat hook output priority -100; {which} dnat to {found.host}:{port}; }}"
     await here.run("nft", "-f", "-", stdin=REMEMBERS)
-    async with _rules(here, *chains):
+    async with _rules(here, new, _reset(which)):
         yield
+
+
+@asynccontextmanager
+async def broken(here: Place, there: Place, port: int) -> AsyncIterator[None]:
+    """The call to this port of the other ends for both, and none is let through."""
+    async with _rules(here, _reset(f"ip daddr {there.host} tcp dport {port}")):
+        yield
+
+
+def _reset(which: str) -> str:
+    """The reset that ends an open call must itself get out, or the other end holds it for open."""
+    return f"chain old {{ type filter hook output priority 0; tcp flags rst accept; {which} reject with tcp reset; }}"
 
 
 @asynccontextmanager
