@@ -15,7 +15,7 @@ from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_status import ConditionType
 from brokergroup_operator.api.election_policies import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
 from brokergroup_operator.api.reference import CONDITIONS
-from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.reserved_keys import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.schema import structural_schema
 from controller_core.policies import POLICIES
 from controller_core.settings import ControllerSettings

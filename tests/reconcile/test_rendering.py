@@ -15,7 +15,7 @@ import yaml
 from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.durability import acknowledgement_rule
-from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.reserved_keys import RESERVED_CONFIG_KEYS
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.broker_config import broker_conf, broker_properties
 from brokergroup_operator.reconcile.containers import command, java_arguments

@@ -1,8 +1,8 @@
 """BrokerGroupState: the controller's durable record of one group. Users read it, only the controller writes it.
 
 Its own object, not a part of BrokerGroup.status: status is shared by writers and dropped by backup tools, and losing
-broker ids or epochs is losing data (docs/architecture.md). `rules.py` holds the transition rules by which the API server itself
-refuses a record that goes back in time.
+broker ids or epochs is losing data (docs/architecture.md). `record_rules.py` holds the transition rules by which the API server
+itself refuses a record that goes back in time.
 """
 
 from typing import Annotated

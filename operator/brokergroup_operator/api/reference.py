@@ -13,7 +13,7 @@ from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_state import BrokerGroupState
 from brokergroup_operator.api.brokergroup_status import ConditionType, MemberSeat, MemberState, Reason
-from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.reserved_keys import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.schema import structural_schema
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from brokergroup_operator.api.rules import FIELD_RULES, OBJECT_RULES, Rule
+from brokergroup_operator.api.rules import FIELD_RULES, OBJECT_RULES
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.rule import Rule
 
 REFERENCE_PREFIX = "#/$defs/"
 # Below the API server's own limit: it bounds the cost of rules that read a name, and leaves room for "-<brokerId>".

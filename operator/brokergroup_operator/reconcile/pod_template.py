@@ -1,6 +1,6 @@
 """Adds to a pod what spec.podTemplate says, as a strategic merge does: named things by their name, the rest beside ours. Pure.
 
-Ours always wins. The API server refuses the names of our own containers, volumes and labels (api/rules.py); this holds without.
+Ours always wins. The API server refuses the names of our own containers, volumes and labels (api/pod_rules.py); this holds without.
 """
 
 from __future__ import annotations
