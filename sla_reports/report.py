@@ -65,7 +65,7 @@ class Report:
             "server": request.origin.shown_url if request.origin.url else None,
         }
         quality = {**asdict(self.reduced.quality), "unreadable_incidents": self.unreadable_incidents}
-        inputs = [*request.origin.paths, *request.incident_logs]
+        inputs = [*request.origin.paths, *incident_log.files_of(request.incident_logs)]
         document = provenance_document(inputs, question, quality)
         reduced = self.reduced
         return write_report(

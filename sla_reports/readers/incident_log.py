@@ -111,6 +111,11 @@ def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> Inci
     return IncidentLogs(_ended(rows.values()), tuple(unreadable), tuple(circumstances.values()))
 
 
+def files_of(paths: Sequence[Path | str]) -> list[Path]:
+    """Every file that is read for these paths. Raises ExportFormatError where there is none."""
+    return list(_files(paths))
+
+
 def _ended(rows: Any) -> tuple[Mapping[str, Any], ...]:
     """Without the notes of what has a line by now: its id may be another one, its start is the same."""
     found = list(rows)

@@ -38,6 +38,16 @@ def _incident(number: int, **changes: Any) -> str:
     return json.dumps({**document, **changes})
 
 
+def _partition(started_at: str, ended_at: str) -> str:
+    document = {
+        "schemaVersion": 3, "id": "default/orders/orders-1/NodeReachableAgain", "kind": "circumstance",
+        "namespace": "default", "name": "orders", "cluster": "c", "brokerName": "orders", "brokerId": 1,
+        "cause": "partition", "what": "NodeReachableAgain", "startedAt": started_at, "endedAt": ended_at,
+        "pod": "orders-1",
+    }  # fmt: skip
+    return json.dumps(document)
+
+
 def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) -> None:
     from sla_reports.report import Request, as_text, make_report, result_line
 
@@ -58,6 +68,9 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
         '{"schemaVersion": 1, "id": "default/ord',
     ]
     log.write_text("\n".join(lines) + "\n")
+    beside = tmp_path / "incidents.jsonl.circumstances"
+    # The first incident began less than a minute after its end, the second more.
+    beside.write_text(_partition("2025-11-21T04:39:00.000Z", "2025-11-21T04:39:30.000Z") + "\n")
     request = Request(Origin(Form.QUERY_RANGE, [export]), [log], interval_ms=1000, objective=0.99)
     report = make_report(spark, request)
 
@@ -67,6 +80,7 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
         ("orders", 50_101, 9_900), ("payments", 40_001, 0),
     ]  # fmt: skip
     assert [(one["trigger"], one["length_ms"]) for one in line["incidents"]] == [("silence", 9500), ("silence", 400)]
+    assert [one["cause"] for one in line["incidents"]] == ["partition", "unknown"]
     assert line["unreadable_incidents"] == 1
     text = as_text(report)
     assert "default/c/orders: breached, 83.500 % (between 83.500 % and 83.500 %; down 9.900 s by incident_log" in text
@@ -90,7 +104,9 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     rows = list(csv.DictReader(files["groups.csv"].read_text().splitlines()))
     assert [row["write.downMs"] for row in rows] == ["9900", "0"]
     provenance = json.loads(files["provenance.json"].read_text())
-    assert [one["name"] for one in provenance["inputs"]] == ["export.json", "incidents.jsonl"]
+    assert [one["name"] for one in provenance["inputs"]] == [
+        "export.json", "incidents.jsonl", "incidents.jsonl.circumstances",
+    ]  # fmt: skip
     assert provenance["quality"]["unreadable_incidents"] == 1
     assert str(tmp_path) not in "".join(path.read_text() for name, path in files.items() if name != "runs.parquet")
 
