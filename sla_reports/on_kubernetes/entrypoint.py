@@ -61,10 +61,12 @@ def _submit(*words: str) -> list[str]:
 
 def _executor(environment: Mapping[str, str]) -> list[str]:
     memory = _told(environment, "SPARK_EXECUTOR_MEMORY")
-    # As spark-submit starts a JVM: the class archive fits no other class path, only longer ones.
+    # As spark-submit starts a JVM, one jar first: the class archive fits no other class path, only longer ones.
+    jars = SPARK_HOME / "jars"
     class_path = [
-        f"{SPARK_HOME}/conf/",
-        f"{SPARK_HOME}/jars/*",
+        str(SPARK_HOME / "conf"),
+        *map(str, jars.glob("slf4j-api-*.jar")),
+        f"{jars}/*",
         environment.get("SPARK_CONF_DIR", ""),
         environment.get("SPARK_EXTRA_CLASSPATH", ""),
     ]

@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from brokergroup_operator.cli.main import app
+from sla_reports.class_archive import jvm_options
 from tests.real.parts import helm
 
 if TYPE_CHECKING:
@@ -235,13 +236,20 @@ def test_a_setting_of_yours_wins() -> None:
     )
 
 
-def test_paths_in_the_image_are_those_of_the_dockerfile() -> None:
+def test_paths_in_the_image_are_those_of_the_dockerfile(tmp_path: Path) -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     template = one(rendered(**HTTP, **MODES["spark operator"]), "ScheduledSparkApplication")["spec"]["template"]
     assert f" {template['mainApplicationFile'].removeprefix('local://')}\n" in text
-    archive = re.search(r"SharedArchiveFile=(\S+)", template["sparkConf"]["spark.driver.extraJavaOptions"])
+    options = template["sparkConf"]["spark.driver.extraJavaOptions"]
+    assert template["sparkConf"]["spark.executor.extraJavaOptions"] == options
+    archive = re.search(r"SharedArchiveFile=(\S+)", options)
     assert archive
     assert f"BROKERGROUP_SPARK_ARCHIVE={archive[1]}" in text
+    # As a session of its own would use it.
+    here = tmp_path / "spark.jsa"
+    here.write_text("")
+    here.with_name("spark.jsa.size").write_text("0")
+    assert options == jvm_options(here).replace(str(here), archive[1])
     [version] = re.findall(r'name = "pyspark"\nversion = "(.+)"', (ROOT / "uv.lock").read_text(encoding="utf-8"))
     assert template["sparkVersion"] == version
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,9 @@ def test_an_executor_is_told_all_that_spark_said() -> None:
     program, *rest = command_of(["executor"], EXECUTOR)
     assert Path(program).name == "java"
     assert rest[:5] == ["-Dfirst", "-Dsecond=with a space", "-Dlast", "-Xms1g", "-Xmx1g"]
-    assert rest[rest.index("-cp") + 1] == f"{SPARK_HOME}/conf/:{SPARK_HOME}/jars/*:/opt/spark/conf"
+    conf, first, *others = rest[rest.index("-cp") + 1].split(":")
+    assert (conf, others) == (f"{SPARK_HOME}/conf", [f"{SPARK_HOME}/jars/*", "/opt/spark/conf"])
+    assert Path(first).is_file()
     said = rest[rest.index("-cp") + 3 :]
     options = dict(zip(said[::2], said[1::2], strict=True))
     assert options == {
@@ -41,6 +46,17 @@ def test_an_executor_is_told_all_that_spark_said() -> None:
         "--resourceProfileId": "0",
         "--podName": "report-exec-3",
     }
+
+
+@pytest.mark.real("java")
+def test_an_executors_class_path_begins_as_spark_submits() -> None:
+    """The class archive is made by that one, and fits no other beginning."""
+    command = [*command_of(["submit"], {}), "--version"]
+    environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=True)
+    [submits] = set(re.findall(r"^Spark Command: .* -cp (\S+) ", done.stderr, re.MULTILINE))
+    executor = command_of(["executor"], EXECUTOR)
+    assert executor[executor.index("-cp") + 1].startswith(submits)
 
 
 def test_a_driver_is_spark_submit_in_its_own_pod() -> None:

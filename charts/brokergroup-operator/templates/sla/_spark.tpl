@@ -45,7 +45,7 @@ spec:
 
 {{/* The first four are what the Roles rest on: without them a driver makes ConfigMaps, and deletes ConfigMaps, Services and claims by label. */}}
 {{- define "sla.sparkConf" -}}
-{{- $archive := "-XX:SharedArchiveFile=/opt/brokergroup/spark.jsa -Xshare:auto -Xlog:cds=off" }}
+{{- $archive := "-XX:SharedArchiveFile=/opt/brokergroup/spark.jsa -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off" }}
 {{- $settings := dict
   "spark.kubernetes.executor.disableConfigMap" "true"
   "spark.kubernetes.driver.service.deleteOnTermination" "false"
