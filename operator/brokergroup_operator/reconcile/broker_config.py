@@ -41,6 +41,9 @@ OVERRIDABLE: Final = {
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
+# After a change of master a Java slave registers before the new master has, is told that there is none, and copies no topics until it
+# registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
+JAVA_REGISTER_NAME_SERVERS_MILLISECONDS: Final = 10_000
 
 HAND_OVER_MOST_SECONDS: Final = 20
 
@@ -115,6 +118,7 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     if spec.implementation is Implementation.ROCKETMQ:
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
+        defaults["registerNameServerPeriod"] = str(JAVA_REGISTER_NAME_SERVERS_MILLISECONDS)
         if spec.security.credentials_secret_name is not None:
             defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
     elif spec.security.credentials_secret_name is not None:
