@@ -1,0 +1,67 @@
+"""What was promised of the reduction, and whether the figures say so. A goal that was not measured is null, never met."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_MILLION: Final = 1_000_000
+# A "size" is about so many samples: lost scrapes make it less.
+_NEAR: Final = 0.1
+
+
+def ratios_of(row: dict[str, Any]) -> dict[str, Any]:
+    """How many times the processor time and memory of ours each other engine took, of what was finished."""
+    ours = row.get("ours", {})
+    found: dict[str, Any] = {}
+    for name, other in row.items():
+        if name == "ours" or not isinstance(other, dict) or "cpu_s" not in other or "cpu_s" not in ours:
+            continue
+        found[name] = {
+            "cpu": round(other["cpu_s"] / ours["cpu_s"], 2),
+            "cold_cpu": round(other["cold"]["cpu_s"] / ours["cold"]["cpu_s"], 2),
+            "peak": round(other["peak_mib"] / ours["peak_mib"], 2),
+        }
+    return found
+
+
+def goals_of(rows: list[dict[str, Any]], days: dict[str, Any], readers: dict[str, Any]) -> dict[str, bool | None]:
+    """Each goal: met, not met, or not measured."""
+    return {
+        "spark_sql_takes_2.5_times_our_cpu": _all(_at_least(row, "spark_sql", "cpu", 2.5) for row in rows),
+        "within_3_times_duckdb_warm_at_50m": _at_least(_sized(rows, 50), "duckdb", "cpu", 1 / 3),
+        "less_memory_than_duckdb_at_500m": _at_least(_sized(rows, 500), "duckdb", "peak", 1.0),
+        "linear_from_smallest_to_largest": _linear(rows),
+        "a_day_more_costs_a_day": _same_day(days),
+        "readers_1m_samples_per_cpu_second": _all(one["samples_per_cpu_s"] >= _MILLION for one in readers.values()),
+    }
+
+
+def _all(found: Any) -> bool | None:
+    """Of those that were measured."""
+    known = [one for one in found if one is not None]
+    return all(known) if known else None
+
+
+def _sized(rows: list[dict[str, Any]], millions: float) -> dict[str, Any]:
+    return next((row for row in rows if abs(row["size"] / _MILLION / millions - 1) < _NEAR), {})
+
+
+def _at_least(row: dict[str, Any], engine: str, what: str, times: float) -> bool | None:
+    ratio = row.get("ratios", {}).get(engine)
+    return None if ratio is None else bool(ratio[what] >= times)
+
+
+def _linear(rows: list[dict[str, Any]]) -> bool | None:
+    """No more processor time for a sample of the largest lake than for one of the smallest, but for a tenth."""
+    known = [row for row in rows if "cpu_s" in row.get("ours", {})]
+    if len(known) < 2:
+        return None
+    smallest, largest = (row["ours"]["cpu_s"] / row["size"] for row in (known[0], known[-1]))
+    return bool(largest <= smallest * 1.1)
+
+
+def _same_day(days: dict[str, Any]) -> bool | None:
+    first, following = (days.get(name, {}) for name in ("ours_first_day", "ours_next_day"))
+    if not (first.get("warm") and following.get("warm")):
+        return None
+    return bool(following["cpu_s"] <= first["cpu_s"] * 1.5)

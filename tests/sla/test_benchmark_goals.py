@@ -1,0 +1,32 @@
+"""The goals of the reduction's benchmark say what its figures say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.sla_goals import goals_of, ratios_of
+
+
+def _row(**given: Any) -> dict[str, Any]:
+    def engine(cpu_s: float, peak_mib: int) -> dict[str, Any]:
+        return {"cpu_s": cpu_s, "cold": {"cpu_s": cpu_s * 2}, "peak_mib": peak_mib}
+
+    row = {"size": 10_000_000, "ours": engine(2.0, 400)}
+    row |= {name: engine(*value) if isinstance(value, tuple) else value for name, value in given.items()}
+    return {**row, "ratios": ratios_of(row)}
+
+
+def test_goals_say_what_the_figures_say() -> None:
+    rows = [_row(spark_sql=(5.0, 900)), _row(size=50_000_000, ours=(11.0, 500), duckdb=(3.7, 300))]
+    rows += [_row(size=500_000_000, ours=(111.0, 600), duckdb=(60.0, 500), spark_sql={"stopped_after_s": 60})]
+    days = {"ours_first_day": {"cpu_s": 2.0, "warm": True}, "ours_next_day": {"cpu_s": 3.1, "warm": True}}
+    goals = goals_of(rows, days, {"lake": {"samples_per_cpu_s": 999_999}})
+    assert goals == {
+        "spark_sql_takes_2.5_times_our_cpu": True,
+        "within_3_times_duckdb_warm_at_50m": True,
+        "less_memory_than_duckdb_at_500m": False,
+        "linear_from_smallest_to_largest": False,
+        "a_day_more_costs_a_day": False,
+        "readers_1m_samples_per_cpu_second": False,
+    }
+    assert set(goals_of([_row()], {}, {}).values()) == {None}
