@@ -15,9 +15,12 @@ from pyspark.sql import functions as sql
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Evidence
 from sla_reports.outages.logged import Circumstance, logged_incidents
+from sla_reports.readers import lake
 from sla_reports.reduction import intervals
 from sla_reports.reduction.cells import Quality, collect_runs, quality, reduce_samples
+from sla_reports.reduction.day_pieces import Intervals
 from sla_reports.reduction.lag import greatest_lag_bytes
+from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.reduction.store import read_runs, stored_intervals
 from sla_reports.report_metrics import REPORT_METRICS
@@ -66,6 +69,17 @@ def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None, win
     if inferred is not None:
         inferred.unpersist()
     return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, told, behind)
+
+
+def reduce_lake_for_report(
+    spark: SparkSession, folder: Path, *, interval_ms: int | None = None, window: Window | None = None
+) -> Reduced:
+    """The same of a lake, whose days are reduced where their files are."""
+    found = infer_intervals(spark, folder, metrics=REPORT_METRICS) if interval_ms is None else {}
+    reduction = reduce_lake(spark, folder, Intervals(found, interval_ms or 0), metrics=REPORT_METRICS)
+    runs = tuple(reduction.collected())
+    behind = greatest_lag_bytes(lake.read(spark, folder).frame, window)
+    return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, reduction.quality, behind)
 
 
 def reduced_from_store(spark: SparkSession, store: Path, window: Window) -> Reduced:

@@ -12,7 +12,7 @@ from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
 from sla_reports.outages.logged import circumstances
 from sla_reports.output.files import provenance_document, write_report
-from sla_reports.pipeline import Reduced, evidence, reduce_for_report, reduced_from_store
+from sla_reports.pipeline import Reduced, evidence, reduce_for_report, reduce_lake_for_report, reduced_from_store
 from sla_reports.readers import incident_log
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.errors import readable_errors
@@ -99,6 +99,10 @@ def make_report(spark: SparkSession, request: Request) -> Report:
 def _reduced(spark: SparkSession, request: Request) -> Reduced:
     if request.origin.form is Form.RUNS and request.window is not None:
         return reduced_from_store(spark, request.origin.paths[0], request.window)
+    with readable_errors():
+        if request.origin.form is Form.LAKE:
+            folder = request.origin.paths[0]
+            return reduce_lake_for_report(spark, folder, interval_ms=request.interval_ms, window=request.window)
     samples = samples_of(spark, request.origin, READ_METRICS)
     with readable_errors():
         return reduce_for_report(samples, interval_ms=request.interval_ms, window=request.window)

@@ -146,6 +146,35 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
 
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("interval_ms", [None, 30_000])
+def test_a_report_of_a_lake_is_made_of_what_its_samples_say(
+    spark: SparkSession, tmp_path: Path, interval_ms: int | None
+) -> None:
+    from sla_reports.pipeline import reduce_for_report, reduce_lake_for_report
+    from sla_reports.readers import lake
+
+    group = 'broker_group="orders",cluster="c",namespace="n"'
+    samples = [
+        (series, START_MS + number * 30_000, value if number % 50 else 0.0)
+        for series, value in (
+            (f"brokergroup_group_writable{{{group}}}", 1.0),
+            (f'brokergroup_replica_lag_bytes{{broker_id="1",{group}}}', 0.0),
+            (f'brokergroup_replica_lag_bytes{{broker_id="2",{group}}}', 77.0),
+            ("up", 1.0),
+        )
+        for number in range(120)
+    ]
+    folder = _lake(spark, samples, tmp_path / "lake")
+    told = reduce_lake_for_report(spark, folder, interval_ms=interval_ms)
+    rows = reduce_for_report(lake.read(spark, folder).frame, interval_ms=interval_ms)
+    assert (told.runs, told.intervals_ms) == (rows.runs, rows.intervals_ms)
+    assert told.most_behind_bytes == rows.most_behind_bytes
+    assert list(told.most_behind_bytes.values()) == [77]
+    assert (told.quality.samples, told.quality.series) == (rows.quality.samples, rows.quality.series) == (120, 1)
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
 def test_what_is_no_day_of_samples_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.readers.contract import ExportFormatError
     from sla_reports.reduction.lake_days import reduce_lake

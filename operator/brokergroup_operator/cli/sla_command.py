@@ -144,14 +144,17 @@ def backfill(
         origin = _origin(form, exports, url, bearer_token_file, _window(period, "UTC"), margin_ms=0)
         from sla_reports.pipeline import wanted
         from sla_reports.readers.errors import readable_errors
-        from sla_reports.reduction.store import append_days
+        from sla_reports.reduction.store import append_days, append_lake
         from sla_reports.report_metrics import REPORT_METRICS
         from sla_reports.sources import samples_of
 
         interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
         with _spark("backfill", progress=progress) as spark, readable_errors():
-            samples = wanted(samples_of(spark, origin, REPORT_METRICS))
-            told = append_days(spark, store, samples, interval_ms=interval_ms)
+            if form == "lake":
+                told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
+            else:
+                samples = wanted(samples_of(spark, origin, REPORT_METRICS))
+                told = append_days(spark, store, samples, interval_ms=interval_ms)
     days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
     typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
     typer.echo(json.dumps({"days": days, "replaced": replaced, "samples": told.quality.samples}))
