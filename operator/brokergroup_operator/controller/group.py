@@ -27,6 +27,7 @@ from brokergroup_operator.controller.commit_notes import note_commit
 from brokergroup_operator.controller.crash_loops import CrashLoops
 from brokergroup_operator.controller.incidents import Incidents
 from brokergroup_operator.controller.member_notes import MemberNotes
+from brokergroup_operator.controller.unanswered_write import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import (
     GroupKey,
@@ -110,6 +111,7 @@ class Group:
         self.registering: Counter[int] = Counter()
         self._stored: StoredRecord | None = None
         self._copy_is_good = False
+        self._unanswered = UnansweredWrites()
         self.incidents = Incidents(observer)
         self._held_back: tuple[BrokerGroupRecord | None, float] = (None, 0.0)
         self._decisions: set[asyncio.Task[Decision]] = set()
@@ -359,26 +361,35 @@ class Group:
                 raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
             if read_again:
                 await self._read(left_seconds)
+            if (written := self._unanswered.take(request, self.record)) is not None:
+                return self._concluded(request, written, timeline)
             if premise is not None and not premise(self.record):
                 raise PremiseGoneError(f"record of {self.key} has moved on")
             decision = step(self.record, request, self.live(), self.settings)
             if timeline is not None:
                 timeline.reach(Step.DECIDED, time.monotonic())
             # A refusal from the copy may be old news: it counts only when the record was read for it.
-            final = read_again if not decision.changed else await self._committed(decision, deadline_seconds - clock())
+            left_seconds = deadline_seconds - clock()
+            final = read_again if not decision.changed else await self._committed(request, decision, left_seconds)
             read_again = True
-            if not final:
-                continue
-            if isinstance(request, ElectMaster):
-                self._observer.election_decided(self.key, decision)
-            if timeline is not None and decision.changed:
-                timeline.reach(Step.COMMITTED, time.monotonic())
-            return decision
+            if final:
+                return self._concluded(request, decision, timeline)
 
-    async def _committed(self, decision: Decision, left_seconds: float) -> bool:
+    def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
+        if isinstance(request, ElectMaster):
+            self._observer.election_decided(self.key, decision)
+        if timeline is not None and decision.changed:
+            timeline.reach(Step.COMMITTED, time.monotonic())
+        return decision
+
+    async def _committed(self, request: Request, decision: Decision, left_seconds: float) -> bool:
         """Commit; returns False when somebody else was faster."""
+        before = self.record
         try:
             await self._commit(decision, max(left_seconds, 0.05))
+        except RecordUnavailableError:
+            self._unanswered.note(UnansweredWrite(request, before, decision))
+            raise
         except RecordConflictError:
             self._observer.record_conflict(self.key, self.record)
             return False
@@ -389,26 +400,30 @@ class Group:
         self._stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
         self._copy_is_good = True
         self.table.note_seats(str(self.key), self.record)
+        if (written := self._unanswered.find(self.record)) is not None:
+            self._is_durable(written.before, written.decision)
         if self._stored != before:
             self._note_in_sync()
             self.changed()
 
     async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
-        before = self._stored
+        before = self.record
         try:
-            self._stored = await self._store.commit(self.key, decision.record, before, deadline_seconds)
+            self._stored = await self._store.commit(self.key, decision.record, self._stored, deadline_seconds)
         except RecordStoreError:
             # Unknown or refused: whatever we do next begins with a look at the store.
             self._copy_is_good = False
             raise
         self._copy_is_good = True
-        after = self._stored.record if self._stored is not None else None
-        self.table.note_seats(str(self.key), after)
-        log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
-        if after is not None:
-            note_commit(self, self._observer, before.record if before is not None else None, after, decision)
+        self.table.note_seats(str(self.key), self.record)
+        self._is_durable(before, decision)
         self._note_in_sync()
         self.changed()
+
+    def _is_durable(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
+        log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
+        if self.record is not None:
+            note_commit(self, self._observer, before, self.record, decision)
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off half-way."""

@@ -41,8 +41,8 @@ OVERRIDABLE: Final = {
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
-# After a change of master a Java slave registers before the new master has, is told that there is none, and copies no topics until it
-# registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
+# After a change of master a Java slave registers before the new master has, is told that there is none, and copies no topics until
+# it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
 JAVA_REGISTER_NAME_SERVERS_MILLISECONDS: Final = 10_000
 
 HAND_OVER_MOST_SECONDS: Final = 20

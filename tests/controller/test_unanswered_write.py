@@ -1,0 +1,131 @@
+"""The store has written an election and says nothing in time: it is this plane's own election all the same."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.unanswered_write import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import (
+    DEFAULT_DEADLINE_SECONDS,
+    GroupKey,
+    RecordUnavailableError,
+    StoredRecord,
+)
+from controller_core.model import BrokerGroupRecord
+from controller_core.requests import ElectMaster
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+from tests.controller.conftest import StartPlane
+from tests.controller.fake_broker import NAME, FakeGroup, eventually
+
+KEY = GroupKey("standalone", NAME)
+STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    started = FakeGroup()
+    yield started
+    await started.stop()
+
+
+class MuteStore(MemoryRecordStore):
+    """Writes the next record of a higher epoch, and does not say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mute = False
+        self.unanswered = 0
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        written = await super().commit(key, record, expected, deadline_seconds)
+        if (
+            self.mute
+            and record is not None
+            and expected is not None
+            and record.master_epoch > expected.record.master_epoch
+        ):
+            self.mute = False
+            self.unanswered += 1
+            raise RecordUnavailableError("no answer")
+        return written
+
+
+class Notes(Observer):
+    """What is told of elections."""
+
+    def __init__(self) -> None:
+        self.closed: list[FailoverTimeline] = []
+        self.epochs: list[int] = []
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        self.closed.append(timeline)
+
+    def record_changed(
+        self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
+    ) -> None:
+        self.epochs.append(after.master_epoch)
+
+
+async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    store, notes = MuteStore(), Notes()
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await eventually(lambda: plane.snapshot(KEY).writable)
+    store.mute = True
+    await first.kill()
+    await eventually(lambda: second.is_master or third.is_master, what="another master")
+    await eventually(lambda: notes.closed, what="the incident to be over")
+    assert store.unanswered == 1
+    (incident,) = notes.closed
+    assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
+    assert incident.to_broker_id == plane.snapshot(KEY).record.master_broker_id
+    assert notes.epochs.count(2) >= 1, "what a commit brings with it"
+    assert plane.snapshot(KEY).record.master_epoch == 2, "one epoch for one lost master"
+
+
+def unanswered(epoch: int) -> tuple[UnansweredWrite, BrokerGroupRecord]:
+    """An election that nobody needs to win; what is written is what counts."""
+    before = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch)
+    after = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch + 1)
+    request = ElectMaster(broker_name=NAME)
+    refused = step(before, request, {}, STRICT)
+    return UnansweredWrite(request, before, replace(refused, record=after)), after
+
+
+def test_it_is_found_once_and_told_once() -> None:
+    writes = UnansweredWrites()
+    write, after = unanswered(1)
+    writes.note(write)
+    assert writes.take(write.request, after) is None, "nobody has read the store yet"
+    assert writes.find(after) is write
+    assert writes.find(after) is None
+    assert writes.take(ElectMaster(broker_name="another"), after) is None
+    assert writes.take(write.request, after) is write.decision
+    assert writes.take(write.request, after) is None
+
+
+def test_what_did_not_arrive_or_was_overwritten_is_forgotten() -> None:
+    writes = UnansweredWrites()
+    write, after = unanswered(1)
+    writes.note(write)
+    assert writes.find(write.before) is None
+    assert writes.find(after) is None, "it was looked for, and was not there"
+    writes.note(write)
+    assert writes.find(after) is write
+    _, moved_on = unanswered(2)
+    assert writes.take(write.request, moved_on) is None
