@@ -78,6 +78,12 @@ sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(BIN)/python tests/sla/truth.py $(ARGUMENTS)
 
+.PHONY: sla-real
+sla-real: .venv/.installed-all ## An hour of the real system with failovers: the report agrees with the operator's records, counters and the clients' gaps
+	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
+	@$(BIN)/python -m sla_reports.class_archive --optional >&2
+	@$(BIN)/python tests/sla/real_hour.py $(ARGUMENTS)
+
 .PHONY: bench-sla
 bench-sla: .venv/.installed-all ## Processor time and memory of the reports' reduction beside plain Spark SQL, DuckDB and polars: 10, 50, 500 million samples
 	@$(UV) sync --quiet --frozen --inexact --all-extras --group bench --no-install-project >&2
