@@ -21,8 +21,9 @@ from sla_reports.reduction.cells import Quality, collect_runs, quality, reduce_s
 from sla_reports.reduction.day_pieces import Intervals
 from sla_reports.reduction.lag import greatest_lag_bytes
 from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
+from sla_reports.reduction.late import late_days
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
-from sla_reports.reduction.store import read_runs, stored_intervals
+from sla_reports.reduction.store import day_of, read_runs, stored_intervals
 from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import metric_column
 from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
@@ -36,6 +37,9 @@ class StoredQuality:
     samples: int
     series: int
     stale_markers: int
+    # Of the window's days: samples that came after their day had been reduced, and those that an export of it lacked later on.
+    late_samples: int
+    missing_samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,18 @@ def reduce_lake_for_report(
 
 
 def reduced_from_store(spark: SparkSession, store: Path, window: Window) -> Reduced:
-    """What the days of a table of runs hold for a window. It has no lag: that is no run. Raises StoreError."""
+    """What the days of a table of runs hold for a window. It has no lag: that is no run. Raises StoreError, ExportFormatError."""
     runs = tuple(collect_runs(read_runs(spark, store, start_ms=window.start_ms, end_ms=window.end_ms)))
     found = {row["series"]: row["interval_ms"] for row in stored_intervals(spark, store).collect()}
     stale_markers = sum(run.n for run in runs if run.value is None)
-    told = StoredQuality(sum(run.n for run in runs), len({run.series for run in runs}), stale_markers)
+    late = late_days(store, first=day_of(window.start_ms), last=day_of(window.end_ms - 1))
+    told = StoredQuality(
+        samples=sum(run.n for run in runs),
+        series=len({run.series for run in runs}),
+        stale_markers=stale_markers,
+        late_samples=sum(one.more for one in late),
+        missing_samples=sum(one.fewer for one in late),
+    )
     return Reduced(runs, {run.series: found[run.series] for run in runs}, told)
 
 

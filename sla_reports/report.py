@@ -12,7 +12,14 @@ from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
 from sla_reports.outages.logged import circumstances
 from sla_reports.output.files import provenance_document, write_report
-from sla_reports.pipeline import Reduced, evidence, reduce_for_report, reduce_lake_for_report, reduced_from_store
+from sla_reports.pipeline import (
+    Reduced,
+    StoredQuality,
+    evidence,
+    reduce_for_report,
+    reduce_lake_for_report,
+    reduced_from_store,
+)
 from sla_reports.readers import incident_log
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.errors import readable_errors
@@ -128,6 +135,11 @@ def as_text(report: Report) -> str:
     )
     if report.unreadable_incidents:
         lines.append(f"left out: {report.unreadable_incidents} unreadable lines of the incident logs")
+    told = report.reduced.quality
+    if isinstance(told, StoredQuality) and (told.late_samples or told.missing_samples):
+        lines.append(
+            f"days written again: {told.late_samples} samples came late, {told.missing_samples} are not there any more"
+        )
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
     runs/day=2026-10-31/*.parquet      runs of that UTC day (RUN_SCHEMA); none crosses midnight
     intervals/*.parquet                series, interval_ms: as first seen, for the gap rule must not change under stored runs
     store.json                         the version of this layout
+    late.jsonl                         what came after its day, in numbers (late.py)
 
 A day is written whole and replaces what was there: late data means to write its day again, nothing else. Runs are stitched over
 midnights when they are read. Both directions are exact, so a report from the table is the report from all samples.
@@ -21,6 +22,7 @@ from sla_reports.reduction.cells import Quality, quality, reduce_samples, stitch
 from sla_reports.reduction.day_pieces import Intervals
 from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, infer, with_cells
 from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
+from sla_reports.reduction.late import Late, note_late
 from sla_reports.reduction.runs import RUN_SCHEMA
 
 LAYOUT_VERSION = 1
@@ -34,10 +36,11 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did: the days it wrote, which of them it replaced (late data), and what was odd about the samples."""
+    """What an append did: the days it wrote, which of them it replaced, with what change, and what was odd about the samples."""
 
     days: tuple[dt.date, ...]
     replaced: tuple[dt.date, ...]
+    late: tuple[Late, ...]
     quality: Quality
 
 
@@ -53,12 +56,11 @@ def append_days(
     samples = samples.cache()
     intervals = _intervals(spark, store, samples, interval_ms, default_ms)
     reduction = reduce_samples(samples, intervals, by_day=True)
-    written, replaced = _write(store, reduction.runs)
-    told = quality(reduction)
+    appended = _write(store, reduction.runs, quality(reduction))
     for frame in (samples, intervals):
         frame.unpersist()
     reduction.unpersist()
-    return Appended(written, replaced, told)
+    return appended
 
 
 def append_lake(
@@ -74,22 +76,24 @@ def append_lake(
     reduction = reduce_lake(
         spark, lake, Intervals(told, interval_ms or 0), metrics=metrics, days=days, by_day=True
     )  # fmt: skip
-    written, replaced = _write(store, spark.createDataFrame(reduction.runs, RUN_SCHEMA))
+    appended = _write(store, spark.createDataFrame(reduction.runs, RUN_SCHEMA), reduction.quality)
     seen = sorted(set(reduction.runs["series"].to_pylist()) - set(known))
     fresh = [(series, told.get(series, interval_ms)) for series in seen]
     if fresh:
         spark.createDataFrame(fresh, _INTERVAL_SCHEMA).coalesce(1).write.mode("append").parquet(
             str(store / "intervals")
         )
-    return Appended(written, replaced, reduction.quality)
+    return appended
 
 
-def _write(store: Path, runs: DataFrame) -> tuple[tuple[dt.date, ...], tuple[dt.date, ...]]:
-    """Write the days that occur, whole; hands back which they are, and which of them were there."""
+def _write(store: Path, runs: DataFrame, told: Quality) -> Appended:
+    """Write the days that occur, whole, and note what is not as it was in those that were there."""
     days = sql.to_date(sql.timestamp_millis("start_ms")).cast("string")
     dated = runs.withColumn("day", days).cache()
-    written = tuple(sorted(dt.date.fromisoformat(row[0]) for row in dated.select("day").distinct().collect()))
+    found = tuple(sorted(dt.date.fromisoformat(row[0]) for row in dated.select("day").distinct().collect()))
     before = set(days_in(store))
+    replaced = tuple(day for day in found if day in before)
+    late = note_late(store, dated, replaced)
     (
         dated.repartition("day")
         .sortWithinPartitions("series", "start_ms")
@@ -99,13 +103,13 @@ def _write(store: Path, runs: DataFrame) -> tuple[tuple[dt.date, ...], tuple[dt.
         .parquet(str(store / "runs"))
     )
     dated.unpersist()
-    return written, tuple(day for day in written if day in before)
+    return Appended(found, replaced, late, told)
 
 
 def read_runs(spark: SparkSession, store: Path, *, start_ms: int, end_ms: int) -> DataFrame:
     """Runs (RUN_SCHEMA) of the days that touch the time, and of a day before and after: they tell what holds at the edges."""
     _check(store)
-    first, last = _day(start_ms - _DAY_MS), _day(end_ms + _DAY_MS)
+    first, last = day_of(start_ms - _DAY_MS), day_of(end_ms + _DAY_MS)
     runs = spark.read.schema(f"{RUN_SCHEMA}, day string").parquet(str(store / "runs"))
     near = runs.where(sql.col("day").between(first.isoformat(), last.isoformat())).drop("day")
     gaps = with_cells(stored_intervals(spark, store)).select("series", "gap_ms")
@@ -160,5 +164,6 @@ def _check(store: Path, *, may_be_new: bool = False) -> None:
         raise StoreError(f"runs table {store}: layoutVersion {version!r}; expected {LAYOUT_VERSION}")
 
 
-def _day(at_ms: int) -> dt.date:
+def day_of(at_ms: int) -> dt.date:
+    """The UTC day of an instant."""
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).date()

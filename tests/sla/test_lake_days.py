@@ -125,6 +125,7 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
 def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.reduction import store
     from sla_reports.reduction.cells import collect_runs
+    from sla_reports.reduction.late import Late
 
     first_ms = START_MS // DAY_MS * DAY_MS
     samples = [
@@ -138,10 +139,15 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
     appended = store.append_lake(spark, table, lake, days=[str(days[1])], metrics=["up"], interval_ms=60_000)
     assert (appended.days, appended.replaced, appended.quality.samples) == ((days[1],), (), 2 * 1440)
     appended = store.append_lake(spark, table, lake, metrics=["up"])
-    assert (list(appended.days), appended.replaced) == (days, (days[1],))
+    assert (list(appended.days), appended.replaced, appended.late) == (days, (days[1],), ())
+    appended = store.append_lake(spark, table, lake, days=[str(days[0])], metrics=["up", "left_out"])
+    assert appended.late == (Late(str(days[0]), 1440, 0, 3 * 1440),)
+    appended = store.append_lake(spark, table, lake, days=[str(days[0])], metrics=["up"])
+    assert appended.late == (Late(str(days[0]), 0, 1440, 2 * 1440),)
     found = collect_runs(store.read_runs(spark, table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS))
     assert found == runs_of((one for one in samples if one[0] != "left_out"), gap_limit_ms(60_000))
-    assert sorted(store.stored_intervals(spark, table).collect()) == [("up", 60_000), ('up{n="2"}', 60_000)]
+    known = sorted(tuple(row) for row in store.stored_intervals(spark, table).collect())
+    assert known == [("left_out", 60_000), ("up", 60_000), ('up{n="2"}', 60_000)]
 
 
 @pytest.mark.real("java")

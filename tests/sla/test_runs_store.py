@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from controller_core.metric_names import GROUP_WRITABLE
 from sla_reports.reduction.runs import gap_limit_ms
+from sla_reports.series import series_text
+from sla_reports.sources import Form, Origin
+from sla_reports.states.spans import Window
 from tests.sla.reference import Sample, runs_of
 
 if TYPE_CHECKING:
@@ -44,8 +49,13 @@ def _frame(spark: SparkSession, samples: list[Sample]) -> DataFrame:
     return spark.createDataFrame(samples, "series string, ts_ms long, value double")
 
 
+def _writable(group: str) -> str:
+    return series_text(GROUP_WRITABLE, {"namespace": "n", "cluster": "c", "broker_group": group})
+
+
 def test_days_one_by_one_are_all_at_once(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.reduction.cells import collect_runs
+    from sla_reports.reduction.late import Late
     from sla_reports.reduction.store import append_days, days_in, read_runs
 
     samples = _planted()
@@ -58,14 +68,42 @@ def test_days_one_by_one_are_all_at_once(spark: SparkSession, tmp_path: Path) ->
     # The last day first, then the first day without two of its series; what is late comes at the end, with its whole day.
     for day, given in ((DAYS[2], by_day[DAYS[2]]), (DAYS[0], late), (DAYS[1], by_day[DAYS[1]])):
         appended = append_days(spark, store, _frame(spark, given), interval_ms=INTERVAL_MS)
-        assert (appended.days, appended.replaced) == ((day,), ())
+        assert (appended.days, appended.replaced, appended.late) == ((day,), (), ())
     appended = append_days(spark, store, _frame(spark, by_day[DAYS[0]]))
     assert (appended.days, appended.replaced) == ((DAYS[0],), (DAYS[0],))
     assert appended.quality.samples == len(by_day[DAYS[0]])
     assert days_in(store) == DAYS
+    of_day = len(by_day[DAYS[0]])
+    assert appended.late == (Late(DAYS[0].isoformat(), of_day - len(late), 0, of_day),)
     window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
     runs = collect_runs(read_runs(spark, store, **window))
     assert runs == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+
+
+def test_what_an_export_lacks_or_brings_late_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    from sla_reports.pipeline import reduced_from_store
+    from sla_reports.reduction.late import Late, late_days
+    from sla_reports.reduction.store import append_days
+    from sla_reports.report import Request, as_text, make_report
+
+    start_ms = FIRST_DAY * DAY_MS
+    whole = [(_writable("orders"), start_ms + number * INTERVAL_MS, 1.0) for number in range(100)]
+    others = [(_writable("payments"), at_ms, 1.0) for _, at_ms, _ in whole]
+    store, log = tmp_path / "store", tmp_path / "incidents.jsonl"
+    log.write_text("")
+    append_days(spark, store, _frame(spark, whole), interval_ms=INTERVAL_MS)
+    # The same day once more is no news; then 30 samples are gone and 100 of another series are there.
+    assert append_days(spark, store, _frame(spark, whole)).late == ()
+    told = Late(DAYS[0].isoformat(), 100, 30, 170)
+    assert append_days(spark, store, _frame(spark, whole[30:] + others), interval_ms=INTERVAL_MS).late == (told,)
+    assert late_days(store) == [told]
+    report = make_report(spark, Request(Origin(Form.RUNS, [store]), [log], Window(start_ms, start_ms + DAY_MS)))
+    assert "days written again: 100 samples came late, 30 are not there any more" in as_text(report)
+    report.write(tmp_path / "report")
+    quality = json.loads((tmp_path / "report" / "provenance.json").read_text())["quality"]
+    assert (quality["samples"], quality["late_samples"], quality["missing_samples"]) == (170, 100, 30)
+    next_day = reduced_from_store(spark, store, Window(start_ms + DAY_MS, start_ms + 2 * DAY_MS)).quality
+    assert (next_day.late_samples, next_day.missing_samples) == (0, 0)
 
 
 def test_a_folder_that_is_no_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:

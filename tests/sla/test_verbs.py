@@ -80,7 +80,9 @@ def test_days_are_kept_as_runs_and_reported_on(tmp_path: Path) -> None:
     export, store = _openmetrics(tmp_path / "day.om"), tmp_path / "runs"
     kept = _sla("backfill", "--from", "openmetrics", "--export", str(export), "--store", str(store))
     assert kept.returncode == 0, kept.stderr
-    assert json.loads(kept.stdout.splitlines()[-1]) == {"days": ["2025-11-01"], "replaced": [], "samples": 24 * 60}
+    assert json.loads(kept.stdout.splitlines()[-1]) == {
+        "days": ["2025-11-01"], "replaced": [], "samples": 24 * 60, "late": 0, "missing": 0,
+    }  # fmt: skip
     told = _sla(
         "report", "--from", "runs", "--export", str(store), "--incidents", str(tmp_path / "log.jsonl"),
         "--period", "2025-11-01", "--objective", "99.9", "--out", str(tmp_path / "{period}"),

@@ -157,7 +157,10 @@ def backfill(
                 told = append_days(spark, store, samples, interval_ms=interval_ms)
     days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
     typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
-    typer.echo(json.dumps({"days": days, "replaced": replaced, "samples": told.quality.samples}))
+    for one in told.late:
+        typer.echo(f"{one.day}: {one.more} samples came late, {one.fewer} are not there any more")
+    change = {"late": sum(one.more for one in told.late), "missing": sum(one.fewer for one in told.late)}
+    typer.echo(json.dumps({"days": days, "replaced": replaced, "samples": told.quality.samples, **change}))
     if not days:
         raise fail("no day was written: the export holds no sample of the operator's metrics")
 
