@@ -239,6 +239,7 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
     await orders.until(
         lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "it says that nobody may lead"
     )
+    await orders.until(lambda: state_of(orders, left) == "CatchingUp", "who is to be elected is back")
     with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
         await ask_for(orders, "Elect", toBrokerId=left, acknowledgeDataLoss="other")
     await done(orders, "Elect", toBrokerId=left, acknowledgeDataLoss=orders.name)
@@ -250,6 +251,11 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
     lost = set(orders.ledger.missing_from(keys))
     assert lost, "what it lacked is lost, as its word of acceptance says"
     assert not lost & kept
+
+
+def state_of(group: WholeGroup, broker_id: int) -> str:
+    """Where the member is, by the status."""
+    return next((str(one["state"]) for one in group.seen.status["members"] if one["brokerId"] == broker_id), "")
 
 
 async def no_pods(group: WholeGroup) -> bool:
