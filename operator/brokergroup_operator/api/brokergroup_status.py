@@ -146,7 +146,7 @@ class MemberState(StrEnum):
     """Where a member is on its way into the SyncStateSet."""
 
     PENDING = "Pending"  # no running pod yet
-    REGISTERING = "Registering"  # the pod runs, the broker has not registered with the controller
+    REGISTERING = "Registering"  # the pod runs, its broker has not been heard yet
     CATCHING_UP = "CatchingUp"  # registered and alive, not in the SyncStateSet
     IN_SYNC = "InSync"  # in the SyncStateSet and alive
     LEARNING = "Learning"  # an async learner: alive and linked to the master, outside the SyncStateSet as it should be

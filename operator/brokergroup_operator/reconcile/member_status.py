@@ -120,9 +120,10 @@ def member_state(seen: Observed, member: Member) -> MemberState:
         return MemberState.FENCED
     if not alive and (pod is None or observed.being_deleted(pod) or observed.pod_phase(pod) != "Running"):
         return MemberState.LOST if claimed else MemberState.PENDING
-    if not claimed:
+    in_set = record is not None and member.broker_id in record.sync_state_set
+    if not claimed or not (alive or in_set):
         return MemberState.REGISTERING
-    if record is not None and member.broker_id in record.sync_state_set:
+    if in_set:
         return MemberState.IN_SYNC if alive else MemberState.OUT_OF_SYNC
-    linked = alive and seen.snapshot is not None and member.broker_id not in seen.snapshot.unlinked
+    linked = seen.snapshot is not None and member.broker_id not in seen.snapshot.unlinked
     return MemberState.LEARNING if linked and member.broker_id in learning(seen) else MemberState.CATCHING_UP

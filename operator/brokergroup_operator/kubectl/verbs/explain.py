@@ -14,7 +14,7 @@ from brokergroup_operator.kubectl.status_page import ABNORMAL, condition
 JsonObject = dict[str, Any]
 MEMBER_ADVICE = {
     "Pending": "its pod does not run: kubectl describe pod {pod}",
-    "Registering": "its pod runs, but the broker has not registered with the controller: kubectl logs {pod}",
+    "Registering": "its pod runs, but the controller has not heard its broker yet: kubectl logs {pod}",
     "CatchingUp": "it copies what it lacks: kubectl brokergroup lag {group} -w",
     "OutOfSync": "its pod is not ready, or it is not heard: kubectl describe pod {pod}; kubectl logs {pod}",
     "Lost": "neither a running pod nor a heartbeat: kubectl describe pod {pod};"
