@@ -2,7 +2,8 @@
 
     make bench-sla                                       # everything: hours on a busy machine
     make bench-sla ARGUMENTS="--sizes 10 --runs 2"       # millions of samples
-    .venv/bin/python benchmarks/sla.py --sizes 1 --engines ours spark_sql --no-readers
+    .venv/bin/python benchmarks/sla.py --sizes 1 --engines ours spark_sql --readers
+    .venv/bin/python benchmarks/sla.py --sizes --readers openmetrics query_range
 
 Each engine runs in a process of its own, first cold, then warm. What counts is processor time (of the process and all below
 it): wall time is told, but says little on a machine that others use as well. Progress on stderr, one line of JSON on stdout. The
@@ -35,6 +36,7 @@ _ENGINES = ("ours", "spark_sql", "duckdb", "polars")
 _MORE_ENGINES = ("ours_in_rows", "duckdb_window")
 # What a day more costs; has no answer to compare.
 _BY_DAY = ("ours_first_day", "ours_next_day")
+_READERS = ("lake", "openmetrics", "tsdb_dump", "victoriametrics", "query_range", "prometheus")
 _MILLION = 1_000_000
 _SAMPLED_EVERY_SECONDS = 0.2
 
@@ -133,6 +135,7 @@ def measure_days(millions: float, arguments: argparse.Namespace, folder: Path) -
 def measure_readers(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Every reader over the same samples: how many a second of processor time, warm."""
     options = [str(folder), "--samples", str(round(arguments.reader_samples * _MILLION)), "--runs", str(arguments.runs)]
+    options += ["--readers", *arguments.readers]
     told = measured("sla_readers.py", options, limit_seconds=arguments.limit_seconds * 4)
     found = {line["reader"]: line for line in told["lines"] if "reader" in line}
     for line in found.values():
@@ -148,11 +151,13 @@ def say(text: str) -> None:
 def options_of(words: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=float, nargs="+", default=[10, 50, 500], help="in millions of samples")
+    parser.add_argument(
+        "--sizes", type=float, nargs="*", default=[10, 50, 500], help="in millions of samples; none: only the readers"
+    )
     parser.add_argument("--runs", type=int, default=3, help="of each engine: the first is cold, the others are warm")
     parser.add_argument("--engines", nargs="+", default=[*_ENGINES], choices=[*_ENGINES, *_MORE_ENGINES])
-    parser.add_argument("--reader-samples", type=float, default=4, help="in millions, for each reader")
-    parser.add_argument("--no-readers", action="store_true")
+    parser.add_argument("--reader-samples", type=float, default=8, help="in millions, for each reader")
+    parser.add_argument("--readers", nargs="*", default=[*_READERS], choices=_READERS, help="none: no readers")
     parser.add_argument("--no-days", action="store_true", help="without the cost of a day more")
     parser.add_argument("--limit-seconds", type=float, default=3600, help="for all runs of one engine over one lake")
     parser.add_argument("--folder", type=Path, help="where lakes are kept for the next time (default: a temporary one)")
@@ -169,8 +174,9 @@ def main(words: list[str] | None = None) -> int:
         rows: list[dict[str, Any]] = []
         for millions in sorted(arguments.sizes):
             rows.append(measure_size(millions, rows, arguments, folder))
-        days = {} if arguments.no_days else measure_days(max(arguments.sizes), arguments, folder)
-        readers = {} if arguments.no_readers else measure_readers(arguments, folder)
+        without_days = arguments.no_days or not rows
+        days = {} if without_days else measure_days(max(arguments.sizes), arguments, folder)
+        readers = measure_readers(arguments, folder) if arguments.readers else {}
     goals = goals_of(rows, days, readers)
     equal = all(row["answers_equal"] for row in rows)
     for row in rows:

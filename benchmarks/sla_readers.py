@@ -1,15 +1,18 @@
 """Every reader over the same samples in its own form: how many a second of processor time.
 
-    python benchmarks/sla_readers.py FOLDER --samples 4000000 --runs 3
+    python benchmarks/sla_readers.py FOLDER --samples 8000000 --runs 3
 
 Files are written first, and not counted. A run reads everything and adds it up in one Spark job, so that nothing is left unread;
-the sums must be those of what was written. The server of the `prometheus` reader is a process of its own that hands out answers
-which lie ready: what is measured is the reader.
+the sums must be those of what was written. The processor time is that of all that takes part, the JVM that receives the samples and
+the job's planning included: what a report pays until its reduction begins. A job costs something however little it reads, so each
+reader is measured at two sizes, and both are told: the larger one as it was, and what a job and a sample cost apart. The server of
+the `prometheus` reader is a process of its own that hands out answers which lie ready: what is measured is the reader.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.server
 import json
 import math
@@ -41,14 +44,18 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-Sums = tuple[int, int, float]
+# How many samples there are; sums of their times since the month began, of their series' bytes, of their values.
+Sums = tuple[int, int, int, float]
+READERS = ["lake", "openmetrics", "tsdb_dump", "victoriametrics", "query_range", "prometheus"]
+# The second size that every reader is measured at is so many times smaller.
+_SMALLER = 4
 
 
 def write_forms(made: Lake, folder: Path) -> Sums:
     """The lake's samples in every other form; hands back what a reader must find."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "answers").mkdir(exist_ok=True)
-    count, times, values = 0, 0, 0.0
+    count, times, names, values = 0, 0, 0, 0.0
     with (
         (folder / "month.om").open("wb") as om,
         (folder / "month.dump").open("wb") as dump,
@@ -56,7 +63,9 @@ def write_forms(made: Lake, folder: Path) -> Sums:
     ):
         for number, path in enumerate(made.files()):
             table = pq.read_table(path, partitioning=None)
-            count, times = count + len(table), times + pc.sum(table["ts_ms"]).as_py()
+            count += len(table)
+            times += pc.sum(pc.subtract(table["ts_ms"], START_MS)).as_py()
+            names += pc.sum(pc.binary_length(table["series"])).as_py()
             known = table["value"].filter(pc.invert(pc.is_nan(table["value"])))
             values += pc.sum(known).as_py()
             om.write(_lines(table, as_seconds=True))
@@ -65,7 +74,7 @@ def write_forms(made: Lake, folder: Path) -> Sums:
             lines.writelines(_victoria(entry) for entry in entries)
             (folder / "answers" / f"{START_MS + number * DAY_MS}.json").write_text(json.dumps(_answer(entries)))
         om.write(b"# EOF\n")
-    return count, times, values
+    return count, times, names, values
 
 
 def _lines(table: pa.Table, *, as_seconds: bool) -> bytes:
@@ -155,44 +164,80 @@ def readers(spark: SparkSession, made: Lake, folder: Path, port: int) -> dict[st
 def sums(frame: DataFrame) -> Sums:
     """One row out of all samples; it needs every column of each."""
     known = sql.when(~sql.isnan("value"), sql.col("value"))
-    row = frame.agg(sql.count("series"), sql.sum("ts_ms"), sql.sum(known)).collect()[0]
-    return row[0], row[1], row[2]
+    times, names = sql.sum(sql.col("ts_ms") - START_MS), sql.sum(sql.octet_length("series"))
+    row = frame.agg(sql.count("series"), times, names, sql.sum(known)).collect()[0]
+    return row[0], row[1], row[2], row[3]
+
+
+def measure(make: Callable[[], DataFrame], expected: Sums, runs: int, own: Callable[[], float]) -> list[float]:
+    """The processor time of each run, the first one cold."""
+    costs = []
+    for _ in range(runs):
+        before = own()
+        found = sums(make())
+        costs.append(own() - before)
+        if found[:3] != expected[:3] or abs(found[3] - expected[3]) > 1e-6:
+            raise SystemExit(f"read {found}; expected {expected}")
+    return costs
+
+
+def row_of(name: str, samples: tuple[int, int], costs: tuple[list[float], list[float]]) -> dict[str, Any]:
+    """A reader's figures: of the larger export as it was, and what two sizes say of a job's own cost and of a sample's."""
+    few, many = (statistics.median(each[1:] or each) for each in costs)
+    told = {"reader": name, "samples": samples[1], "cold_cpu_s": round(costs[1][0], 2), "cpu_s": round(many, 2)}
+    told["samples_per_cpu_s"] = round(samples[1] / many)
+    a_sample = (many - few) / (samples[1] - samples[0])
+    told["without_the_job"] = {
+        "smaller": {"samples": samples[0], "cpu_s": round(few, 2)},
+        "job_cpu_s": round(few - a_sample * samples[0], 2),
+        "samples_per_cpu_s": round(1 / a_sample) if a_sample > 0 else None,
+    }
+    return told
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[tuple[int, int]]:
+    """A server over a folder of answers: its port and its process, whose time is not the reader's."""
+    port = multiprocessing.Value("i", 0)
+    server = multiprocessing.Process(target=serve, args=(folder, port), daemon=True)
+    server.start()
+    try:
+        while port.value == 0:
+            time.sleep(0.05)
+        assert server.pid is not None
+        yield port.value, server.pid
+    finally:
+        server.terminate()
 
 
 def main() -> None:
     """A line of JSON for each reader."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", type=int, default=4_000_000)
+    parser.add_argument("--samples", type=int, default=8_000_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--readers", nargs="*")
+    parser.add_argument("--readers", nargs="+", choices=READERS, default=READERS)
     arguments = parser.parse_args()
-    made = make_lake(arguments.folder / f"lake-of-readers-{arguments.samples}", samples=arguments.samples)
-    expected = write_forms(made, arguments.folder / "forms")
-    port = multiprocessing.Value("i", 0)
-    # Started away from Spark and with a double fork's effect: its processor time is not the reader's.
-    server = multiprocessing.Process(target=serve, args=(arguments.folder / "forms" / "answers", port), daemon=True)
-    server.start()
-    while port.value == 0:
-        time.sleep(0.05)
-    own = tree_cpu_seconds
-    spark = start_session("readers")
-    print(json.dumps({"start_cpu_s": round(own(), 2)}), flush=True)
-    for name, make in readers(spark, made, arguments.folder / "forms", port.value).items():
-        if arguments.readers and name not in arguments.readers:
-            continue
-        costs = []
-        for _ in range(arguments.runs):
-            before = own() - own(server.pid)
-            found = sums(make())
-            costs.append(own() - own(server.pid) - before)
-            if found[:2] != expected[:2] or abs(found[2] - expected[2]) > 1e-6:
-                raise SystemExit(f"{name}: read {found}; expected {expected}")
-        warm = statistics.median(costs[1:] or costs)
-        told = {"reader": name, "samples": expected[0], "cold_cpu_s": round(costs[0], 2), "cpu_s": round(warm, 2)}
-        print(json.dumps({**told, "samples_per_cpu_s": round(expected[0] / warm)}), flush=True)
-    server.terminate()
-    spark.stop()
+    forms, expected, made = [], [], []
+    for samples in (arguments.samples // _SMALLER, arguments.samples):
+        made.append(make_lake(arguments.folder / f"lake-of-readers-{samples}", samples=samples))
+        forms.append(arguments.folder / f"forms-{samples}")
+        expected.append(write_forms(made[-1], forms[-1]))
+    with served(forms[0] / "answers") as few, served(forms[1] / "answers") as many:
+
+        def own() -> float:
+            return tree_cpu_seconds() - tree_cpu_seconds(few[1]) - tree_cpu_seconds(many[1])
+
+        spark = start_session("readers")
+        print(json.dumps({"start_cpu_s": round(own(), 2)}), flush=True)
+        of_few, of_many = (readers(spark, made[at], forms[at], (few, many)[at][0]) for at in (0, 1))
+        for name in arguments.readers:
+            costs = tuple(
+                measure(frames[name], sums_of, arguments.runs, own)
+                for frames, sums_of in ((of_few, expected[0]), (of_many, expected[1]))
+            )
+            print(json.dumps(row_of(name, (expected[0][0], expected[1][0]), (costs[0], costs[1]))), flush=True)
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from sla_reports.readers.contract import ANOMALY_SCHEMA, SAMPLE_SCHEMA, Anomaly, AnomalyKind, Samples
+from sla_reports.readers.columns import PACKED_SCHEMA, unpacked
+from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, Samples
 from sla_reports.readers.splits import Block, Split, TruncatedFileError, blocks_of, files_of, line_number_at, plan
 
 
@@ -26,11 +27,20 @@ class Flaw:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A block's samples, as batches of PACKED_SCHEMA, what is none, and how many lines the block has."""
+
+    batches: list[pa.RecordBatch]
+    flaws: list[Flaw]
+    lines: int
+
+
 class LineForm(Protocol):
     """A form of export that has one thing a line. Lives in a worker for one split, so it may keep what it has seen."""
 
-    def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
-        """The samples of a block, as batches of the sample columns, and what is none."""
+    def parse(self, block: Block) -> Parsed:
+        """The samples of a block, and what is none."""
 
 
 class LineFormType(Protocol):
@@ -51,8 +61,8 @@ def read_lines(
     """The samples of the files in this form. Raises ExportFormatError for a path that is not there."""
     splits = plan(files_of(paths, suffixes), split_bytes=split_bytes)
     tasks = spark.range(0, len(splits), 1, len(splits))
-    frame = tasks.mapInArrow(partial(_samples_of, splits, form, skip_broken), SAMPLE_SCHEMA)
-    return Samples(frame, _anomalies(tasks, splits, form) if skip_broken else no_anomalies(spark))
+    frame = tasks.mapInArrow(partial(_samples_of, splits, form, skip_broken), PACKED_SCHEMA)
+    return Samples(unpacked(frame), _anomalies(tasks, splits, form) if skip_broken else no_anomalies(spark))
 
 
 def no_anomalies(spark: SparkSession) -> DataFrame:
@@ -103,14 +113,13 @@ def parsed(split: Split, form: LineForm) -> Iterator[pa.RecordBatch | Anomaly]:
     lines_before = 0
     try:
         for block in blocks_of(split):
-            batches, flaws = form.parse(block)
-            if flaws and first_line is None:
+            found = form.parse(block)
+            if found.flaws and first_line is None:
                 first_line = line_number_at(split)
-            for flaw in sorted(flaws, key=lambda flaw: flaw.line):
+            for flaw in sorted(found.flaws, key=lambda flaw: flaw.line):
                 yield Anomaly(split.path, (first_line or 1) + lines_before + flaw.line, flaw.kind, flaw.detail)
-            yield from batches
-            lines_before += block.data.count(b"\n")
+            yield from found.batches
+            lines_before += found.lines
     except TruncatedFileError as error:
-        yield Anomaly(
-            split.path, lines_before + 1, AnomalyKind.TRUNCATED, f"the compressed file ends too early: {error}"
-        )
+        where = (first_line or line_number_at(split)) + lines_before
+        yield Anomaly(split.path, where, AnomalyKind.TRUNCATED, f"the file ends too early: {error}")

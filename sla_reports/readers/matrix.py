@@ -1,18 +1,24 @@
 """Takes Prometheus's own answer apart: `{"status": "success", "data": {"resultType": "matrix", "result": [...]}}`.
 
 The answer of a range query and that of an instant query with a range selector have this form. Timestamps are seconds with three
-decimals, values are texts.
+decimals, values are texts. An answer as a server writes it is taken apart as columns (`pairs.py`); one that is anything else,
+entry by entry, to say what and where.
 """
 
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS, Anomaly, AnomalyKind
-from sla_reports.readers.text_samples import sample_batch, shown
+from sla_reports.readers.pairs import columns_of
+from sla_reports.readers.text_lines import shown
 from sla_reports.series import SeriesFormatError, series_text
+
+_Result = TypeVar("_Result")
+_NO_VALUES: Final = msgspec.Raw(b"[]")
 
 
 class _Entry(msgspec.Struct):
@@ -21,27 +27,55 @@ class _Entry(msgspec.Struct):
     histograms: list[msgspec.Raw] = []
 
 
-class _Data(msgspec.Struct):
+class _UnreadEntry(msgspec.Struct):
+    metric: dict[str, str]
+    values: msgspec.Raw = _NO_VALUES
+    histograms: list[msgspec.Raw] = []
+
+
+class _Data(msgspec.Struct, Generic[_Result]):
     resultType: str  # noqa: N815 - Prometheus's name
-    result: msgspec.Raw
+    result: _Result
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, Generic[_Result]):
     """Any answer of the HTTP API."""
 
     status: str
-    data: _Data | None = None
+    data: _Data[_Result] | None = None
     errorType: str = ""  # noqa: N815 - Prometheus's name
     error: str = ""
     warnings: list[str] = []
 
 
-_ANSWER: Final = msgspec.json.Decoder(Answer)
+_PLAIN_ANSWER: Final = msgspec.json.Decoder(Answer[list[_UnreadEntry]])
+_ANSWER: Final = msgspec.json.Decoder(Answer[msgspec.Raw])
 _ENTRIES: Final = msgspec.json.Decoder(list[_Entry])
 
 
-def decode(content: bytes, source: str) -> tuple[list[pa.RecordBatch], list[Anomaly]]:
+def decode(content: bytes, source: str) -> tuple[list[Columns], list[Anomaly]]:
     """The samples of one answer, and what is none; `source` names the answer in an anomaly."""
+    plain = _plain(content)
+    return _careful(content, source) if plain is None else ([plain] if len(plain) else [], [])
+
+
+def _plain(content: bytes) -> Columns | None:
+    """The samples of an answer in which nothing is wrong; None where something may be."""
+    try:
+        answer = _PLAIN_ANSWER.decode(content)
+        if answer.warnings or _fault_of(answer) is not None:
+            return None
+        assert answer.data is not None
+        entries = answer.data.result
+        if any(entry.histograms for entry in entries):
+            return None
+        names = [_name_of(entry.metric) for entry in entries]
+    except (msgspec.MsgspecError, UnicodeDecodeError, SeriesFormatError):
+        return None
+    return columns_of(names, [entry.values for entry in entries])
+
+
+def _careful(content: bytes, source: str) -> tuple[list[Columns], list[Anomaly]]:
     try:
         answer = _ANSWER.decode(content)
         fault = _fault_of(answer)
@@ -53,19 +87,19 @@ def decode(content: bytes, source: str) -> tuple[list[pa.RecordBatch], list[Anom
         torn = "truncated" in str(error)
         kind = AnomalyKind.TRUNCATED if torn else AnomalyKind.NOT_AN_ANSWER
         return [], [Anomaly(source, 0, kind, f"{error}; expected a Prometheus answer of type matrix")]
-    batches: list[pa.RecordBatch] = []
+    samples: list[Columns] = []
     anomalies: list[Anomaly] = []
     for index, entry in enumerate(entries):
-        batch, found = _samples(entry, f"data.result[{index}]")
-        batches += [batch] if batch is not None and len(batch) else []
+        columns, found = _samples(entry, f"data.result[{index}]")
+        samples += [columns] if columns is not None and len(columns) else []
         anomalies += [Anomaly(source, 0, kind, detail) for kind, detail in found]
     if answer.warnings:
         detail = f"the server warns: {'; '.join(answer.warnings)}; expected all samples"
         return [], [*anomalies, Anomaly(source, 0, AnomalyKind.PARTIAL_ANSWER, detail)]
-    return batches, anomalies
+    return samples, anomalies
 
 
-def _fault_of(answer: Answer) -> tuple[AnomalyKind, str] | None:
+def _fault_of(answer: Answer[_Result]) -> tuple[AnomalyKind, str] | None:
     if answer.status != "success":
         return (
             AnomalyKind.NOT_AN_ANSWER,
@@ -77,10 +111,14 @@ def _fault_of(answer: Answer) -> tuple[AnomalyKind, str] | None:
     return None
 
 
-def _samples(entry: _Entry, where: str) -> tuple[pa.RecordBatch | None, list[tuple[AnomalyKind, str]]]:
-    labels = dict(entry.metric)
+def _name_of(metric: dict[str, str]) -> str:
+    labels = dict(metric)
+    return series_text(labels.pop("__name__", ""), labels)
+
+
+def _samples(entry: _Entry, where: str) -> tuple[Columns | None, list[tuple[AnomalyKind, str]]]:
     try:
-        name = series_text(labels.pop("__name__", ""), labels)
+        name = _name_of(entry.metric)
     except SeriesFormatError as error:
         return None, [(AnomalyKind.NOT_A_SAMPLE, f"{where}: {error}")]
     faults: list[tuple[AnomalyKind, str]] = []
@@ -97,10 +135,8 @@ def _samples(entry: _Entry, where: str) -> tuple[pa.RecordBatch | None, list[tup
         detail = f"{where}: timestamp {wrong_ts} of {name} is not between 2000 and 2100; expected seconds"
         faults.append((AnomalyKind.WRONG_TIME_UNIT, detail))
     good = plausible & numbers
-    if not good.all():
-        ts_ms, values = ts_ms[good], values[good]
-    series = pa.array([name], pa.string()).take(pa.array(np.zeros(len(ts_ms), dtype=np.int32)))
-    return sample_batch(series, pa.array(ts_ms.astype(np.int64)), pa.array(values)), faults
+    codes = np.zeros(len(good), dtype=np.int32)
+    return Columns([name], codes, np.where(good, ts_ms, 0).astype(np.int64), values).where(good), faults
 
 
 def _values(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import AnomalyKind, Samples
-from sla_reports.readers.lines import Flaw, read_lines
+from sla_reports.readers.lines import Flaw, Parsed, read_lines
 from sla_reports.readers.splits import SPLIT_BYTES, Block
-from sla_reports.readers.text_samples import TextSamples, cut_off, lines_of, shown
+from sla_reports.readers.text_lines import Lines, cut_off, decodable, lines_of, made_of, shown
+from sla_reports.readers.text_samples import TextSamples
 from sla_reports.series import canonical
 
 _EOF: Final = "# EOF"
-_EXEMPLAR_MARK: Final = " # {"
+_EXEMPLAR_MARK: Final = b" # {"
+_COMMENT: Final = ord("#")
+_LINE_FEED: Final = ord("\n")
 _WITH_EXEMPLAR: Final = re.compile(r'([^{ ]+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})? [^ ]+ [^ ]+) # \{.*')
 _SUFFIXES: Final = (".om", ".txt", ".prom", ".openmetrics")
 
@@ -39,23 +41,37 @@ class OpenMetrics:
     def __init__(self) -> None:
         self._samples = TextSamples(canonical, ts_unit_ms=1000, ts_unit="seconds")
 
-    def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
+    def parse(self, block: Block) -> Parsed:
         """See LineForm."""
-        lines, flaws = lines_of(block)
-        ends = _end_flaws(block, lines)
-        if not (len(lines) and lines[-1].as_py() == _EOF):
+        lines = lines_of(block)
+        count, firsts = len(lines), lines.firsts()
+        ends = _ends(lines, firsts)
+        flaws = _end_flaws(block, lines, ends)
+        if not (len(ends) and ends[-1] == count - 1):
             lines, torn = cut_off(block, lines)
-            flaws += torn
-        flaws += ends
-        numbers = np.arange(len(lines))
-        wanted = pc.invert(pc.or_(pc.starts_with(lines, "#"), pc.equal(lines, "")))
-        lines, numbers = lines.filter(wanted), numbers[wanted.to_numpy(zero_copy_only=False)]
-        batches, more = self._samples.parse(_without_exemplars(lines), numbers)
-        return batches, flaws + more
+            flaws = torn + flaws
+        lines, unreadable = decodable(lines)
+        firsts = firsts[lines.numbers]
+        found, more = self._parse(lines.where((firsts != _COMMENT) & (firsts != _LINE_FEED)))
+        return Parsed([columns.packed() for columns in found], flaws + unreadable + more, count)
+
+    def _parse(self, lines: Lines) -> tuple[list[Columns], list[Flaw]]:
+        marked = _with_exemplars(lines)
+        if not marked.any():
+            return self._samples.parse(lines)
+        texts = [_WITH_EXEMPLAR.sub(r"\1", lines.text(index)) for index in map(int, np.flatnonzero(marked))]
+        plain, flaws = self._samples.parse(lines.where(~marked))
+        found, more = self._samples.parse(made_of(texts, lines.numbers[marked]))
+        return plain + found, flaws + more
 
 
-def _end_flaws(block: Block, lines: pa.StringArray) -> list[Flaw]:
-    ends = np.flatnonzero(pc.equal(lines, _EOF).to_numpy(zero_copy_only=False))
+def _ends(lines: Lines, firsts: np.ndarray) -> np.ndarray:
+    """Which lines are the end mark."""
+    maybe = np.flatnonzero((firsts == _COMMENT) & (lines.ends - lines.starts == len(_EOF)))
+    return np.array([index for index in map(int, maybe) if lines.text(index) == _EOF], dtype=np.int64)
+
+
+def _end_flaws(block: Block, lines: Lines, ends: np.ndarray) -> list[Flaw]:
     last = len(lines) - 1
     flaws = [
         Flaw(int(end) + 1, AnomalyKind.AFTER_EOF, f"the file goes on after {_EOF!r}; expected the end")
@@ -63,14 +79,15 @@ def _end_flaws(block: Block, lines: pa.StringArray) -> list[Flaw]:
         if not (block.is_last_of_file and end == last)
     ]
     if block.is_last_of_file and not (len(ends) and ends[-1] == last):
-        ending = shown(lines[last].as_py()) if len(lines) else "nothing"
+        ending = shown(lines.text(last)) if len(lines) else "nothing"
         flaws.append(Flaw(max(last, 0), AnomalyKind.MISSING_EOF, f"the file ends with {ending}; expected {_EOF!r}"))
     return flaws
 
 
-def _without_exemplars(lines: pa.StringArray) -> pa.StringArray:
-    marked = pc.match_substring(lines, _EXEMPLAR_MARK)
-    if not pc.any(marked).as_py():
-        return lines
-    texts = [_WITH_EXEMPLAR.sub(r"\1", text) if _EXEMPLAR_MARK in text else text for text in lines.to_pylist()]
-    return pa.array(texts, pa.string())
+def _with_exemplars(lines: Lines) -> np.ndarray:
+    marked = lines.spaces > 2
+    if marked.any() and _EXEMPLAR_MARK in lines.data:
+        for index in map(int, np.flatnonzero(marked)):
+            marked[index] = _EXEMPLAR_MARK in lines.raw(index)
+        return marked
+    return np.zeros(len(lines), dtype=bool)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.matrix import decode
@@ -62,13 +61,11 @@ class Server:
             yield from self.samples(selector, start_ms, middle_ms)
             yield from self.samples(selector, middle_ms, end_ms)
             return
-        batches, anomalies = decode(content, f"server {self.url}, {query}")
+        samples, anomalies = decode(content, f"server {self.url}, {query}")
         if anomalies:
             raise anomalies[0].as_error()
-        if batches:
-            whole = pa.Table.from_batches(batches)
-            inside = pc.and_(pc.greater_equal(whole["ts_ms"], start_ms), pc.less(whole["ts_ms"], end_ms))
-            yield from whole.filter(inside).combine_chunks().to_batches()
+        for columns in samples:
+            yield columns.where((columns.ts_ms >= start_ms) & (columns.ts_ms < end_ms)).rows()
 
     def label_values(self, label: str, selector: str, start_ms: int, end_ms: int) -> list[str]:
         """The values a label has in these series in this time."""

@@ -13,37 +13,41 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sla_reports.readers.contract import ANOMALY_SCHEMA, SAMPLE_SCHEMA, Samples
+from sla_reports.readers.columns import PACKED_SCHEMA, unpacked
+from sla_reports.readers.contract import ANOMALY_SCHEMA, Samples
 from sla_reports.readers.lines import anomaly_batch, no_anomalies
 from sla_reports.readers.matrix import decode
 from sla_reports.readers.splits import files_of
 
 _SUFFIXES: Final = (".json",)
+_TASKS_PER_CORE: Final = 4
 
 
 def read(spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False) -> Samples:
     """The samples of the files; a folder stands for its `.json` files. Raises ExportFormatError for a path that is not there."""
-    names = [str(path.resolve()) for path in files_of(paths, _SUFFIXES)]
-    files = spark.read.format("binaryFile").load(names).select("path", "content")
-    frame = files.mapInArrow(partial(_samples_of, skip_broken), SAMPLE_SCHEMA)
-    anomalies = files.mapInArrow(_anomalies_of, ANOMALY_SCHEMA) if skip_broken else no_anomalies(spark)
+    files = [path.resolve() for path in files_of(paths, _SUFFIXES)]
+    # A task costs more than a small file, so there are some for each core, not one for each file.
+    tasks = spark.range(0, len(files), 1, min(len(files), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    frame = unpacked(tasks.mapInArrow(partial(_samples_of, files, skip_broken), PACKED_SCHEMA))
+    anomalies = tasks.mapInArrow(partial(_anomalies_of, files), ANOMALY_SCHEMA) if skip_broken else no_anomalies(spark)
     return Samples(frame, anomalies)
 
 
-def _samples_of(skip_broken: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for path, content in _files(batches):
-        samples, anomalies = decode(content, path)
+def _samples_of(files: list[Path], skip_broken: bool, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for path in _own(files, tasks):
+        samples, anomalies = decode(path.read_bytes(), str(path))
         if anomalies and not skip_broken:
             raise anomalies[0].as_error()
-        yield from pa.Table.from_batches(samples).combine_chunks().to_batches() if samples else []
+        for columns in samples:
+            yield columns.packed()
 
 
-def _anomalies_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for path, content in _files(batches):
-        yield anomaly_batch(decode(content, path)[1])
+def _anomalies_of(files: list[Path], tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for path in _own(files, tasks):
+        yield anomaly_batch(decode(path.read_bytes(), str(path))[1])
 
 
-def _files(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, bytes]]:
-    for batch in batches:
-        for path, content in zip(batch.column("path").to_pylist(), batch.column("content"), strict=True):
-            yield path.removeprefix("file:"), content.as_py()
+def _own(files: list[Path], tasks: Iterator[pa.RecordBatch]) -> Iterator[Path]:
+    for batch in tasks:
+        for index in batch.column("id").to_pylist():
+            yield files[index]

@@ -14,11 +14,12 @@ from typing import IO, Final
 from sla_reports.readers.contract import ExportFormatError
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
-BLOCK_BYTES: Final = 8 * 1024 * 1024
+# Arrays of a block should stay where the processor and the allocator have them at hand: 8 MB take a fifth more time.
+BLOCK_BYTES: Final = 2 * 1024 * 1024
 
 
 class TruncatedFileError(Exception):
-    """A compressed file ends too early; what could be unpacked was handed out before."""
+    """A compressed file ends too early, or a file shrinks while it is read; what could be read was handed out before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,22 @@ def plan(paths: Sequence[Path], *, split_bytes: int = SPLIT_BYTES) -> list[Split
 
 
 def blocks_of(split: Split, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The lines of a split, some megabytes at a time. Raises TruncatedFileError at the end of a torn `.gz` file."""
+    """The lines of a split, some megabytes at a time. Raises TruncatedFileError."""
     if split.path.endswith(".gz"):
         yield from _unpacked(split, block_bytes)
         return
     with Path(split.path).open("rb") as stream:
         position = _first_own_line(stream, split)
-        rest = b""
         while position < split.end:
-            data = stream.read(min(block_bytes, split.end - position))
+            end = _line_end(stream, min(position + block_bytes, split.end))
+            stream.seek(position)
+            data = stream.read(end - position)
             if not data:
-                break
-            if stream.tell() >= split.end and not data.endswith(b"\n"):
-                data += stream.readline()
-            position = stream.tell()
-            whole, rest = _whole_lines(rest + data)
-            if whole:
-                yield Block(whole, is_last_of_file=position == split.file_bytes and not rest)
-        if rest or split.file_bytes == 0:
-            yield Block(rest, is_last_of_file=True)
+                raise TruncatedFileError(f"it had {split.file_bytes} bytes before")
+            position = end
+            yield Block(data, is_last_of_file=end == split.file_bytes)
+        if split.file_bytes == 0:
+            yield Block(b"", is_last_of_file=True)
 
 
 def line_number_at(split: Split) -> int:
@@ -106,9 +104,12 @@ def line_number_at(split: Split) -> int:
 
 
 def _first_own_line(stream: IO[bytes], split: Split) -> int:
-    if split.begin == 0:
-        return 0
-    stream.seek(split.begin - 1)
+    return 0 if split.begin == 0 else _line_end(stream, split.begin)
+
+
+def _line_end(stream: IO[bytes], position: int) -> int:
+    """The end of the line that the byte before the position belongs to."""
+    stream.seek(position - 1)
     stream.readline()
     return stream.tell()
 

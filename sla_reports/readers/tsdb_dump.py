@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from sla_reports.readers.contract import Samples
-from sla_reports.readers.lines import Flaw, read_lines
+from sla_reports.readers.lines import Parsed, read_lines
 from sla_reports.readers.splits import SPLIT_BYTES, Block
-from sla_reports.readers.text_samples import TextSamples, cut_off, lines_of
+from sla_reports.readers.text_lines import cut_off, decodable, lines_of
+from sla_reports.readers.text_samples import TextSamples
 from sla_reports.series import SeriesFormatError, series_text
 
 _NAME_LABEL: Final = "__name__"
@@ -40,14 +38,13 @@ class TsdbDump:
     def __init__(self) -> None:
         self._samples = TextSamples(_series_of, ts_unit_ms=1, ts_unit="milliseconds")
 
-    def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
+    def parse(self, block: Block) -> Parsed:
         """See LineForm."""
-        lines, flaws = lines_of(block)
-        lines, torn = cut_off(block, lines)
-        numbers = np.arange(len(lines))
-        wanted = pc.not_equal(lines, "")
-        batches, more = self._samples.parse(lines.filter(wanted), numbers[wanted.to_numpy(zero_copy_only=False)])
-        return batches, flaws + torn + more
+        every = lines_of(block)
+        lines, torn = cut_off(block, every)
+        lines, unreadable = decodable(lines)
+        found, flaws = self._samples.parse(lines.where(lines.ends > lines.starts))
+        return Parsed([columns.packed() for columns in found], torn + unreadable + flaws, len(every))
 
 
 def _series_of(text: str) -> str:

@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS, STALE_NAN_BITS, AnomalyKind, Samples
-from sla_reports.readers.lines import Flaw, read_lines
+from sla_reports.readers.lines import Flaw, Parsed, read_lines
 from sla_reports.readers.splits import SPLIT_BYTES, Block
-from sla_reports.readers.text_samples import sample_batch, shown
+from sla_reports.readers.text_lines import shown
 from sla_reports.series import SeriesFormatError, series_text
 
 _STALE: Final = np.array([STALE_NAN_BITS], dtype=np.uint64).view(np.float64)[0]
@@ -44,12 +44,13 @@ class VictoriaMetrics:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Line)
 
-    def parse(self, block: Block) -> tuple[list[pa.RecordBatch], list[Flaw]]:
+    def parse(self, block: Block) -> Parsed:
         """See LineForm. A last line without line feed is whole if its JSON is."""
         names: list[str] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []
         flaws: list[Flaw] = []
-        for number, line in enumerate(block.data.split(b"\n")):
+        lines = block.data.split(b"\n")
+        for number, line in enumerate(lines):
             if not line.strip():
                 continue
             try:
@@ -63,7 +64,7 @@ class VictoriaMetrics:
                 ts_ms, values = ts_ms[plausible], values[plausible]
             names.append(name)
             columns.append((ts_ms, values))
-        return [_batch(names, columns)] if names else [], flaws
+        return Parsed([_joined(names, columns).packed()] if names else [], flaws, len(lines) - 1)
 
     def _one(self, line: bytes) -> tuple[str, np.ndarray, np.ndarray]:
         try:
@@ -104,8 +105,7 @@ def _values(values: list[float | str | None], name: str) -> np.ndarray:
     return made
 
 
-def _batch(names: list[str], columns: list[tuple[np.ndarray, np.ndarray]]) -> pa.RecordBatch:
-    lengths = [len(ts_ms) for ts_ms, _ in columns]
-    series = pa.array(names, pa.string()).take(pa.array(np.repeat(np.arange(len(names)), lengths)))
-    ts_ms = np.concatenate([ts_ms for ts_ms, _ in columns])
-    return sample_batch(series, pa.array(ts_ms), pa.array(np.concatenate([values for _, values in columns])))
+def _joined(names: list[str], columns: list[tuple[np.ndarray, np.ndarray]]) -> Columns:
+    codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(ts_ms) for ts_ms, _ in columns])
+    ts_ms, values = (np.concatenate([pair[part] for pair in columns]) for part in (0, 1))
+    return Columns(names, codes, ts_ms, values)

@@ -1,0 +1,145 @@
+"""A block of text, and where its lines and the fields of its lines are: one look at each byte, no text is copied for it.
+
+A sample's line is `series value timestamp`. A label's value may hold spaces, so fields are told from the right: the last two spaces
+of a line divide it. All lines are found at once, by numpy; only a line that is wrong becomes a text of its own.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sla_reports.readers.contract import AnomalyKind
+from sla_reports.readers.lines import Flaw
+from sla_reports.readers.splits import Block
+
+_LINE_FEED: Final = ord("\n")
+_CARRIAGE_RETURN: Final = ord("\r")
+_SPACE: Final = ord(" ")
+_BEFORE_LINE_FEED: Final = re.compile(rb"\r+\n")
+_SHOWN_CHARACTERS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of `data`, each from its start to before its line feed; columns are as long as there are lines."""
+
+    data: bytes
+    numbers: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    # How many there are, and where the last two are; only of use where there are two.
+    spaces: np.ndarray
+    second_last: np.ndarray
+    last: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def where(self, wanted: np.ndarray) -> "Lines":
+        """Some of the lines; `wanted` is a mask."""
+        if wanted.all():
+            return self
+        columns = (self.numbers, self.starts, self.ends, self.spaces, self.second_last, self.last)
+        return Lines(self.data, *(column[wanted] for column in columns))
+
+    def raw(self, index: int) -> bytes:
+        """A line's bytes."""
+        return self.data[self.starts[index] : self.ends[index]]
+
+    def text(self, index: int) -> str:
+        """A line as a text, for a message."""
+        return self.raw(index).decode(errors="replace")
+
+    def firsts(self) -> np.ndarray:
+        """Each line's first byte; a line feed where it has none."""
+        found: np.ndarray = np.frombuffer(self.data, dtype=np.uint8)[self.starts]
+        return found
+
+    def fields(self) -> tuple[pa.StringArray, pa.StringArray, pa.StringArray]:
+        """Series, value and timestamp of lines that all have two spaces."""
+        # One array over the whole block: the fields, and between them what divides them.
+        count = len(self)
+        offsets = np.empty(6 * count + 1, dtype=np.int32)
+        parts = (self.starts, self.second_last, self.second_last + 1, self.last, self.last + 1, self.ends)
+        for position, column in enumerate(parts):
+            offsets[position : 6 * count : 6] = column
+        offsets[-1] = len(self.data)
+        pieces = pa.StringArray.from_buffers(6 * count, pa.py_buffer(offsets), pa.py_buffer(self.data))
+        at = np.arange(0, 6 * count, 6, dtype=np.int32)
+        series, values, stamps = (pieces.take(pa.array(at + field)) for field in (0, 2, 4))
+        return series, values, stamps
+
+
+def lines_of(block: Block) -> Lines:
+    """The block's lines; the last one may have no line feed of its own (`cut_off`)."""
+    return located(block.data if block.data.endswith(b"\n") or not block.data else block.data + b"\n")
+
+
+def located(data: bytes) -> Lines:
+    """The lines of some text, each of which ends with a line feed. Carriage returns before one are not part of a line."""
+    content = np.frombuffer(data, dtype=np.uint8)
+    marks = np.flatnonzero(content <= _SPACE)
+    kinds = content[marks]
+    known = (kinds == _SPACE) | (kinds == _LINE_FEED)
+    if not known.all():
+        if (kinds == _CARRIAGE_RETURN).any() and b"\r\n" in data:
+            return located(_BEFORE_LINE_FEED.sub(b"\n", data))
+        marks, kinds = marks[known], kinds[known]
+    feeds = np.flatnonzero(kinds == _LINE_FEED)
+    ends = marks[feeds]
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1] + 1
+    spaces = np.diff(feeds, prepend=-1) - 1
+    return Lines(data, np.arange(len(ends)), starts, ends, spaces, marks[np.maximum(feeds - 2, 0)], marks[feeds - 1])
+
+
+def made_of(texts: Sequence[str], numbers: np.ndarray) -> Lines:
+    """Lines that were put in other words."""
+    lines = located("".join(f"{text}\n" for text in texts).encode())
+    return Lines(lines.data, numbers, lines.starts, lines.ends, lines.spaces, lines.second_last, lines.last)
+
+
+def cut_off(block: Block, lines: Lines) -> tuple[Lines, list[Flaw]]:
+    """Without a last line that has no line feed: its number may have lost digits."""
+    if not block.data or block.data.endswith(b"\n"):
+        return lines, []
+    last = len(lines) - 1
+    detail = f"the file ends inside of {shown(lines.text(last))}; expected a line feed"
+    flaw = Flaw(int(lines.numbers[last]), AnomalyKind.TRUNCATED, detail)
+    return lines.where(np.arange(len(lines)) < last), [flaw]
+
+
+def shown(text: str) -> str:
+    """A line as a message can carry it."""
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
+
+
+def decodable(lines: Lines) -> tuple[Lines, list[Flaw]]:
+    """Without lines that are no UTF-8."""
+    if _is_utf8(lines.data):
+        return lines, []
+    flaws: list[Flaw] = []
+    wanted = np.ones(len(lines), dtype=bool)
+    for index in range(len(lines)):
+        line = lines.raw(index)
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            wanted[index] = False
+            detail = f"{shown(repr(line))}: {error.reason}; expected UTF-8"
+            flaws.append(Flaw(int(lines.numbers[index]), AnomalyKind.NOT_UTF8, detail))
+    return lines.where(wanted), flaws
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
