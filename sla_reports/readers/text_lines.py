@@ -28,6 +28,7 @@ class Lines:
     """Lines of `data`, each from its start to before its line feed; columns are as long as there are lines."""
 
     data: bytes
+    is_ascii: bool
     numbers: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
@@ -44,7 +45,7 @@ class Lines:
         if wanted.all():
             return self
         columns = (self.numbers, self.starts, self.ends, self.spaces, self.second_last, self.last)
-        return Lines(self.data, *(column[wanted] for column in columns))
+        return Lines(self.data, self.is_ascii, *(column[wanted] for column in columns))
 
     def raw(self, index: int) -> bytes:
         """A line's bytes."""
@@ -82,9 +83,11 @@ def lines_of(block: Block) -> Lines:
 def located(data: bytes) -> Lines:
     """The lines of some text, each of which ends with a line feed. Carriage returns before one are not part of a line."""
     content = np.frombuffer(data, dtype=np.uint8)
-    marks = np.flatnonzero(content <= _SPACE)
+    # As signed numbers, bytes that are no ASCII are below zero: they are found in the same look.
+    marks = np.flatnonzero(content.view(np.int8) <= _SPACE)
     kinds = content[marks]
     known = (kinds == _SPACE) | (kinds == _LINE_FEED)
+    is_ascii = bool((kinds <= _SPACE).all())
     if not known.all():
         if (kinds == _CARRIAGE_RETURN).any() and b"\r\n" in data:
             return located(_BEFORE_LINE_FEED.sub(b"\n", data))
@@ -94,13 +97,17 @@ def located(data: bytes) -> Lines:
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1] + 1
     spaces = np.diff(feeds, prepend=-1) - 1
-    return Lines(data, np.arange(len(ends)), starts, ends, spaces, marks[np.maximum(feeds - 2, 0)], marks[feeds - 1])
+    return Lines(
+        data, is_ascii, np.arange(len(ends)), starts, ends, spaces, marks[np.maximum(feeds - 2, 0)], marks[feeds - 1]
+    )
 
 
 def made_of(texts: Sequence[str], numbers: np.ndarray) -> Lines:
     """Lines that were put in other words."""
     lines = located("".join(f"{text}\n" for text in texts).encode())
-    return Lines(lines.data, numbers, lines.starts, lines.ends, lines.spaces, lines.second_last, lines.last)
+    return Lines(
+        lines.data, lines.is_ascii, numbers, lines.starts, lines.ends, lines.spaces, lines.second_last, lines.last
+    )
 
 
 def cut_off(block: Block, lines: Lines) -> tuple[Lines, list[Flaw]]:
@@ -120,7 +127,7 @@ def shown(text: str) -> str:
 
 def decodable(lines: Lines) -> tuple[Lines, list[Flaw]]:
     """Without lines that are no UTF-8."""
-    if _is_utf8(lines.data):
+    if lines.is_ascii or _is_utf8(lines.data):
         return lines, []
     flaws: list[Flaw] = []
     wanted = np.ones(len(lines), dtype=bool)
@@ -136,8 +143,6 @@ def decodable(lines: Lines) -> tuple[Lines, list[Flaw]]:
 
 
 def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
     try:
         data.decode()
     except UnicodeDecodeError:
