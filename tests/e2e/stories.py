@@ -12,6 +12,9 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
 )
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
 from tests.e2e.house import DEADLINE_SECONDS, NAMESPACE, WholeGroup
 from tests.reconcile.world import until
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from brokergroup_operator.kube.resources import Resource
+    from rocketmq_remoting.command import RemotingCommand
 
 
 async def change(group: WholeGroup, patch: dict[str, Any]) -> None:
@@ -109,3 +113,26 @@ async def done(group: WholeGroup, kind: str, /, **section: Any) -> dict[str, Any
 
 async def _operations(group: WholeGroup) -> list[dict[str, Any]]:
     return list((await group.house.api.list(BROKER_GROUP_OPERATIONS, namespace=NAMESPACE)).items)
+
+
+def address_of(group: WholeGroup, broker_id: int) -> str:
+    return next(str(one["address"]) for one in group.seen.record["replicas"] if one["brokerId"] == broker_id)
+
+
+async def has_copied(
+    group: WholeGroup, name: str, broker_id: int, code: RequestCode = RequestCode.GET_ALL_TOPIC_CONFIG
+) -> bool:
+    """Whether this member has the topic of this name, or what else the code asks for."""
+    return f'"{name}"'.encode() in ((await ask(address_of(group, broker_id), request(code))).body or b"")
+
+
+async def ask(address: str | None, command: RemotingCommand) -> RemotingCommand:
+    """One request to a broker, which has to succeed."""
+    assert address is not None
+    client = RemotingClient()
+    try:
+        answer = await client.invoke(address, command, timeout_seconds=10.0)
+    finally:
+        await client.close()
+    assert answer.code == ResponseCode.SUCCESS, answer
+    return answer

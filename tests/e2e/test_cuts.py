@@ -13,17 +13,18 @@ import pytest_asyncio
 
 from brokergroup_operator.kube.resources import EVENTS
 from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
-from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.cuts import CLIENT_PORTS, HA_PORT, broken, callers_of, cut, led_astray, place_of
 from tests.e2e.house import NAMESPACE, House, WholeGroup
 from tests.e2e.java_house import open_java_house
-from tests.e2e.stories import a_slave, ask_for, condition, done, end_of, holds
+from tests.e2e.stories import a_slave, address_of, ask, ask_for, condition, done, end_of, has_copied, holds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from rocketmq_remoting.command import RemotingCommand
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -116,12 +117,12 @@ async def test_who_lacks_a_topic_is_passed_over(group: WholeGroup) -> None:
     # Each slave of this master copies: after a change of master a Java slave may not know for 30 s whom to ask (seen), because
     # it registered at the NameServer before its master had.
     await make_topic_and_group(group, "home")
-    await holds(group, "both have copied once", lambda: has_copied(group, "home", slave, other))
+    await holds(group, "both have copied once", lambda: copied(group, "home", slave, other))
     await until_safe(group)
     async with cut(place_of(group, slave), place_of(group, master or 0), *CLIENT_PORTS):
         await make_topic_and_group(group, "overseas")
-        await holds(group, f"broker {other} has copied again", lambda: has_copied(group, "overseas", other))
-        assert not await has_copied(group, "overseas", slave)
+        await holds(group, f"broker {other} has copied again", lambda: copied(group, "overseas", other))
+        assert not await copied(group, "overseas", slave)
         result = await done(group, "Switchover")
     async with group.under_load():
         await group.until_acknowledged()
@@ -178,39 +179,20 @@ async def until_safe(group: WholeGroup) -> None:
     await group.until(lambda: not diverged(group) and condition(group, "FailoverSafe")[0] == "True", "it is safe")
 
 
-def address_of(group: WholeGroup, broker_id: int) -> str:
-    return next(str(one["address"]) for one in group.seen.record["replicas"] if one["brokerId"] == broker_id)
-
-
 async def offset_of(group: WholeGroup, broker_id: int) -> int:
     """How far the log of a slave reaches, by its own word (907)."""
     answer = await ask(address_of(group, broker_id), request(RequestCode.GET_BROKER_HA_STATUS))
     return HARuntimeInfoBody.decode(answer.body).ha_client_runtime_info.max_offset
 
 
-async def has_copied(group: WholeGroup, name: str, *broker_ids: int) -> bool:
-    """Whether all of these have the topic and the subscription group of this name."""
-    wanted = f'"{name}"'.encode()
-    for broker_id in broker_ids:
-        for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
-            if wanted not in ((await ask(address_of(group, broker_id), request(code))).body or b""):
-                return False
-    return True
+async def copied(group: WholeGroup, name: str, *broker_ids: int) -> bool:
+    """Whether all of these have what ``make_topic_and_group`` made."""
+    both = (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return all([await has_copied(group, name, one, code) for one in broker_ids for code in both])
 
 
 async def ask_the_master(group: WholeGroup, command: RemotingCommand) -> RemotingCommand:
     return await ask(group.seen.master_address(), command)
-
-
-async def ask(address: str | None, command: RemotingCommand) -> RemotingCommand:
-    assert address is not None
-    client = RemotingClient()
-    try:
-        answer = await client.invoke(address, command, timeout_seconds=10.0)
-    finally:
-        await client.close()
-    assert answer.code == ResponseCode.SUCCESS, answer
-    return answer
 
 
 async def make_topic_and_group(group: WholeGroup, name: str) -> None:
