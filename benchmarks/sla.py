@@ -156,13 +156,16 @@ def options_of(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, default=3, help="of each engine: the first is cold, the others are warm")
     parser.add_argument("--engines", nargs="+", default=[*_ENGINES], choices=[*_ENGINES, *_MORE_ENGINES])
-    parser.add_argument("--reader-samples", type=float, default=8, help="in millions, for each reader")
+    parser.add_argument("--reader-samples", type=float, default=10, help="in millions, for each reader")
     parser.add_argument("--readers", nargs="*", default=[*_READERS], choices=_READERS, help="none: no readers")
     parser.add_argument("--no-days", action="store_true", help="without the cost of a day more")
     parser.add_argument("--limit-seconds", type=float, default=3600, help="for all runs of one engine over one lake")
     parser.add_argument("--folder", type=Path, help="where lakes are kept for the next time (default: a temporary one)")
     parser.add_argument("--report-only", action="store_true", help="a goal that is not met does not fail")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if not arguments.sizes and not arguments.readers:
+        parser.error("neither sizes nor readers; expected something to measure")
+    return arguments
 
 
 def main(words: list[str] | None = None) -> int:

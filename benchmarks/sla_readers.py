@@ -1,6 +1,6 @@
 """Every reader over the same samples in its own form: how many a second of processor time.
 
-    python benchmarks/sla_readers.py FOLDER --samples 8000000 --runs 3
+    python benchmarks/sla_readers.py FOLDER --samples 10000000 --runs 3
 
 Files are written first, and not counted. A run reads everything and adds it up in one Spark job, so that nothing is left unread;
 the sums must be those of what was written. The processor time is that of all that takes part, the JVM that receives the samples and
@@ -214,7 +214,7 @@ def main() -> None:
     """A line of JSON for each reader."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", type=int, default=8_000_000)
+    parser.add_argument("--samples", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--readers", nargs="+", choices=READERS, default=READERS)
     arguments = parser.parse_args()
