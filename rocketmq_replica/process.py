@@ -183,13 +183,15 @@ class ReplicaProcess:
         """
         self.ha_client.retire()
         deadline_seconds = monotonic_seconds() + self.configuration.stop_hand_over_seconds
-        deposed = False
+        # Moved away and back between two looks is another reign, too.
+        deposed, first_reign = False, self.broker.reign
         while (now := monotonic_seconds()) < deadline_seconds:
-            if self.broker.reign is None:
-                deposed = True
-                if now >= self._reigned_at_seconds + _SEND_AWAY_SECONDS:
+            deposed = deposed or self.broker.reign is not first_reign
+            if self.broker.reign is not None:
+                self._reigned_at_seconds = now
+                if not deposed and not self.broker.has_successors:
                     return
-            elif not deposed and not self.broker.has_successors:
+            elif now >= self._reigned_at_seconds + _SEND_AWAY_SECONDS:
                 return
             await asyncio.sleep(_TICK_SECONDS / 10)
 
