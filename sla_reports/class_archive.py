@@ -1,10 +1,11 @@
 """Spark's classes, read and checked once: an AppCDS archive makes the JVM's start several times cheaper.
 
 The archive fits one JDK build and one set of jars, so its name is made of both. A JVM that is given an archive which does not
-fit goes on without it; but it dies of one that ends too early, so a file beside it says how long it is. Made by `python -m
-sla_reports.class_archive` (at set-up, with `--optional`, and in the image), found by `start_session`.
+fit goes on without it; but it dies of one that ends too early, so a file beside it says how long it is, and of whose jars. Made by
+`python -m sla_reports.class_archive` (at set-up, with `--optional`, and in the image), found by `start_session`.
 """
 
+import argparse
 import hashlib
 import os
 import shutil
@@ -44,10 +45,13 @@ def archive_path() -> Path:
         return Path(named)
     command = [str(java_program()), "-version"]
     version = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own words
-    jars = Path(pyspark.__file__).parent / "jars"
-    key = hashlib.sha256(f"{version.stderr}\n{jars}".encode()).hexdigest()[:12]
+    key = hashlib.sha256(f"{version.stderr}\n{_jars()}".encode()).hexdigest()[:12]
     cache = os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "brokergroup-operator"
     return Path(cache) / f"spark-{pyspark.__version__}-{key}.jsa"
+
+
+def _jars() -> Path:
+    return Path(pyspark.__file__).parent / "jars"
 
 
 def archive_options() -> str:
@@ -81,10 +85,20 @@ def make_archive(*, again: bool = False) -> Path:
             command, env=environment, check=True, timeout=_TRAINING_SECONDS, stdout=subprocess.DEVNULL
         )
         size = Path(folder) / "size"
-        size.write_text(f"{made.stat().st_size}\n")
+        size.write_text(f"{made.stat().st_size}\n{_jars()}\n")
         made.rename(archive)
         size.rename(_size_file(archive))
+    _forget_the_homeless(archive.parent)
     return archive
+
+
+def _forget_the_homeless(folder: Path) -> None:
+    """Delete archives whose jars are gone with their environment: each is some 190 MB, and nobody else would."""
+    for size_file in folder.glob("spark-*.jsa.size"):
+        _, _, jars = size_file.read_text().strip().partition("\n")
+        if jars and not Path(jars).exists():
+            size_file.with_suffix("").unlink(missing_ok=True)
+            size_file.unlink(missing_ok=True)
 
 
 def _size_file(archive: Path) -> Path:
@@ -93,7 +107,7 @@ def _size_file(archive: Path) -> Path:
 
 def _is_whole(archive: Path) -> bool:
     try:
-        return archive.stat().st_size == int(_size_file(archive).read_text())
+        return archive.stat().st_size == int(_size_file(archive).read_text().partition("\n")[0])
     except (OSError, ValueError):
         return False
 
@@ -124,15 +138,20 @@ def _train(folder: Path) -> None:
 
 
 def main(words: list[str]) -> int:
-    """`--again`: also where there is one. `--optional`: that none can be made is told, and no failure: reports start without it."""
-    if words[:1] == ["--train"]:
-        _train(Path(words[1]))
+    """Print where the archive is. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="also where there is one")
+    parser.add_argument("--optional", action="store_true", help="that none can be made is told, and no failure")
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if options.train is not None:
+        _train(options.train)
         return 0
     try:
-        sys.stdout.write(f"{make_archive(again='--again' in words)}\n")
+        sys.stdout.write(f"{make_archive(again=options.again)}\n")
     except (NoJavaError, subprocess.SubprocessError, OSError) as error:
         sys.stderr.write(f"class archive: none was made, so Spark starts slower: {error}\n")
-        return 0 if "--optional" in words else 1
+        return 0 if options.optional else 1
     return 0
 
 

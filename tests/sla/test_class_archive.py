@@ -66,7 +66,7 @@ def test_spark_starts_from_the_archive_and_without_one_that_fits(
 
 def _archive_of(path: Path, text: str) -> Path:
     path.write_text(text)
-    path.with_name(f"{path.name}.size").write_text(str(len(text)))
+    _size_of(path).write_text(str(len(text)))
     return path
 
 
@@ -75,6 +75,20 @@ def test_an_archive_that_ends_too_early_is_not_used_for_the_jvm_would_die_of_it(
     assert str(archive) in jvm_options(archive)
     archive.write_text("as long as it")
     assert jvm_options(archive) == ""
+
+
+def test_an_archive_whose_jars_are_gone_goes_too(tmp_path: Path) -> None:
+    kept, gone, unknown = (_archive_of(tmp_path / f"spark-{one}.jsa", "archive") for one in ("kept", "gone", "unknown"))
+    _size_of(kept).write_text(f"7\n{tmp_path}\n")
+    _size_of(gone).write_text(f"7\n{tmp_path / 'no-such-folder'}\n")
+    class_archive._forget_the_homeless(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.jsa")} == {kept.name, unknown.name}
+    assert not _size_of(gone).exists()
+    assert str(kept) in jvm_options(kept)
+
+
+def _size_of(archive: Path) -> Path:
+    return archive.with_name(f"{archive.name}.size")
 
 
 def test_no_archive_is_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
