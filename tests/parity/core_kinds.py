@@ -192,8 +192,10 @@ async def what_the_operator_sends(peer: Peer) -> None:
     how: dict[str, Any] = {"content_type": APPLY, "fieldManager": "brokergroup-reconcile", "force": "true"}
     for path, child in children:
         name = child["metadata"]["name"]
+        await peer.call("GET", f"{path}/{name}")
         await peer.call("PATCH", f"{path}/{name}", child, **how)
         await peer.call("PATCH", f"{path}/{name}", child, **how)
+        await peer.call("GET", f"{path}/{name}")
         await peer.call("GET", path, labelSelector="brokergroup.dev/broker-group=g")
     role = {"metadata": {"labels": {"brokergroup.dev/role": "master"}}}
     await peer.call("PATCH", f"{CORE}/pods/g-1", role, content_type=MERGE, fieldManager="brokergroup-role")
