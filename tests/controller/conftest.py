@@ -13,6 +13,7 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import RecordStore
+from tests.controller.fake_broker import FakeGroup
 
 StartPlane = Callable[..., Awaitable[ControllerPlane]]
 
@@ -32,6 +33,14 @@ QUICK = PlaneSettings(
     incident_deadline_seconds=2.0,
     drain_deadline_seconds=0.5,
 )
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[FakeGroup]:
+    """Scripted brokers of one group, which a test starts as it needs them."""
+    started = FakeGroup()
+    yield started
+    await started.stop()
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """A broker's own rhythm shortens how long its silence is life, within the bounds that the group's owner gave."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-
-import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
@@ -37,13 +34,6 @@ class BoundedDirectory(FixedDirectory):
 
     def _bounded(self, binding: GroupBinding) -> GroupBinding:
         return replace(binding, minimum_heartbeat_timeout_seconds=self._minimum_seconds)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 def _timeout_seconds(plane: ControllerPlane, broker_id: int) -> float:

@@ -1,7 +1,6 @@
 """A pod's IP is a fact with an age: who says where a member is, and what is told to whom (safety rule 8)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,13 +19,6 @@ from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 def _pod(number: int, *, group: GroupKey = KEY) -> Peer:

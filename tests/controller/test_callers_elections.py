@@ -1,10 +1,7 @@
 """ElectMaster by a broker or an administrator never replaces a granted master by itself: a failover or a switchover does that."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-
-import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
 from brokergroup_operator.controller.fencing import FenceOutcome
@@ -20,13 +17,6 @@ from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 class GatedStore(MemoryRecordStore):

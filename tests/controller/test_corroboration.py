@@ -28,13 +28,6 @@ KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
-
-
 class KillingFencer:
     """Kills the fake broker, and remembers whom."""
 

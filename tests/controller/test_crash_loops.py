@@ -1,7 +1,5 @@
 """A master that crashes again and again is passed over for longer and longer, while somebody else can lead (F38)."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from brokergroup_operator.controller.crash_loops import CrashLoops
@@ -61,13 +59,6 @@ def test_one_loss_counts_once() -> None:
     for _ in range(5):
         loops.master_lost(1, 7, 1.0)
     assert loops.penalised(1.0) == frozenset()
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def test_a_looping_master_is_passed_over_among_equals(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -1,9 +1,6 @@
 """A master whose pod is about to go is moved first; two planes do not get in each other's way."""
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.observe.timeline import Cause, Outcome, Trigger
@@ -15,13 +12,6 @@ from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: StartPlane, group: FakeGroup) -> None:

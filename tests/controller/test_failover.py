@@ -2,10 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
-import pytest
 from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
@@ -74,13 +72,6 @@ class KillingFencer:
         if self._confirms:
             await self._group.brokers[broker_id].kill()
         return FenceOutcome(confirmed=self._confirms, how="killed" if self._confirms else "no answer")
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(

@@ -1,7 +1,6 @@
 """The fence finds the process by its address: a pod whose disk was lost carries a new broker id under its old name."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -45,13 +44,6 @@ class Asked:
     ) -> FenceOutcome:
         self.asked.append(address)
         return FenceOutcome(confirmed=True, how="asked")
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def _is_dying(api: KubernetesApi, name: str) -> bool:

@@ -1,7 +1,5 @@
 """Who is eligible depends on what the brokers do, not on what the spec wishes (safety rule 1): they read it when they start."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
@@ -12,13 +10,6 @@ from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 @pytest.mark.parametrize(("minimum", "eligible"), [(2, {1}), (1, set())])

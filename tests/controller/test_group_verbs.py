@@ -1,7 +1,6 @@
 """What the rest of the operator asks of a group: elections by a person, removals, brokers' configuration."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -22,13 +21,6 @@ from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def _three(

@@ -1,10 +1,7 @@
 """The incident log hears of a change of master when it begins, when it is durable, and when it ends: failover and switchover."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.observe.incidents import IncidentLog
@@ -33,13 +30,6 @@ class Order(Observer):
 
     def incident_closed(self, timeline: FailoverTimeline) -> None:
         self.told.append(("closed", timeline.epoch_after))
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def test_a_failover_and_a_switchover_are_noted_before_anybody_is_told(

@@ -1,7 +1,5 @@
 """Alive and not linked to the master: seen at the master's 907 also where the SyncStateSet says that all is well; the cure."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
@@ -28,13 +26,6 @@ class Told(Observer):
 
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
         self.cured.append((broker_id, epoch))
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(

@@ -1,9 +1,6 @@
 """Members that come back with less than they had (safety rule 2): out of their seats at once, and never master without the data."""
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
@@ -33,13 +30,6 @@ class Notes(Observer):
     def record_changed(self, key: GroupKey, before: object, after: object, why: str) -> None:
         self.writes += 1
         self.masters[after.master_epoch] = after.master_broker_id  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def _three_with_data(

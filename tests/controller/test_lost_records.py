@@ -1,7 +1,7 @@
 """The record goes back in time, or is gone, under a group that serves (safety rule 3, F28, F29): the group goes on above it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -60,13 +60,6 @@ class RestoredStore(MemoryRecordStore):
         stored = StoredRecord(record=record, version=str(next(self._versions)), uid=f"restored-{next(self._uids)}")
         self._records[KEY] = stored
         self._tell(KEY, stored.version)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def _old_group(

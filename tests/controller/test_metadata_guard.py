@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -30,13 +29,6 @@ class Told(Observer):
 
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
         self.differences.append(differences)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def _three(

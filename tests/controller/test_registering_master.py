@@ -5,26 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import pytest
-
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.controller.fake_broker import FakeGroup, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from brokergroup_operator.records.store import GroupKey, StoredRecord
     from controller_core.model import BrokerGroupRecord
     from tests.controller.conftest import StartPlane
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 class SlowStore(MemoryRecordStore):

@@ -14,20 +14,11 @@ from rocketmq_remoting.codes import RequestCode
 from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from brokergroup_operator.controller.plane import ControllerPlane
     from tests.controller.conftest import StartPlane
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def propose(master: FakeBroker, *members: int) -> int:

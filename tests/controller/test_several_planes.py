@@ -1,7 +1,7 @@
 """Two controller planes over one store, and a store whose answers are lost: one grant for each epoch, one end for all."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,15 +19,11 @@ from rocketmq_remoting.command import request
 from tests.controller.conftest import StartPlane
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 class CheckedStore(MemoryRecordStore):

@@ -1,7 +1,6 @@
 """Moving a living master, and finishing what an operator that died left half done: seen by brokers on real sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -21,13 +20,6 @@ from tests.controller.test_failover import DeletingDirectory
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 async def test_a_living_master_is_moved_in_the_measured_order(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -1,9 +1,6 @@
 """The store has written an election and says nothing in time: it is this plane's own election all the same."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-
-import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.unanswered_write import UnansweredWrite, UnansweredWrites
@@ -25,13 +22,6 @@ from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 class MuteStore(MemoryRecordStore):
