@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sla_reports.readers.columns import PACKED_SCHEMA, unpacked
 from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, Samples
 from sla_reports.readers.splits import Block, Split, TruncatedFileError, blocks_of, files_of, line_number_at, plan
+from sla_reports.tasks import own
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +78,19 @@ def _anomalies(tasks: DataFrame, splits: list[Split], form: LineFormType) -> Dat
 def _samples_of(
     splits: list[Split], form: LineFormType, skip_broken: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            for found in parsed(splits[index], form()):
-                if isinstance(found, pa.RecordBatch):
-                    yield found
-                elif not skip_broken:
-                    raise found.as_error()
+    for split in own(splits, batches):
+        for found in parsed(split, form()):
+            if isinstance(found, pa.RecordBatch):
+                yield found
+            elif not skip_broken:
+                raise found.as_error()
 
 
 def _anomalies_of(
     splits: list[Split], form: LineFormType, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            found = [item for item in parsed(splits[index], form()) if isinstance(item, Anomaly)]
-            yield anomaly_batch(found)
+    for split in own(splits, batches):
+        yield anomaly_batch([item for item in parsed(split, form()) if isinstance(item, Anomaly)])
 
 
 def anomaly_batch(anomalies: Sequence[Anomaly]) -> pa.RecordBatch:

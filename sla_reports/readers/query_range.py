@@ -18,23 +18,22 @@ from sla_reports.readers.contract import ANOMALY_SCHEMA, Samples
 from sla_reports.readers.lines import anomaly_batch, no_anomalies
 from sla_reports.readers.matrix import decode
 from sla_reports.readers.splits import files_of
+from sla_reports.tasks import own, tasks_of
 
 _SUFFIXES: Final = (".json",)
-_TASKS_PER_CORE: Final = 4
 
 
 def read(spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False) -> Samples:
     """The samples of the files; a folder stands for its `.json` files. Raises ExportFormatError for a path that is not there."""
     files = [path.resolve() for path in files_of(paths, _SUFFIXES)]
-    # A task costs more than a small file, so there are some for each core, not one for each file.
-    tasks = spark.range(0, len(files), 1, min(len(files), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    tasks = tasks_of(spark, len(files))
     frame = unpacked(tasks.mapInArrow(partial(_samples_of, files, skip_broken), PACKED_SCHEMA))
     anomalies = tasks.mapInArrow(partial(_anomalies_of, files), ANOMALY_SCHEMA) if skip_broken else no_anomalies(spark)
     return Samples(frame, anomalies)
 
 
 def _samples_of(files: list[Path], skip_broken: bool, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for path in _own(files, tasks):
+    for path in own(files, tasks):
         samples, anomalies = decode(path.read_bytes(), str(path))
         if anomalies and not skip_broken:
             raise anomalies[0].as_error()
@@ -43,11 +42,5 @@ def _samples_of(files: list[Path], skip_broken: bool, tasks: Iterator[pa.RecordB
 
 
 def _anomalies_of(files: list[Path], tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for path in _own(files, tasks):
+    for path in own(files, tasks):
         yield anomaly_batch(decode(path.read_bytes(), str(path))[1])
-
-
-def _own(files: list[Path], tasks: Iterator[pa.RecordBatch]) -> Iterator[Path]:
-    for batch in tasks:
-        for index in batch.column("id").to_pylist():
-            yield files[index]

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from sla_reports.readers import lake
@@ -25,9 +25,9 @@ from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.day_pieces import HOUR_SCHEMA, PIECE_SCHEMA, Intervals, day_pieces, hour_counts, stitched
 from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, fullest, median_distances
 from sla_reports.reduction.runs import Run
+from sla_reports.tasks import own, tasks_of
 
 _ROWS_AT_A_TIME: Final = 1_000_000
-_TASKS_PER_CORE: Final = 4
 _DAY_MS: Final = 86_400_000
 
 
@@ -53,7 +53,7 @@ def reduce_lake(
     With `by_day` no run crosses midnight UTC (what the store keeps). Raises ExportFormatError.
     """
     folders = lake.day_folders(folder, days)
-    tasks = _tasks(spark, len(folders))
+    tasks = tasks_of(spark, len(folders))
     with readable_errors():
         pieces = tasks.mapInArrow(partial(_pieces_of, folders, frozenset(metrics), intervals), PIECE_SCHEMA).toArrow()
     return LakeReduction(stitched(pieces, by_day=by_day), _quality(pieces))
@@ -65,7 +65,7 @@ def infer_intervals(
 ) -> dict[str, int]:  # fmt: skip
     """The scrape interval of each series, as `intervals.infer` tells it. Only the days of the fullest hours are read as rows."""
     folders = lake.day_folders(folder, days)
-    tasks = _tasks(spark, len(folders))
+    tasks = tasks_of(spark, len(folders))
     parts = tasks.mapInArrow(partial(_hours_of, folders, frozenset(metrics)), HOUR_SCHEMA)
     chosen = fullest(parts.groupBy("series", "hour").agg(sql.sum("n").alias("n"))).cache()
     of_day = sql.date_format(sql.timestamp_seconds(sql.col("hour") * 3600), "yyyy-MM-dd")
@@ -90,26 +90,15 @@ def _quality(pieces: pa.Table) -> Quality:
 def _pieces_of(
     folders: list[Path], metrics: frozenset[str], intervals: Intervals, tasks: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for folder in _own(folders, tasks):
+    for folder in own(folders, tasks):
         yield from day_pieces(partial(_samples, folder, metrics), intervals)
 
 
 def _hours_of(
     folders: list[Path], metrics: frozenset[str], tasks: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for folder in _own(folders, tasks):
+    for folder in own(folders, tasks):
         yield from hour_counts(_samples(folder, metrics))
-
-
-def _tasks(spark: SparkSession, days: int) -> DataFrame:
-    """A row for each day. A task costs more than a small day, so there are some for each core, not one for each day."""
-    return spark.range(0, days, 1, max(1, min(days, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)))
-
-
-def _own(folders: list[Path], tasks: Iterator[pa.RecordBatch]) -> Iterator[Path]:
-    for batch in tasks:
-        for index in batch.column("id").to_pylist():
-            yield folders[index]
 
 
 def _samples(folder: Path, metrics: frozenset[str]) -> Iterator[pa.RecordBatch]:
