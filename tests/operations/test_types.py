@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
 from brokergroup_operator.observe.timeline import Outcome as TimelineOutcome
 from brokergroup_operator.operations.evaluate import PROCEDURES
@@ -402,6 +403,12 @@ def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
     verdict = judged(item)
     assert isinstance(verdict, GoOn)
     assert verdict.effect == KillPod(name="orders-1", uid=f"uid-orders-1-{LONG_AGO}")
+    leaving = thing("orders-1")
+    leaving["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.FINALIZER_FENCE]}
+    assert judged(item, pods={"orders-1": leaving}) == GoOn(message="pod orders-1 is killed; waits for an election")
+    leaving["metadata"]["finalizers"] = []  # somebody else deletes it, with the grace of a good end
+    assert isinstance(ends_well := judged(item, pods={"orders-1": leaving}), GoOn)
+    assert ends_well.effect == verdict.effect
     young = {"orders-1": thing("orders-1", created=NOW - 5)}
     assert judged(item, pods=young) == GoOn(message="pod orders-1 is killed; waits for an election")
 

@@ -27,6 +27,7 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.operations.runner import OperationRunner
+from brokergroup_operator.operations.scene import is_fenced
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.safety_now import unsafe_now
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
@@ -147,6 +148,8 @@ class World:
         self._operator = operator
         self.view = RecordView(operator, hands, key)
         self.writes: list[str] = []
+        # The pods whose end could be seen, by uid.
+        self.fenced: list[str] = []
         self.kill_at: int | None = None
         self.was_killed = False
         self._dead = False
@@ -210,10 +213,16 @@ class World:
 
     async def master_comes_back(self) -> None:
         """What the controller plane, the reconcile plane and the kubelet do for a master that was killed."""
-        pods = {item["metadata"]["name"] for item in (await self.api.list(PODS, namespace=self.key.namespace)).items}
-        if "orders-1" not in pods:
+        pods = {
+            item["metadata"]["name"]: item for item in (await self.api.list(PODS, namespace=self.key.namespace)).items
+        }
+        master = pods.get("orders-1")
+        if master is None:
             await self.view.write(lambda record: elected(record, 2))
             await self.create_member(1)
+        elif is_fenced(master):
+            self.fenced.append(master["metadata"]["uid"])
+            await self.api.patch(PODS, "orders-1", {"metadata": {"finalizers": None}}, namespace=self.key.namespace)
 
     async def get(self, name: str) -> dict[str, Any]:
         return await self.api.get(BROKER_GROUP_OPERATIONS, name, namespace=self.key.namespace)

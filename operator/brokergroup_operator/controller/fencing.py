@@ -5,8 +5,8 @@ although no replica has it, and no epoch keeps it from that: measured, 7 of 12 f
 and none of 8 with one. So its process is killed first, and only a confirmed death lets a failover
 promise that nothing acknowledged is lost. A fence that is not confirmed in time does not stop the failover; it is told.
 
-In Kubernetes the kill is a pod deletion without grace. The finalizer keeps the pod object until its containers are reported
-terminated: without it the object would vanish at once and confirm nothing.
+In Kubernetes the kill is a pod deletion without grace, with a finalizer that keeps the pod object until its containers are
+reported terminated (``kube/held_deletion.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.kubernetes_binding import has_ip_of
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from brokergroup_operator.kube.held_deletion import delete_held
 from brokergroup_operator.kube.resources import PODS
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class KubernetesFencer:
                     self._release_later(pod)
                     return FenceOutcome(confirmed=True, how=f"containers of pod {name} terminated")
                 if deleted_uid is None:
-                    await self._kill(pod)
+                    await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=ONE_CALL_SECONDS)
                     deleted_uid = uid
                     continue
             except NotFoundError:
@@ -135,35 +136,6 @@ class KubernetesFencer:
             except ApiError as error:
                 log.warning("fence not placed yet", pod=name, namespace=namespace, error=str(error))
             await asyncio.sleep(POLL_SECONDS)
-
-    async def _kill(self, pod: JsonObject) -> None:
-        metadata = pod["metadata"]
-        if names.FINALIZER_FENCE not in metadata.get("finalizers", []) and "deletionTimestamp" not in metadata:
-            patch = {
-                "metadata": {
-                    "resourceVersion": metadata["resourceVersion"],
-                    "finalizers": [*metadata.get("finalizers", []), names.FINALIZER_FENCE],
-                }
-            }
-            await self._api.patch(
-                PODS,
-                metadata["name"],
-                patch,
-                namespace=metadata["namespace"],
-                content_type=PatchType.MERGE,
-                timeout_seconds=ONE_CALL_SECONDS,
-            )
-        # A pod that is being deleted already takes no new finalizer. With one second of grace it is the kubelet that removes the
-        # object, after the containers have ended; with none the API would remove it at once and its absence would mean nothing.
-        held = names.FINALIZER_FENCE in metadata.get("finalizers", []) or "deletionTimestamp" not in metadata
-        await self._api.delete(
-            PODS,
-            metadata["name"],
-            namespace=metadata["namespace"],
-            uid=metadata["uid"],
-            grace_period_seconds=0 if held else 1,
-            timeout_seconds=ONE_CALL_SECONDS,
-        )
 
     def _release_later(self, pod: JsonObject) -> None:
         """Take our finalizer away, beside the failover; the reconcile plane does the same for what is left behind."""

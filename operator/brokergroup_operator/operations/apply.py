@@ -6,7 +6,7 @@ operators that decide at once only one goes on to the effect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -15,6 +15,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.held_deletion import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, EVENTS, PODS
 from brokergroup_operator.observe.events import GroupEvent, event_object
 from brokergroup_operator.operations.attempts import figures_of_election, figures_of_switchover
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.operations.scene import Scene
     from brokergroup_operator.operations.verdicts import Figures
     from brokergroup_operator.records.store import GroupKey
+
+# Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
+_KILL_ATTEMPTS: Final = 5
 
 log = structlog.get_logger(__name__)
 
@@ -127,18 +131,25 @@ class StepApplier:
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
 
     async def _kill(self, key: GroupKey, effect: KillPod) -> None:
+        """As a fence kills: what the failover sees of this death is then a proof, not only a pod that is not there any more."""
         try:
-            await self._api.delete(
-                PODS,
-                effect.name,
-                namespace=key.namespace,
-                uid=effect.uid,
-                grace_period_seconds=0,
-                timeout_seconds=self._timeout_seconds,
-            )
-        except (NotFoundError, ConflictError) as error:
-            # It is gone, or another pod has its name by now.
+            for _ in range(_KILL_ATTEMPTS):
+                if await self._is_killed(key, effect):
+                    return
+        except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
+
+    async def _is_killed(self, key: GroupKey, effect: KillPod) -> bool:
+        """Whether it is, or needs no killing; not where the kubelet wrote the pod's status in between."""
+        pod = await self._api.get(PODS, effect.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
+        if pod["metadata"]["uid"] != effect.uid:
+            log.info("operation.pod_gone", group=str(key), pod=effect.name, error="another pod has its name")
+            return True
+        try:
+            await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=self._timeout_seconds)
+        except ConflictError:
+            return False
+        return True
 
     async def _switch_master(self, key: GroupKey, effect: SwitchMaster) -> Figures:
         return figures_of_switchover(

@@ -1,7 +1,8 @@
 """Drill: a failover is rehearsed and measured.
 
 *Switchover*: the master is moved away and back, both planned. *KillMaster*: the master's pod is deleted without grace, as if its
-process had died; whoever takes over stays master, and the drill is over when the killed member is in sync again.
+process had died, and held by the fence's finalizer until it has: a failover that could not prove the death would tell of lost
+messages. Whoever takes over stays master, and the drill is over when the killed member is in sync again.
 How far a drill is, is read from the record: the epoch, who is master, and whether the pod is older than the start.
 """
 
@@ -20,7 +21,7 @@ from brokergroup_operator.operations.premises import (
     unsafe,
 )
 from brokergroup_operator.operations.procedure import Procedure, at_start, first, seconds_running
-from brokergroup_operator.operations.scene import created_seconds
+from brokergroup_operator.operations.scene import created_seconds, is_fenced
 from brokergroup_operator.operations.switchover import for_good, what_the_record_says
 from brokergroup_operator.operations.verdicts import (
     Done,
@@ -91,7 +92,7 @@ def _judge_kill(scene: Scene, operation: Operation) -> Judgement:
     victim, epoch = before.from_broker_id or 0, before.epoch or 0
     if scene.epoch == epoch:
         pod, started_seconds = scene.pod(victim), operation.started_seconds or 0.0
-        if pod is not None and created_seconds(pod) < started_seconds:
+        if pod is not None and created_seconds(pod) < started_seconds and not is_fenced(pod):
             # The start may be minutes old: an operator died before the kill, and a slave since.
             if why := first(group_is_not_there(scene), paused(scene), not_failover_safe(scene)):
                 return GoOn(message=f"waits: {why}")

@@ -43,6 +43,11 @@ def being_deleted(obj: JsonObject) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def is_fenced(pod: JsonObject) -> bool:
+    """Whether it is being killed, and its object kept until its containers are reported terminated."""
+    return being_deleted(pod) and names.FINALIZER_FENCE in pod["metadata"].get("finalizers", [])
+
+
 def is_of(operation: JsonObject, group: JsonObject) -> bool:
     """Whether it was made for this very group: one that was adopted by an earlier group of the same name was not."""
     owners = operation["metadata"].get("ownerReferences") or []
