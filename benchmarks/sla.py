@@ -1,27 +1,29 @@
 """The reports' reduction of samples to runs, beside plain Spark SQL, DuckDB and polars: the same lake, the same answer.
 
-    make bench-sla                                       # everything: hours on a busy machine
-    make bench-sla ARGUMENTS="--sizes 10 --runs 2"       # millions of samples
-    .venv/bin/python benchmarks/sla.py --sizes 1 --engines ours spark_sql --readers
+    make bench-sla                                                       # everything: hours on a busy machine
+    make bench-sla ARGUMENTS="--sizes 10 --runs 2 --no-days --readers"   # some minutes
     .venv/bin/python benchmarks/sla.py --sizes --readers openmetrics query_range
 
 Each engine runs in a process of its own, first cold, then warm. What counts is processor time (of the process and all below
 it): wall time is told, but says little on a machine that others use as well. Progress on stderr, one line of JSON on stdout. The
-exit code is 0 only if all answers are the same and every goal that was measured is met (`--report-only`: answers only). An engine
-that takes longer than `--limit-seconds` is stopped, and not begun where the smaller lake says that it would be; its row says so.
+exit code is 0 only if no engine failed, all answers are the same and every goal that was measured is met (`--report-only`:
+without the goals). An engine that takes longer than `--limit-seconds` is stopped, as is one that leaves less than 1 GiB of disk or
+memory. Where the smaller lake says that there is no time for all runs it gets fewer, or is not begun. Its row says so each time.
+
+What is written goes to TMPDIR and is removed at the end: 0.7 GB for a lake of 500 million samples, and what engines and readers need
+beside that (benchmarks/README.md has the figures).
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import os
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,63 +31,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
 from benchmarks.sla_goals import goals_of, ratios_of  # noqa: E402
-from benchmarks.sla_meter import tree_resident_bytes  # noqa: E402
+from benchmarks.sla_process import expected_seconds, measured, row_of, runs_that_fit  # noqa: E402
 from benchmarks.sla_samples import make_lake  # noqa: E402
 
 _ENGINES = ("ours", "spark_sql", "duckdb", "polars")
 _MORE_ENGINES = ("ours_in_rows", "duckdb_window")
 # What a day more costs; has no answer to compare.
 _BY_DAY = ("ours_first_day", "ours_next_day")
+_COMPARED = ("duckdb", "polars")
 _READERS = ("lake", "openmetrics", "tsdb_dump", "victoriametrics", "query_range", "prometheus")
 _MILLION = 1_000_000
-_SAMPLED_EVERY_SECONDS = 0.2
-
-
-def measured(program: str, arguments: list[str], *, limit_seconds: float) -> dict[str, Any]:
-    """Run a script that tells a line of JSON for its start and for each run; adds the peak of memory."""
-    command = [sys.executable, str(ROOT / "benchmarks" / program), *arguments]
-    begun, peak_bytes, finished = time.monotonic(), 0, True
-    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, stdout=told, stderr=said, start_new_session=True)
-        try:
-            while process.poll() is None:
-                peak_bytes = max(peak_bytes, tree_resident_bytes(process.pid))
-                if time.monotonic() - begun > limit_seconds:
-                    finished = False
-                    break
-                time.sleep(_SAMPLED_EVERY_SECONDS)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        told.seek(0)
-        lines = [json.loads(line) for line in told if line.strip()]
-        if finished and process.returncode != 0:
-            said.seek(0)
-            raise RuntimeError(
-                f"{program} {' '.join(arguments)}: exit code {process.returncode}\n{said.read()[-3000:]}"
-            )
-    known: dict[str, Any] = {
-        "peak_mib": round(peak_bytes / 2**20),
-        **({} if finished else {"stopped_after_s": limit_seconds}),
-    }
-    return {**known, "lines": lines}
-
-
-def row_of(told: dict[str, Any]) -> dict[str, Any]:
-    """An engine's figures. `cpu_s` and `wall_s` are the warm runs' median, or the cold one's where it is alone."""
-    lines = told.pop("lines")
-    runs = lines[1:]
-    row = {**told, "start_cpu_s": lines[0]["start_cpu_s"] if lines else None, "runs": len(runs)}
-    if not runs:
-        return row
-    warm = runs[1:] or runs
-    row["cold"] = {"cpu_s": runs[0]["cpu_s"], "wall_s": runs[0]["wall_s"]}
-    row["warm"] = len(runs) > 1
-    row |= {name: round(statistics.median(run[name] for run in warm), 2) for name in ("cpu_s", "wall_s")}
-    answers = {json.dumps(run["answer"], sort_keys=True) for run in runs}
-    row["answer"] = runs[0]["answer"] if len(answers) == 1 else {"differ": sorted(answers)}
-    return row
 
 
 def measure_size(
@@ -96,27 +51,25 @@ def measure_size(
     lake = make_lake(folder / f"lake-{millions:g}m", samples=round(millions * _MILLION))
     result: dict[str, Any] = {"size": lake.samples, "series": lake.series, "lake_mib": round(lake.bytes / 2**20, 1)}
     for engine in arguments.engines:
-        expected_s = expected_seconds(engine, lake.samples, smaller, arguments.runs)
-        if expected_s > arguments.limit_seconds:
-            result[engine] = {"left_out_because_it_would_take_s": round(expected_s)}
-            continue
-        options = [engine, str(lake.folder), "--runs", str(arguments.runs)]
-        row = row_of(measured("sla_engines.py", options, limit_seconds=arguments.limit_seconds))
-        result[engine] = row
-        say(f"  {engine}: {json.dumps({name: value for name, value in row.items() if name != 'answer'})}")
+        runs = runs_that_fit(engine, lake.samples, smaller, arguments.runs, arguments.limit_seconds)
+        if runs:
+            result[engine] = measure_engine(engine, lake.folder, runs, arguments.limit_seconds)
+        else:
+            expected_s = round(expected_seconds(engine, lake.samples, smaller))
+            result[engine] = {"left_out_because_a_run_would_take_s": expected_s}
+            say(f"  {engine}: {json.dumps(result[engine])}")
     answers = {json.dumps(result[engine]["answer"]) for engine in arguments.engines if "answer" in result[engine]}
     result["answers_equal"] = len(answers) <= 1
     result["ratios"] = ratios_of(result)
     return result
 
 
-def expected_seconds(engine: str, samples: int, smaller: list[dict[str, Any]], runs: int) -> float:
-    """What the next smaller lake says that all runs will take."""
-    if not smaller:
-        return 0.0
-    told = smaller[-1].get(engine, {})
-    each: float = told.get("wall_s", told.get("stopped_after_s", told.get("left_out_because_it_would_take_s", 0.0)))
-    return each * samples / smaller[-1]["size"] * (runs if "wall_s" in told else 1)
+def measure_engine(engine: str, lake: Path, runs: int, limit_seconds: float) -> dict[str, Any]:
+    """An engine over a lake."""
+    say(f"  {engine}: {runs} run(s) begun, for at most {limit_seconds:g} s")
+    row = row_of(measured("sla_engines.py", [engine, str(lake), "--runs", str(runs)], limit_seconds=limit_seconds))
+    say(f"  {engine}: {json.dumps({name: value for name, value in row.items() if name != 'answer'})}")
+    return row
 
 
 def measure_days(millions: float, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -124,23 +77,34 @@ def measure_days(millions: float, arguments: argparse.Namespace, folder: Path) -
     lake = folder / f"lake-{millions:g}m"
     found: dict[str, Any] = {"size": round(millions * _MILLION)}
     for engine in _BY_DAY:
-        options = [engine, str(lake), "--runs", str(max(3, arguments.runs))]
-        row = row_of(measured("sla_engines.py", options, limit_seconds=arguments.limit_seconds))
+        row = measure_engine(engine, lake, max(3, arguments.runs), arguments.limit_seconds)
         row.pop("answer", None)
         found[engine] = row
-        say(f"  {engine}: {json.dumps(row)}")
     return found
 
 
 def measure_readers(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Every reader over the same samples: how many a second of processor time, warm."""
+    say(f"readers, {arguments.reader_samples:g} million samples: making their files")
     options = [str(folder), "--samples", str(round(arguments.reader_samples * _MILLION)), "--runs", str(arguments.runs)]
     options += ["--readers", *arguments.readers]
     told = measured("sla_readers.py", options, limit_seconds=arguments.limit_seconds * 4)
-    found = {line["reader"]: line for line in told["lines"] if "reader" in line}
-    for line in found.values():
+    found = {line["reader"]: line for line in told.pop("lines") if "reader" in line}
+    missing = {name: told for name in arguments.readers if name not in found}
+    for line in (*found.values(), *([missing] if missing else [])):
         say(f"  {json.dumps(line)}")
-    return found
+    return found | missing
+
+
+def failures(rows: list[dict[str, Any]], days: dict[str, Any], readers: dict[str, Any]) -> list[str]:
+    """What ended by itself without an answer, as a person names it."""
+    parts = [*((f"{row['size']} samples", row) for row in rows), ("a day", days), ("readers", readers)]
+    return [
+        f"{name} ({where})"
+        for where, part in parts
+        for name, one in part.items()
+        if isinstance(one, dict) and "failed" in one
+    ]
 
 
 def say(text: str) -> None:
@@ -165,12 +129,20 @@ def options_of(words: list[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(words)
     if not arguments.sizes and not arguments.readers:
         parser.error("neither sizes nor readers; expected something to measure")
+    for name in ("runs", "reader_samples", "limit_seconds"):
+        if getattr(arguments, name) <= 0:
+            parser.error(f"--{name.replace('_', '-')} {getattr(arguments, name)}; expected more than 0")
+    if any(size <= 0 for size in arguments.sizes):
+        parser.error(f"--sizes {arguments.sizes}; expected each to be more than 0")
     return arguments
 
 
 def main(words: list[str] | None = None) -> int:
     """Measure, compare, tell."""
     arguments = options_of(words)
+    # A stop by `timeout` or a CI job takes the engines and what they wrote along, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    began = conditions()
     with tempfile.TemporaryDirectory(prefix="bench-sla-") as scratch:
         folder = arguments.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,20 +151,32 @@ def main(words: list[str] | None = None) -> int:
             rows.append(measure_size(millions, rows, arguments, folder))
         without_days = arguments.no_days or not rows
         days = {} if without_days else measure_days(max(arguments.sizes), arguments, folder)
-        readers = measure_readers(arguments, folder) if arguments.readers else {}
+        readers = measure_readers(arguments, Path(scratch)) if arguments.readers else {}
     goals = goals_of(rows, days, readers)
+    failed = failures(rows, days, readers)
     equal = all(row["answers_equal"] for row in rows)
     for row in rows:
         for engine in arguments.engines:
             row[engine].pop("answer", None)
-    load = [round(one, 1) for one in os.getloadavg()]
-    print(
-        json.dumps(
-            {"rows": rows, "days": days, "readers": readers, "goals": goals, "answers_equal": equal, "load": load}
-        )
-    )
+    told = {"rows": rows, "days": days, "readers": readers, "goals": goals, "answers_equal": equal, "failed": failed}
+    print(json.dumps({**told, "began": began, "ended": conditions()}))
     met = all(value for value in goals.values() if value is not None)
-    return 0 if equal and (met or arguments.report_only) else 1
+    return 0 if equal and not failed and (met or arguments.report_only) else 1
+
+
+def conditions() -> dict[str, Any]:
+    """What a figure means little without."""
+    versions = {name: metadata.version(name) for name in ("pyspark", "pyarrow", *_COMPARED) if _installed(name)}
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    return {"at": now, "load": [round(one, 1) for one in os.getloadavg()], "cores": os.cpu_count(), **versions}
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

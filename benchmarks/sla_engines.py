@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
-from benchmarks.sla_meter import tree_cpu_seconds  # noqa: E402
+from benchmarks.sla_meter import available_memory_bytes, tree_cpu_seconds  # noqa: E402
 from benchmarks.sla_samples import STEP_MS  # noqa: E402
 
 if TYPE_CHECKING:
@@ -179,10 +179,10 @@ class DuckDb:
 
         self._connection = duckdb.connect()
         # No more than its part of a shared machine; what does not fit goes to the disk.
-        self._connection.execute("set memory_limit = '8GB'")
+        self._connection.execute(f"set memory_limit = '{min(8192, available_memory_bytes() // 2**21)}MiB'")
+        self._connection.execute(f"set temp_directory = '{Path(tempfile.gettempdir()) / 'duckdb'}'")
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        self._connection.execute(f"set temp_directory = '{lake.parent / 'duckdb'}'")
         words = {
             "samples": f"read_parquet('{lake}/*/*.parquet', hive_partitioning = false)",
             "known": "case when isnan(value) then null else value end",

@@ -25,6 +25,12 @@ def tree_resident_bytes(root: int | None = None) -> int:
     return total
 
 
+def available_memory_bytes() -> int:
+    """What the machine could still hand out, as Linux sees it."""
+    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(told["MemAvailable"].split()[0]) * 1024
+
+
 def _tree(root: int | None) -> list[tuple[int, int]]:
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}

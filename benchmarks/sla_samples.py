@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,16 +55,20 @@ def make_lake(folder: Path, *, samples: int, seed: int = 1) -> Lake:
         if known["asked"] == [samples, seed]:
             return Lake(folder, known["samples"], known["series"], known["bytes"])
         raise ValueError(f"lake {folder}: holds {known['asked']} (samples, seed); expected {[samples, seed]}")
+    # Who is interrupted leaves half a lake: it gets its name when it is whole.
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
     names = series_names(max(1, round(samples / _SCRAPES)))
     events = _events(np.random.default_rng(seed), names)
     written = 0
     for day in range(DAYS):
         date = dt.date(2026, 10, 1) + dt.timedelta(days=day)
-        (folder / f"day={date}").mkdir(parents=True)
-        written += _write_day(folder / f"day={date}" / "part-0.parquet", names, events, day)
-    stored = sum(path.stat().st_size for path in folder.glob("day=*/*.parquet"))
+        (partial / f"day={date}").mkdir(parents=True)
+        written += _write_day(partial / f"day={date}" / "part-0.parquet", names, events, day)
+    stored = sum(path.stat().st_size for path in partial.glob("day=*/*.parquet"))
     asked = {"asked": [samples, seed], "samples": written, "series": len(names), "bytes": stored}
-    told.write_text(json.dumps(asked))
+    (partial / told.name).write_text(json.dumps(asked))
+    partial.rename(folder)
     return Lake(folder, written, len(names), stored)
 
 
