@@ -10,8 +10,8 @@ exit code is 0 only if no engine failed, all answers are the same and every goal
 without the goals). An engine that takes longer than `--limit-seconds` is stopped, as is one that leaves less than 1 GiB of disk or
 memory. Where the smaller lake says that there is no time for all runs it gets fewer, or is not begun. Its row says so each time.
 
-What is written goes to TMPDIR and is removed at the end: 0.7 GB for a lake of 500 million samples, and what engines and readers need
-beside that (benchmarks/README.md has the figures).
+What is written goes to TMPDIR and is removed at the end: 0.7 GB for a lake of 500 million samples, and what engines and readers
+need beside that (benchmarks/README.md has the figures).
 """
 
 from __future__ import annotations

@@ -14,7 +14,11 @@ def ratios_of(row: dict[str, Any]) -> dict[str, Any]:
     ours = row.get("ours", {})
     found: dict[str, Any] = {}
     for name, other in row.items():
-        if name == "ours" or not isinstance(other, dict) or "cpu_s" not in other or "cpu_s" not in ours:
+        if name == "ours" or not isinstance(other, dict) or "cpu_s" not in ours:
+            continue
+        if "cpu_s_at_least" in other:
+            found[name] = {"cold_cpu_at_least": round(other["cpu_s_at_least"] / ours["cold"]["cpu_s"], 2)}
+        if "cpu_s" not in other:
             continue
         # A run that stands alone is cold: so is the one it is held against.
         alike = (other, ours) if other["warm"] and ours["warm"] else (other["cold"], ours["cold"])
@@ -53,8 +57,10 @@ def _sized(rows: list[dict[str, Any]], millions: float) -> dict[str, Any]:
 
 
 def _at_least(row: dict[str, Any], engine: str, what: str, times: float, *, warm: bool = False) -> bool | None:
-    ratio = row.get("ratios", {}).get(engine)
-    return None if ratio is None or (warm and not ratio["warm"]) else bool(ratio[what] >= times)
+    ratio = row.get("ratios", {}).get(engine, {})
+    if what == "cpu" and not warm and ratio.get("cold_cpu_at_least", 0.0) >= times:
+        return True
+    return None if what not in ratio or (warm and not ratio["warm"]) else bool(ratio[what] >= times)
 
 
 def _linear(rows: list[dict[str, Any]]) -> bool | None:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.sla_meter import available_memory_bytes, tree_resident_bytes
+from benchmarks.sla_meter import available_memory_bytes, tree_cpu_seconds, tree_resident_bytes
 
 _PROGRAMS: Final = Path(__file__).resolve().parent
 _SAMPLED_EVERY_SECONDS: Final = 0.2
@@ -27,9 +27,9 @@ _LEAST_FREE_BYTES: Final = 1 << 30
 
 
 def measured(program: str, arguments: list[str], *, limit_seconds: float) -> dict[str, Any]:
-    """Its `lines`, the peak of its memory, and why it has no more lines: `stopped_for` or `failed`."""
+    """Its `lines`, the peak of its memory, and why it has no more lines: `stopped_for` (and what it had used) or `failed`."""
     command = [sys.executable, str(_PROGRAMS / program), *arguments]
-    begun, peak_bytes, stopped_for = time.monotonic(), 0, None
+    begun, peak_bytes, used_seconds, stopped_for = time.monotonic(), 0, 0.0, None
     with (
         tempfile.TemporaryDirectory(prefix="bench-sla-of-one-", ignore_cleanup_errors=True) as scratch,
         tempfile.TemporaryFile("w+") as told,
@@ -40,6 +40,7 @@ def measured(program: str, arguments: list[str], *, limit_seconds: float) -> dic
         try:
             while process.poll() is None and stopped_for is None:
                 peak_bytes = max(peak_bytes, tree_resident_bytes(process.pid))
+                used_seconds = max(used_seconds, tree_cpu_seconds(process.pid))
                 stopped_for = _reason_to_stop(time.monotonic() - begun, limit_seconds, Path(scratch))
                 time.sleep(_SAMPLED_EVERY_SECONDS)
         finally:
@@ -49,6 +50,7 @@ def measured(program: str, arguments: list[str], *, limit_seconds: float) -> dic
         found: dict[str, Any] = {"peak_mib": round(peak_bytes / 2**20)}
         if stopped_for is not None:
             found |= {"stopped_for": stopped_for, "stopped_after_s": round(time.monotonic() - begun)}
+            found["used_cpu_s"] = round(used_seconds, 2)
         elif process.returncode != 0:
             said.seek(0)
             found["failed"] = f"exit code {process.returncode}: {said.read().strip()[-1000:]}"
@@ -69,11 +71,16 @@ def _reason_to_stop(passed_seconds: float, limit_seconds: float, scratch: Path) 
 
 
 def row_of(told: dict[str, Any]) -> dict[str, Any]:
-    """An engine's figures. `cpu_s` and `wall_s` are the warm runs' median, or the cold one's where it is alone."""
+    """An engine's figures. `cpu_s` and `wall_s` are the warm runs' median, or the cold one's where it is alone.
+
+    Who was stopped before the end of the first run has `cpu_s_at_least` instead: what that run had used.
+    """
     lines = told.pop("lines")
     runs = lines[1:]
     row = {**told, "start_cpu_s": lines[0]["start_cpu_s"] if lines else None, "runs": len(runs)}
     if not runs:
+        if lines and "used_cpu_s" in row:
+            row["cpu_s_at_least"] = round(row["used_cpu_s"] - row["start_cpu_s"], 2)
         return row
     warm = runs[1:] or runs
     row["cold"] = {"cpu_s": runs[0]["cpu_s"], "wall_s": runs[0]["wall_s"]}

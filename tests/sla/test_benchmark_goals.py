@@ -32,6 +32,16 @@ def test_goals_say_what_the_figures_say() -> None:
     assert set(goals_of([_row()], {}, {}).values()) == {None}
 
 
+def test_who_was_stopped_may_already_have_taken_more_than_the_goal_says() -> None:
+    rows = [_row(size=50_000_000, **{name: {"cpu_s_at_least": 10.0} for name in ("spark_sql", "duckdb")})]
+    assert rows[0]["ratios"] == {name: {"cold_cpu_at_least": 2.5} for name in ("spark_sql", "duckdb")}
+    goals = goals_of(rows, {}, {})
+    assert goals["spark_sql_takes_2.5_times_our_cpu"] is True
+    assert goals["within_3_times_duckdb_warm_at_50m"] is None
+    rows = [_row(spark_sql={"cpu_s_at_least": 9.9})]
+    assert goals_of(rows, {}, {})["spark_sql_takes_2.5_times_our_cpu"] is None
+
+
 def test_a_cold_run_is_held_against_a_cold_run() -> None:
     alone = {"cpu_s": 9.0, "cold": {"cpu_s": 9.0}, "warm": False, "peak_mib": 900}
     row = _row(size=50_000_000, spark_sql=alone, duckdb=alone)

@@ -88,6 +88,13 @@ def test_who_fails_is_a_row_and_not_the_end(tmp_path: Path, scratch: Path) -> No
     assert (row["runs"], row["warm"]) == (1, False)
 
 
+def test_who_is_stopped_in_the_first_run_took_at_least_that() -> None:
+    told = {"peak_mib": 9, "stopped_for": "time", "stopped_after_s": 60, "used_cpu_s": 41.5}
+    row = row_of({**told, "lines": [{"start_cpu_s": 1.5}]})
+    assert row == {**told, "start_cpu_s": 1.5, "runs": 0, "cpu_s_at_least": 40.0}
+    assert "cpu_s_at_least" not in row_of({**told, "lines": []})
+
+
 def test_runs_are_dropped_before_a_size_is() -> None:
     smaller = [{"size": 10, "spark_sql": {"wall_s": 3.0}, "duckdb": {"stopped_after_s": 30}, "polars": {}}]
     assert [runs_that_fit("spark_sql", 100, smaller, 3, limit) for limit in (90, 89, 59, 29)] == [3, 2, 1, 0]
