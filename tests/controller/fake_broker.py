@@ -112,6 +112,8 @@ class FakeBroker:
         self.groups: dict[str, int] = {}
         self.offsets: dict[str, dict[int, int]] = {}
         self.answers_metadata = True
+        self.gives_metadata = asyncio.Event()
+        self.gives_metadata.set()
         self.heartbeat_seconds = heartbeat_seconds
         self.heartbeat_timeout_ms = 600
         self.host = host or next(_hosts)
@@ -311,6 +313,7 @@ class FakeBroker:
                 | RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
                 | RequestCode.GET_ALL_CONSUMER_OFFSET
             ) if self.answers_metadata:
+                await self.gives_metadata.wait()
                 return command.answer(0, body=json.dumps(self._metadata(command.code)).encode())
             case RequestCode.GET_BROKER_CONFIG:
                 known = {"brokerName": self.group.name, "minInSyncReplicas": str(self.minimum), **self.config}

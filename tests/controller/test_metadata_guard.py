@@ -72,6 +72,87 @@ async def test_nobody_becomes_master_who_lacks_a_topic(start_plane: StartPlane, 
     assert (await plane.switch_master(KEY)).to_broker_id == 3  # 2 would be the best by its log
 
 
+def _each_change(plane: ControllerPlane) -> list[list[tuple[int, str, str]]]:
+    """What was missing, each time that something changed from now on."""
+    found: list[list[tuple[int, str, str]]] = []
+    plane.subscribe(lambda _: found.append(_diverged(plane)))
+    return found
+
+
+# Longer than any test: what is told in spite of it was not found by a comparison of its own time.
+NEVER = 3600.0
+
+
+async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_than_it_is_so(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    told = Told()
+    plane, (first, second, third) = await _three(
+        start_plane, group, told, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
+    )
+    # The first comparisons of a new master are over: the next would be in an hour.
+    await eventually(lambda: third.asked.count(21) > 0, what="the slaves to have been compared")
+    first.topics["orders"] = third.topics["orders"] = 4
+    first.groups["billing"] = third.groups["billing"] = 3
+    with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 2"):
+        await plane.switch_master(KEY, to_broker_id=2)
+    expected = [(2, "SubscriptionGroup", "billing"), (2, "Topic", "orders")]
+    assert _diverged(plane) == expected
+    found = _each_change(plane)
+    assert [[one.name for one in differences] for differences in told.differences] == [["billing", "orders"]]
+    # Neither the next comparison nor the one after it takes it back while it is so.
+    compared = second.asked.count(21)
+    await eventually(lambda: second.asked.count(21) >= compared + 3, what="it to be compared again, and soon")
+    assert _diverged(plane) == expected
+    assert [] not in found
+    second.topics["orders"], second.groups["billing"] = 4, 3
+    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    assert (await plane.switch_master(KEY, to_broker_id=2)).to_broker_id == 2
+
+
+async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """There is no picture of it to compare with yet."""
+    plane, (first, second, third) = await _three(
+        start_plane, group, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
+    )
+    second.answers_metadata = False
+    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
+    unanswered = second.asked.count(21)
+    await eventually(lambda: second.asked.count(21) > unanswered, what="a comparison that comes to nothing")
+    second.answers_metadata = True
+    second.topics["orders"] = 4
+    with pytest.raises(SwitchoverRefusedError, match="lacks 1"):
+        await plane.switch_master(KEY)
+    expected = [(1, "Topic", "orders"), (3, "Topic", "orders")]  # nobody is left, and each is named
+    assert _diverged(plane) == expected
+    found = _each_change(plane)
+    compared = third.asked.count(21)
+    await eventually(lambda: third.asked.count(21) >= compared + 2, what="the first two comparisons")
+    assert _diverged(plane) == expected
+    assert [] not in found
+    first.topics["orders"] = third.topics["orders"] = 4
+    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+
+
+async def test_what_is_refused_while_a_comparison_is_on_its_way_is_not_taken_back_by_it(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+    third.gives_metadata.clear()
+    compared = third.asked.count(21)
+    await eventually(lambda: third.asked.count(21) > compared, what="a comparison to wait for 3, with 2 in order")
+    first.topics["orders"] = third.topics["orders"] = 4
+    with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 1"):
+        await plane.switch_master(KEY, to_broker_id=2)
+    found = _each_change(plane)
+    third.gives_metadata.set()
+    await eventually(lambda: second.asked.count(21) > compared + 5, what="comparisons that began later")
+    assert _diverged(plane) == [(2, "Topic", "orders")]
+    assert [] not in found
+
+
 async def test_a_topic_that_is_being_copied_is_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
     plane, (first, second, _) = await _three(start_plane, group)
     first.topics["orders"] = 4

@@ -11,7 +11,7 @@ that comes makes the very same one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
@@ -19,7 +19,7 @@ from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.java_json import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 # Of a member that lacks thousands of topics, this many are named.
 MOST_DIFFERENCES = 50
@@ -84,6 +84,17 @@ def settled(before: Metadata, now: Metadata) -> Metadata:
             for name, queues in before.offsets.items()
             if name in now.offsets
         },
+        topics_version=now.topics_version,
+        groups_version=now.groups_version,
+    )
+
+
+def with_named(expected: Metadata, now: Metadata, names: Collection[str]) -> Metadata:
+    """What is expected, and besides it the topics and groups of these names as the master has them now."""
+    return replace(
+        expected,
+        topics={**expected.topics, **{name: now.topics[name] for name in names if name in now.topics}},
+        groups={**expected.groups, **{name: now.groups[name] for name in names if name in now.groups}},
         topics_version=now.topics_version,
         groups_version=now.groups_version,
     )

@@ -4,7 +4,8 @@ What counts as a difference is in ``metadata.py``. This asks the brokers (21, 20
 groups themselves), remembers the master's last picture, and tells:
 
 * **before a switchover**: whoever is to be master must have every topic and subscription group that the master has now. One that
-  copies them in the next seconds is waited for; one that does not is passed over (upstream #9804 lost topics this way);
+  copies them in the next seconds is waited for; one that does not is passed over (upstream #9804 lost topics this way). If nobody
+  is left, what was found is told at once, and compared again soon;
 * **after a change of master**: what the new master lacks of the last picture of the old one is lost, and is said so for an hour
   or until it is there again;
 * **now and then**, each slave against what the master had a while ago and has still.
@@ -22,10 +23,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.broker_calls import BrokerCallError
-from brokergroup_operator.controller.metadata import Metadata, lacking, settled
+from brokergroup_operator.controller.metadata import Metadata, lacking, settled, with_named
 from brokergroup_operator.controller.role_sequence import live_members
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from brokergroup_operator.controller.broker_calls import BrokerCalls
     from brokergroup_operator.controller.group import Group
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -52,6 +55,14 @@ class _Picture:
     taken_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """For what a switchover was refused, and under which epoch."""
+
+    epoch: int
+    differences: tuple[MetadataDifference, ...]
+
+
 @dataclass(slots=True)
 class _Care:
     """What is remembered of one group."""
@@ -61,6 +72,8 @@ class _Care:
     lost: Metadata | None = None
     lost_until_seconds: float = 0.0
     differences: tuple[MetadataDifference, ...] = ()
+    # What no comparison has looked at since. It may be younger than the picture, which then does not have it.
+    refusal: _Refusal | None = None
     next_seconds: float = 0.0
     # The epoch whose master was looked at, or tried to.
     looked_at_epoch: int = 0
@@ -112,6 +125,8 @@ class MetadataGuard:
             log.error("metadata not compared, the next look begins again", group=str(group.key), error=repr(error))
         else:
             pause_seconds = task.result()
+        if care.refusal is not None:
+            pause_seconds = min(pause_seconds, self._settings.metadata_copy_seconds)
         care.next_seconds = asyncio.get_running_loop().time() + pause_seconds
 
     # ---- before a switchover
@@ -134,47 +149,48 @@ class MetadataGuard:
                 return missing
             await asyncio.sleep(POLL_SECONDS)
 
+    def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
+        """A switchover was refused for these: told at once, since by the period it would be minutes later."""
+        care = self._cares.setdefault(group.key, _Care())
+        care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
+        again_seconds = asyncio.get_running_loop().time() + self._settings.metadata_copy_seconds
+        care.next_seconds = min(care.next_seconds, again_seconds)
+        self._tell(group, care, _together(care.differences, differences))
+
     # ---- now and then
 
     async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
         """One comparison; returns how long the next one may wait."""
         async with self._turns:
-            master = record.granted_master_id
+            master, refusal = record.granted_master_id, care.refusal
             now = await self._picture_of(group, record, master)
             if now is None or master is None:
                 return self._settings.metadata_period_seconds
             makes_groups = await self._makes_groups(record, master)
             before, taken_seconds = care.picture, asyncio.get_running_loop().time()
-            if before is None or before.epoch != record.master_epoch:
-                self._note_losses(care, master, now, makes_groups=makes_groups)
-                found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
-            elif taken_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds:
-                found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
-                found += await self._lacking_at_slaves(group, record, settled(before.metadata, now), makes_groups)
-            else:
+            if before is not None and before.epoch != record.master_epoch:
+                self._note_losses(care, before, master, now, makes_groups=makes_groups)
+                before = None
+            elif before is not None and taken_seconds - before.taken_seconds < self._settings.metadata_copy_seconds:
                 return self._settings.metadata_copy_seconds
+            found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
+            for broker_id, expected in _expected_of(group, record, before, now, refusal).items():
+                own = await self._picture_of(group, record, broker_id)
+                found += lacking(broker_id, expected, own, makes_groups=makes_groups) if own is not None else ()
         if group.record is None or group.record.master_epoch != record.master_epoch:
             return 0.0
         care.picture = _Picture(now, record.master_epoch, master, taken_seconds)
-        self._tell(group, care, tuple(sorted(found)))
-        settles = before is None or before.epoch != record.master_epoch or found
-        return self._settings.metadata_copy_seconds if settles else self._settings.metadata_period_seconds
+        if care.refusal is refusal:
+            care.refusal = None
+        elif care.refusal is not None:  # while this was on its way
+            found += care.refusal.differences
+        self._tell(group, care, _together(found))
+        return (
+            self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
+        )
 
-    async def _lacking_at_slaves(
-        self, group: Group, record: BrokerGroupRecord, expected: Metadata, makes_groups: bool
-    ) -> list[MetadataDifference]:
-        found: list[MetadataDifference] = []
-        for broker_id in live_members(group, record):
-            own = await self._picture_of(group, record, broker_id) if broker_id != record.master_broker_id else None
-            if own is not None:
-                found += lacking(broker_id, expected, own, makes_groups=makes_groups)
-        return found
-
-    def _note_losses(self, care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> None:
+    def _note_losses(self, care: _Care, before: _Picture, master: int, now: Metadata, *, makes_groups: bool) -> None:
         """After a change of master: what the old one had and the new one lacks."""
-        before = care.picture
-        if before is None:
-            return
         now_seconds = asyncio.get_running_loop().time()
         old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
         care.lost = None
@@ -225,3 +241,22 @@ class MetadataGuard:
         except BrokerCallError:
             return True
         return configuration.get("autoCreateSubscriptionGroup", "true") != "false"
+
+
+def _together(*several: Iterable[MetadataDifference]) -> tuple[MetadataDifference, ...]:
+    """Each once, as it was found last."""
+    return tuple(sorted({(one.broker_id, one.kind, one.name): one for found in several for one in found}.values()))
+
+
+def _expected_of(
+    group: Group, record: BrokerGroupRecord, before: _Picture | None, now: Metadata, refusal: _Refusal | None
+) -> dict[int, Metadata]:
+    """What each slave must have by now; without an older picture, only that for which it was refused."""
+    named = refusal.differences if refusal is not None and refusal.epoch == record.master_epoch else ()
+    old = settled(before.metadata, now) if before is not None else Metadata()
+    expected: dict[int, Metadata] = {}
+    for broker_id in live_members(group, record):
+        of_it = [one.name for one in named if one.broker_id == broker_id]
+        if broker_id != record.master_broker_id and (before is not None or of_it):
+            expected[broker_id] = with_named(old, now, of_it)
+    return expected

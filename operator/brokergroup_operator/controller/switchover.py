@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.metadata_guard import MetadataGuard
     from brokergroup_operator.controller.role_sequence import RoleSequence
     from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.group_view import MetadataDifference
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
@@ -126,6 +127,7 @@ class Switchover:
         """The election, passing over those that lack topics or groups of the master; refused if nobody is left."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + min(within_seconds, self._settings.metadata_copy_seconds)
+        found: list[MetadataDifference] = []
         while True:
             trial = step(record, election, group.live(), group.binding.settings)
             target = trial.record.master_broker_id if trial.record is not None else None
@@ -136,8 +138,10 @@ class Switchover:
             )
             if not missing:
                 return election
+            found += missing
             others = replace(election, passed_over=election.passed_over | {target})
             if step(record, others, group.live(), group.binding.settings).code != ControllerCode.SUCCESS:
+                self._metadata.refused(group, record, found)
                 first = missing[0]
                 raise SwitchoverRefusedError(
                     f"group {group.key}: broker {target} lacks {len(missing)} of the master's metadata, as "
