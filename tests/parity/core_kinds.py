@@ -127,6 +127,34 @@ async def leases_budgets_policies_and_events(peer: Peer) -> None:
     await peer.call("GET", f"{CORE}/events", fieldSelector="involvedObject.name=p")
 
 
+async def node_ports(peer: Peer) -> None:
+    """Each is one Service's, whatever the protocol and whoever asks in whatever way."""
+
+    def service(name: str, *ports: tuple[int, str]) -> dict[str, Any]:
+        entries = [
+            {"name": f"p{index}", "port": 80 + index, "targetPort": 80, "protocol": protocol, "nodePort": number}
+            for index, (number, protocol) in enumerate(ports)
+        ]
+        spec = {"type": "NodePort", "externalTrafficPolicy": "Local", "selector": {"a": "b"}, "ports": entries}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+    async def apply(body: dict[str, Any], **query: str) -> None:
+        path = f"{CORE}/services/{body['metadata']['name']}"
+        await peer.call("PATCH", path, body, content_type=APPLY, fieldManager="alice", **query)
+
+    await peer.call("POST", f"{CORE}/services", service("n", (31100, "TCP"), (31101, "UDP")))
+    await peer.call("POST", f"{CORE}/services", service("m", (31099, "TCP"), (31100, "UDP"), (31101, "TCP")))
+    await apply(service("m", (31099, "TCP"), (31101, "UDP")))
+    await apply(service("m", (31099, "TCP"), (31102, "UDP")), dryRun="All")
+    await apply(service("m", (31100, "TCP")), dryRun="All")
+    await apply(service("m", (31099, "TCP"), (31102, "UDP")))
+    await apply(service("m", (31102, "TCP"), (31101, "UDP")))
+    await apply(service("m", (31099, "TCP"), (31102, "UDP")))
+    await peer.call("DELETE", f"{CORE}/services/n")
+    await apply(service("m", (31100, "TCP"), (31101, "UDP")))
+    await peer.call("DELETE", f"{CORE}/services/m")
+
+
 async def applying_built_in_kinds(peer: Peer) -> None:
     async def apply(manager: str, body: dict[str, Any], plural: str, **query: str) -> None:
         path = f"{CORE}/{plural}/{body['metadata']['name']}"

@@ -53,6 +53,7 @@ CONVERSATIONS: list[Conversation] = [
     custom_objects.server_side_apply,
     core_kinds.life_of_a_pod,
     core_kinds.other_core_kinds,
+    core_kinds.node_ports,
     core_kinds.leases_budgets_policies_and_events,
     core_kinds.applying_built_in_kinds,
     core_kinds.the_definition,

@@ -5,7 +5,7 @@ Each class stands for one kind's `strategy.go` in kubernetes/pkg/registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.sandbox.api_server import builtin_defaults, builtin_rules, model_schemas
@@ -133,6 +133,9 @@ class ServiceBehaviour(BuiltinBehaviour):
     def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
         if old is None:
             builtin_defaults.give_cluster_address(obj)
+
+    def judge_among(self, new: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
+        return builtin_rules.node_port_errors(new, others)
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         """Whoever leaves the address out means the one there is."""

@@ -22,6 +22,8 @@ from brokergroup_operator.sandbox.api_server.metadata import LABEL_RULE
 from brokergroup_operator.sandbox.api_server.quantities import is_quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
 _POD_UPDATE = (
@@ -152,6 +154,22 @@ def service_errors(service: JsonObject, old: JsonObject | None) -> list[FieldErr
     if before and field_at(old, "spec.type") != "ExternalName" and spec.get("clusterIP") != before:
         errors.append(invalid("spec.clusterIPs[0]", spec.get("clusterIPs") or [""], "may not change once set"))
     return errors
+
+
+def node_port_errors(service: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
+    """A number is given once in the cluster, whatever the protocol; the real one stops at the first that is not free."""
+    wanted = _node_ports(service)
+    taken = {number for other in others for number in _node_ports(other).values()} if wanted else set()
+    found = [(index, number) for index, number in wanted.items() if number in taken]
+    return [
+        invalid(f"spec.ports[{index}].nodePort", number, "provided port is already allocated")
+        for index, number in found[:1]
+    ]
+
+
+def _node_ports(service: JsonObject) -> dict[int, int]:
+    ports = (service.get("spec") or {}).get("ports") or []
+    return {index: port["nodePort"] for index, port in enumerate(ports) if port.get("nodePort")}
 
 
 def claim_errors(claim: JsonObject, old: JsonObject | None) -> list[FieldError]:

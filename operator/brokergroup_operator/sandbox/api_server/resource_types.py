@@ -16,7 +16,7 @@ from brokergroup_operator.sandbox.api_server import builtin_shapes
 from brokergroup_operator.sandbox.api_server.errors import FieldError, GroupResource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
 
@@ -89,6 +89,10 @@ class Behaviour:
 
     def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
         """Complaints about the object as it would be stored."""
+        return []
+
+    def judge_among(self, new: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
+        """Complaints about the object beside all others of its kind, in every namespace."""
         return []
 
     def grace_period_seconds(self, obj: JsonObject, asked: int | None) -> int:

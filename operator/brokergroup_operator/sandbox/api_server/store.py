@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +164,7 @@ class ObjectStore:
             new["generation"] = 1
         resource.behaviour.prepare_create(obj)
         resource.behaviour.set_defaults(obj)
-        write_checks.judge(resource, obj, None, "")
+        write_checks.judge(resource, obj, None, "", self._others(resource, (namespace, name)))
         if self.storage.get(resource.storage_key, (namespace, name)) is not None:
             raise already_exists(resource.group_resource, name)
         write.created = True
@@ -278,7 +278,7 @@ class ObjectStore:
             resource.behaviour.prepare_status_update(new, old)
         else:
             self._prepare_main_update(resource, new, old)
-        write_checks.judge(resource, new, old, subresource)
+        write_checks.judge(resource, new, old, subresource, self._others(resource, key))
         metadata.tidy(new["metadata"])
         author = self._author(resource, write, subresource)
         if write.applied is None:
@@ -380,6 +380,9 @@ class ObjectStore:
             }
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise forbidden(resource.group_resource, name, why, [cause])
+
+    def _others(self, resource: ResourceType, key: tuple[str, str]) -> Iterator[JsonObject]:
+        yield from (version.obj for name, version in self.storage.all(resource.storage_key) if name != key)
 
     def _new_uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))

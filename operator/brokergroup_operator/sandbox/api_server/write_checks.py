@@ -16,6 +16,8 @@ from brokergroup_operator.sandbox.api_server.errors import (
 from brokergroup_operator.sandbox.api_server.json_values import clone
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brokergroup_operator.sandbox.api_server.json_values import JsonObject
     from brokergroup_operator.sandbox.api_server.requests import Write
     from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
@@ -97,12 +99,14 @@ def check_preconditions(resource: ResourceType, name: str, new: JsonObject, old:
         raise stale_version(resource.group_resource, name)
 
 
-def judge(resource: ResourceType, new: JsonObject, old: JsonObject | None, subresource: str) -> None:
-    """422 with everything that is wrong with the object as it would be stored."""
+def judge(
+    resource: ResourceType, new: JsonObject, old: JsonObject | None, subresource: str, others: Iterable[JsonObject]
+) -> None:
+    """422 with everything that is wrong with the object as it would be stored; then with what is, beside the others of its kind."""
     old_metadata = old["metadata"] if old is not None else None
     errors = metadata.validate(new["metadata"], old_metadata, name_rule=resource.behaviour.name_rule)
     errors += resource.behaviour.validate(new, old, subresource)
-    if errors:
+    if errors or (errors := resource.behaviour.judge_among(new, others)):
         raise invalid_object(resource.group, resource.kind, new["metadata"].get("name", ""), errors)
 
 
