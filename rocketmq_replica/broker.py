@@ -117,12 +117,16 @@ class Broker:
         return _CONTAINER_ROLE_MASTER_ID if self.role is Role.MASTER else self.broker_id
 
     @property
+    def other_members(self) -> frozenset[int]:
+        """As master: who else is in the SyncStateSet, linked or not."""
+        if self.reign is None or self.role is not Role.MASTER:
+            return frozenset()
+        return self.reign.sync_state.members - {self.reign.sync_state.own_id}
+
+    @property
     def has_successors(self) -> bool:
         """Whether this is a master that somebody could take over from: another member of the SyncStateSet is linked."""
-        if self.reign is None or self.role is not Role.MASTER:
-            return False
-        state = self.reign.sync_state
-        return bool((state.members - {state.own_id}) & state.links.keys())
+        return self.reign is not None and bool(self.other_members & self.reign.sync_state.links.keys())
 
     def put(self, message: NewMessage) -> Stored:
         """Store one message as master; raises NotWritableError, NotEnoughReplicasError or MessageTooLargeError."""

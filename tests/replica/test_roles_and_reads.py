@@ -279,6 +279,40 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
     assert [each.body for each in await client.pull_all(two.address)] == [b"0", b"1", b"2"]
 
 
+async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_told_hands_over(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """Our operator's order: commit, 906 to nowhere for the slaves, then 1008 for the old master."""
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    assert (await client.send(one.address, b"kept")).code == SUCCESS
+    controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
+    controller.decide(2)
+    nowhere = {"masterHaAddress": "127.0.0.1:9"}
+    assert (await client.ask(two.address, RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=nowhere)).code == SUCCESS
+    await eventually(lambda: not one.process.broker.has_successors)
+    one.stop_event.set()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(one.task), 0.2)
+    assert (await controller.notify(1)).code == SUCCESS
+    assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
+    await asyncio.wait_for(one.task, 15)
+    await controller.notify(2)
+    assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
+
+
+async def test_a_master_whose_members_do_not_come_back_is_not_kept(
+    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_UNLINKED_SECONDS", 0.1)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = (
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    )
+    await asyncio.wait_for(two.stop(), 15)
+    await asyncio.wait_for(one.stop(), 15)
+    assert controller.members == {1, 2}
+
+
 async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
