@@ -104,6 +104,7 @@ class Reason(StrEnum):
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"
     NAME_TAKEN = "NameTaken"  # an object of a name of ours is somebody else's
+    NODE_PORT_TAKEN = "NodePortTaken"  # another Service has one of the numbers from spec.network.firstNodePort on
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it
     CONTAINER_NOT_CREATED = "ContainerNotCreated"

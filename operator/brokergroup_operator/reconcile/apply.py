@@ -22,6 +22,7 @@ from brokergroup_operator.observe.group_view import GroupUnknownError, GroupView
 from brokergroup_operator.reconcile import foreign, ownership
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.node_ports import NodePortOwners
 from brokergroup_operator.reconcile.rehearsal import rehearse
 from brokergroup_operator.records.group_objects import GroupObjects
 from brokergroup_operator.records.store import GroupKey
@@ -60,13 +61,16 @@ class PlanApplier:
         view: GroupView,
         events: EventPoster,
         timeout_seconds: float,
+        namespace: str | None = None,
     ) -> None:
+        """`namespace`: the one that is served, None for all."""
         self._api = api
         self._applier = applier
         self._view = view
         self._events = events
         self._timeout_seconds = timeout_seconds
         self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
+        self._node_ports = NodePortOwners(api, namespace=namespace, timeout_seconds=timeout_seconds)
 
     async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
         """Make the group ours if it is nobody's yet; None where it is another operator's."""
@@ -106,7 +110,7 @@ class PlanApplier:
                     target=action.target,
                     error=str(error),
                 )
-                refused = refused or error
+                refused = refused or await self._node_ports.explained(action, error)
                 if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
                     # Nothing may be created for a group that we do not hold, nor written to one we have let go.
                     raise

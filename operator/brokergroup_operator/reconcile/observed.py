@@ -43,6 +43,8 @@ class Observed:
     now: str = ""
     # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it can tell.
     refusal: str = ""
+    # Whether that was because another Service has a node port.
+    node_port_taken: bool = False
     # Which object of a name of ours is somebody else's, as the last pass found it.
     name_taken: str = ""
     # Why a ConfigMap that the spec names can't be used; empty if all can.

@@ -160,7 +160,12 @@ class ReconcilePlane:
         events = EventPoster(self._api, instance=self._settings.instance, timeout_seconds=timeout_seconds)
         fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds)
         applier = PlanApplier(
-            api=self._api, applier=self._applier, view=self._view, events=events, timeout_seconds=timeout_seconds
+            api=self._api,
+            applier=self._applier,
+            view=self._view,
+            events=events,
+            timeout_seconds=timeout_seconds,
+            namespace=self._settings.namespace,
         )
         return Reconciler(fetcher, applier, self._settings, turns, circumstances=self._circumstances)
 

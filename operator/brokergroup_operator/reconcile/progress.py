@@ -60,10 +60,8 @@ def _told(step: Step) -> str:
 
 def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
     """It does not get on by itself: a person should look."""
-    if seen.refusal:
-        return yes(Reason.INVALID_SPEC, f"The API server refuses what the spec asks for: {seen.refusal}")
-    if seen.name_taken:
-        return yes(Reason.NAME_TAKEN, seen.name_taken)
+    if (refused := _refused(seen)) is not None:
+        return refused
     for name, pod in sorted(seen.pods.items()):
         if (trouble := pod_trouble(pod, now=seen.now)) is not None:
             held_up = _held_up(course, name)
@@ -78,6 +76,15 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     if course.outdated and (slow := _slow(seen, course)):
         return yes(Reason.ROLLOUT_STUCK, f"The rolling update waits for {slow}, for more than {PATIENCE_SECONDS:.0f} s")
     return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+
+
+def _refused(seen: Observed) -> Verdict | None:
+    """What the last pass could not have."""
+    if seen.node_port_taken:
+        return yes(Reason.NODE_PORT_TAKEN, seen.refusal)
+    if seen.refusal:
+        return yes(Reason.INVALID_SPEC, f"The API server refuses what the spec asks for: {seen.refusal}")
+    return yes(Reason.NAME_TAKEN, seen.name_taken) if seen.name_taken else None
 
 
 def _held_up(course: Course, pod: str) -> str:

@@ -15,6 +15,7 @@ from brokergroup_operator.reconcile.circumstances import CircumstanceWatch, circ
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.foreign import NameTakenError
+from brokergroup_operator.reconcile.node_ports import NodePortTakenError
 from brokergroup_operator.reconcile.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
@@ -129,4 +130,4 @@ def _with_refusal(seen: Observed, refusal: ApiError | None) -> Observed:
         return seen
     if isinstance(refusal, NameTakenError):
         return replace(seen, name_taken=str(refusal))
-    return replace(seen, refusal=str(refusal))
+    return replace(seen, refusal=str(refusal), node_port_taken=isinstance(refusal, NodePortTakenError))

@@ -26,6 +26,7 @@ MEMBER_ADVICE = {
 STALLED_ADVICE = {
     "InvalidSpec": "correct the spec: kubectl edit brokergroup {group}",
     "NameTaken": "rename or remove that object, or give the group another name; nothing of it was touched",
+    "NodePortTaken": "delete or change that Service, or choose another spec.network.firstNodePort; it goes on by itself then",
     "ImageUnavailable": "name an image that can be pulled (spec.version, spec.image, spec.imagePullSecrets)",
     "ReferenceMissing": "create what is missing, or take the reference out of the spec; the pod starts by itself then",
     "ContainerNotCreated": "the message is the kubelet's; if it is about what the spec asks for, correct the spec",
