@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 
 from sla_reports.class_archive import NoJavaError, java_program
-from sla_reports.on_kubernetes import application
+from sla_reports.on_kubernetes import application, submission
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -105,6 +105,8 @@ def main(words: list[str]) -> None:
         command = command_of(words, environment)
     except (EntryPointError, NoJavaError) as error:
         sys.exit(f"entry point: {error}")
+    if words[:1] == ["submit"] and submission.is_apart(command):
+        sys.exit(submission.wait_for_driver(command, environment))
     os.execve(shutil.which(command[0], path=environment["PATH"]) or command[0], command, environment)  # noqa: S606 - no shell
 
 

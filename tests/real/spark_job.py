@@ -1,4 +1,4 @@
-"""What the rights of Spark are asked with: a session as the reports start it, and one job that needs an executor."""
+"""What the rights of Spark are asked with: a session as the reports start it, one job that needs an executor, and a verdict."""
 
 import sys
 
@@ -8,3 +8,5 @@ spark = start_session("rights")
 counted = spark.range(1000).repartition(2).count()
 spark.stop()
 sys.stdout.write(f"counted {counted} {' '.join(sys.argv[1:])}\n")
+# As a report that can't decide.
+sys.exit(3)

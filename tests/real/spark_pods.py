@@ -100,6 +100,8 @@ class SparkPods:
         name = pod["metadata"]["name"]
         [container] = pod["spec"]["containers"]
         folders = self._mounted(pod, container)
+        if folders is None:
+            return
         own = {"status.podIP": "127.0.0.1", "metadata.name": name}
         environment = {
             one["name"]: one["value"] if "value" in one else own[one["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -116,18 +118,24 @@ class SparkPods:
             )
         self._tell(pod, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
 
-    def _mounted(self, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, Path]:
-        """The mount paths of ConfigMaps, with folders that hold what is in them."""
+    def _mounted(self, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, Path] | None:
+        """The mount paths of ConfigMaps, with folders that hold what is in them.
+
+        None: one is not there yet. Spark makes a driver's pod before what it mounts; a kubelet waits for that.
+        """
         maps = {one["name"]: one["configMap"] for one in pod["spec"]["volumes"] if "configMap" in one}
         folders = {
             one["mountPath"]: self.folder / pod["metadata"]["name"] / one["name"]
             for one in container["volumeMounts"]
             if one["name"] in maps
         }
+        there = {item["metadata"]["name"]: item["data"] for item in self._get("configmaps")["items"]}
+        if any(one["name"] not in there for one in maps.values()):
+            return None
         for mount in container["volumeMounts"]:
             if mount["mountPath"] in folders:
                 told = maps[mount["name"]]
-                data = self._get("configmap", told["name"])["data"]
+                data = there[told["name"]]
                 names = {one["key"]: one["path"] for one in told.get("items", [])} or {key: key for key in data}
                 folder = folders[mount["mountPath"]]
                 folder.mkdir(parents=True)

@@ -191,7 +191,7 @@ def test_files_instead_of_a_server() -> None:
 
 
 def test_two_runs_never_overlap_and_a_verdict_is_not_tried_again() -> None:
-    for mode in ("cron job", "client"):
+    for mode in ("cron job", "client", "cluster"):
         cron_job = one(rendered(**HTTP, **MODES[mode]), "CronJob")["spec"]
         assert (cron_job["concurrencyPolicy"], cron_job["timeZone"]) == ("Forbid", "Etc/UTC")
         [rule] = cron_job["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
@@ -200,6 +200,9 @@ def test_two_runs_never_overlap_and_a_verdict_is_not_tried_again() -> None:
             "action": "FailJob",
             "onExitCodes": {"containerName": container["name"], "operator": "In", "values": [2, 3]},
         }
+        assert cron_job["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    scheduled = one(rendered(**HTTP, **MODES["spark operator"]), "ScheduledSparkApplication")["spec"]
+    assert (scheduled["concurrencyPolicy"], scheduled["template"]["restartPolicy"]) == ("Forbid", {"type": "Never"})
 
 
 def test_the_laptops_way_has_the_heap_it_is_given() -> None:
