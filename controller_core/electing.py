@@ -49,7 +49,7 @@ def elect_master(
         return _nobody(record, (), request, live, Choice(broker_id=None, why=why), stopped=True)
     if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
         return _nobody(record, before, request, live, choice)
-    return _grant(base, before, electorate, choice.broker_id, choice)
+    return _grant(base, before, electorate, request, choice.broker_id, choice)
 
 
 def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) -> Choice:
@@ -88,7 +88,12 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
 
 
 def _grant(
-    base: BrokerGroupRecord, before: tuple[Event, ...], electorate: Electorate, broker_id: int, choice: Choice
+    base: BrokerGroupRecord,
+    before: tuple[Event, ...],
+    electorate: Electorate,
+    request: ElectMaster,
+    broker_id: int,
+    choice: Choice,
 ) -> Decision:
     eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
     winner = electorate.live.get(broker_id, LiveReplica(broker_id))
@@ -97,6 +102,7 @@ def _grant(
         unclean=choice.unclean,
         eligible=eligible,
         marks=election_marks(base, winner, eligible),
+        unfenced=request.unfenced,
     )
     after = apply_events(base, (event,)) or base
     return Decision(
@@ -128,7 +134,9 @@ def _nobody(
     # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
     only_passed_over = record.granted_master_id in live and record.granted_master_id in request.passed_over
     nobody_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
-    events = before or (() if nobody_to_lose or only_passed_over or stopped else (MasterLost(),))
+    events = before or (
+        () if nobody_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),)
+    )
     return Decision(
         code=ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
         remark="Old master has down and failed to elect a new broker master",

@@ -64,12 +64,14 @@ class MasterElected:
     """A replica is granted the mastership under a new epoch. Java's event 3 with a winner.
 
     `eligible` are those who hold every acknowledged message besides (rule 1); `marks` those of all holders of seats afterwards.
+    `unfenced`: the master before was not seen dead.
     """
 
     broker_id: int
     unclean: bool = False
     eligible: frozenset[int] = frozenset()
     marks: tuple[Mark, ...] = ()
+    unfenced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,9 @@ class MasterRenewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterLost:
-    """Nobody is master any more. Java's event 3 without a winner."""
+    """Nobody is master any more. Java's event 3 without a winner. `unfenced`: the master before was not seen dead."""
+
+    unfenced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +220,7 @@ def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is th
             raised = replace(record, master_epoch=_raised(record.master_epoch))
             return _with_sync_state_set(raised, record.sync_state_set)
         case MasterLost():
-            return _without_master(record)
+            return _without_master(_with_unfenced(record, unfenced=event.unfenced))
         case SyncStateSetAltered():
             return _apply_alteration(record, event)
         case EligibleForgotten():
@@ -262,7 +266,7 @@ def _apply_registration(record: BrokerGroupRecord, event: BrokerRegistered) -> B
 
 def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGroupRecord:
     elected = replace(
-        record,
+        _with_unfenced(record, unfenced=event.unfenced),
         master_broker_id=event.broker_id,
         master_epoch=_raised(record.master_epoch),
         master_process_lost=False,
@@ -270,11 +274,14 @@ def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGr
         lost_seats=frozenset(),
         unclean_elections=record.unclean_elections + event.unclean,
     )
+    # Who is elected anew is no master of an older epoch any more.
+    elected = replace(elected, unfenced=elected.unfenced - {event.broker_id})
     return _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
 
 
 def _apply_alteration(record: BrokerGroupRecord, event: SyncStateSetAltered) -> BrokerGroupRecord:
-    altered = replace(record, eligible=event.eligible)
+    # Nor is who follows.
+    altered = replace(record, eligible=event.eligible, unfenced=record.unfenced - event.sync_state_set)
     return _with_marks(_with_sync_state_set(altered, event.sync_state_set), event.marks)
 
 
@@ -313,13 +320,24 @@ def _apply_epoch_floor(record: BrokerGroupRecord, event: EpochFloorRaised) -> Br
 def _apply_clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> BrokerGroupRecord:
     kept = {broker_id: replica for broker_id, replica in record.replicas.items() if broker_id not in broker_ids}
     cleaned = replace(
-        record, replicas=kept, eligible=record.eligible - broker_ids, lost_seats=record.lost_seats - broker_ids
+        record,
+        replicas=kept,
+        eligible=record.eligible - broker_ids,
+        lost_seats=record.lost_seats - broker_ids,
+        unfenced=record.unfenced - broker_ids,
     )
     if record.master_broker_id in broker_ids:
         cleaned = _without_master(cleaned)
     # With a new epoch, unlike Java: a master takes a smaller set only from a newer epoch, and would else wait for the
     # cleaned member's acknowledgement for ever.
     return _without_members(cleaned, broker_ids)
+
+
+def _with_unfenced(record: BrokerGroupRecord, *, unfenced: bool) -> BrokerGroupRecord:
+    """Remember the present master as one that may still run."""
+    if not unfenced or record.master_broker_id is None:
+        return record
+    return replace(record, unfenced=record.unfenced | {record.master_broker_id})
 
 
 def _without_master(record: BrokerGroupRecord) -> BrokerGroupRecord:

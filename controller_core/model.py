@@ -52,7 +52,8 @@ class BrokerGroupRecord:
 
     Who is in `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an election
     left behind while nothing can be acknowledged without them (safety rule 1). `lost_seats` are the last holders of seats, where
-    none is left (safety rule 2).
+    none is left (safety rule 2). `unfenced` are replaced masters that nobody saw dead, until they follow or are no members any
+    more (safety rule 7).
     """
 
     cluster_name: str
@@ -67,12 +68,13 @@ class BrokerGroupRecord:
     eligible: frozenset[int] = frozenset()
     lost_seats: frozenset[int] = frozenset()
     unclean_elections: int = 0
+    unfenced: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Keep a private, sorted, read-only copy of the replicas."""
         ordered = {broker_id: self.replicas[broker_id] for broker_id in sorted(self.replicas)}
         object.__setattr__(self, "replicas", MappingProxyType(ordered))
-        for name in ("sync_state_set", "eligible", "lost_seats"):
+        for name in ("sync_state_set", "eligible", "lost_seats", "unfenced"):
             object.__setattr__(self, name, frozenset(getattr(self, name)))
 
     def __hash__(self) -> int:
@@ -90,6 +92,7 @@ class BrokerGroupRecord:
                 self.eligible,
                 self.lost_seats,
                 self.unclean_elections,
+                self.unfenced,
             )
         )
 
@@ -145,7 +148,7 @@ class BrokerGroupRecord:
             f"{self.broker_name} next={self.next_broker_id} master={master}{lost} epoch={self.master_epoch} "
             f"set={{{members}}} setEpoch={self.sync_state_set_epoch}"
         )
-        for name, ids in (("eligible", self.eligible), ("lostSeats", self.lost_seats)):
+        for name, ids in (("eligible", self.eligible), ("lostSeats", self.lost_seats), ("unfenced", self.unfenced)):
             head += f" {name}={{{','.join(str(broker_id) for broker_id in sorted(ids))}}}" if ids else ""
         head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
         return "\n".join([head, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])

@@ -49,6 +49,7 @@ class ElectMaster:
     `incumbent` is ours too: who in fact acts as master (found by 907) where the record names nobody, `record.is_first_election`.
     Whoever calls `step` looks for it before any such election, also one that a broker asked for (safety rule 3).
     `unclean` is ours as well: a person accepts that messages are lost, for this one election.
+    So is `unfenced`: the present master is silent, and nothing confirmed its death (safety rule 7).
     """
 
     broker_name: str
@@ -58,6 +59,7 @@ class ElectMaster:
     passed_over: frozenset[int] = frozenset()
     incumbent: int | None = None
     unclean: bool = False
+    unfenced: bool = False
 
     @property
     def by_controller(self) -> bool:

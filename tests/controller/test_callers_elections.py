@@ -84,7 +84,7 @@ async def test_a_master_that_falls_silent_while_a_caller_waits_for_the_store_is_
     )
     await eventually(lambda: plane.snapshot(KEY).record.master_epoch == 2 and plane.snapshot(KEY).writable)
     assert fencer.fenced == [1]
-    assert not plane.snapshot(KEY).unfenced
+    assert not plane.snapshot(KEY).record.unfenced
 
 
 async def test_a_designated_member_that_comes_alive_in_between_does_not_take_office_undrained(

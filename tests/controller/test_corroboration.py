@@ -143,7 +143,7 @@ async def test_a_master_that_no_plane_hears_is_replaced(start_plane: StartPlane,
     await eventually(lambda: all(plane.snapshot(KEY).writable for plane in planes), what="all planes to hear it")
     assert sorted(one for fencer in fencers for one in fencer.fenced)[:1] == [1]
     assert planes[0].snapshot(KEY).record.master_epoch == 2, "one epoch for one lost master"
-    assert not any(plane.snapshot(KEY).unfenced for plane in planes)
+    assert not any(plane.snapshot(KEY).record.unfenced for plane in planes)
 
 
 async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office_for_ever(

@@ -137,9 +137,28 @@ async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, gr
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].unfenced
     assert notes.closed[0].outcome is Outcome.COMPLETED
-    snapshot = plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.unfenced
+
+
+async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """In the record: the reconcile plane, which tells of it, may run in another operator pod, or start anew."""
+    store, fencer = MemoryRecordStore(), KillingFencer(group, confirms=False)
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), fencer=fencer, store=store)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+
+    async def recorded() -> frozenset[int]:
+        stored = await store.read(KEY)
+        return stored.record.unfenced if stored is not None else frozenset()
+
+    first.freeze()
+    await eventually(lambda: group.master() is not first and plane.snapshot(KEY).record.unfenced, what="another master")
+    assert await recorded() == {first.broker_id}
+    first.thaw()
+    await eventually(lambda: not plane.snapshot(KEY).record.unfenced, what="the old master to follow")
+    assert first.broker_id in plane.snapshot(KEY).record.sync_state_set
+    assert await recorded() == frozenset()
 
 
 async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_must_be_stuck(

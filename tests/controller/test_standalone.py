@@ -62,6 +62,6 @@ async def test_without_a_fence_a_frozen_master_is_replaced_and_the_promise_withd
     first, _, _ = await group.three()
     first.freeze()
     (key,) = plane.keys()
-    await eventually(lambda: plane.snapshot(key).unfenced, what="the failover to be told as unfenced")
+    await eventually(lambda: plane.snapshot(key).record.unfenced, what="the failover to be told as unfenced")
     await eventually(lambda: plane.snapshot(key).record.master_epoch == 2)
     await group.stop()

@@ -101,6 +101,18 @@ def _check_record(record: BrokerGroupRecord) -> None:
     assert len(addresses) == len(set(addresses)), "an address belongs to one replica (rule 8)"
 
 
+def _check_unfenced(before: BrokerGroupRecord, after: BrokerGroupRecord, decision: Decision) -> None:
+    assert after.unfenced <= after.replicas.keys(), "who is no member any more is nobody's old master"
+    if after.master_broker_id is not None:
+        assert not after.unfenced & after.sync_state_set, "who follows is no old master"
+    assert before.unfenced & after.replicas.keys() <= after.unfenced | after.sync_state_set, (
+        "and nobody else is forgotten"
+    )
+    elections = [event for event in decision.events if isinstance(event, MasterElected | MasterLost)]
+    doubted = {before.master_broker_id} if any(event.unfenced for event in elections) else set()
+    assert after.unfenced <= before.unfenced | doubted
+
+
 def _check_progress(before: BrokerGroupRecord, after: BrokerGroupRecord, decision: Decision) -> None:
     floors = [event for event in decision.events if isinstance(event, EpochFloorRaised)]
     start = max([before.master_epoch, *(event.epoch for event in floors)])
@@ -113,6 +125,7 @@ def _check_progress(before: BrokerGroupRecord, after: BrokerGroupRecord, decisio
     assert after.unclean_elections - before.unclean_elections == sum(
         isinstance(event, MasterElected) and event.unclean for event in decision.events
     )
+    _check_unfenced(before, after, decision)
     if after.master_broker_id != before.master_broker_id:
         assert after.master_epoch > before.master_epoch, "every change of master has its own epoch"
     if after.sync_state_set != before.sync_state_set:

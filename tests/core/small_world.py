@@ -145,6 +145,7 @@ def _registrations(ids: list[int], scope: Scope) -> Iterator[Command]:
 
 def _elections(record: BrokerGroupRecord | None, ids: list[int]) -> Iterator[Command]:
     yield ElectMaster(broker_name="bn")
+    yield ElectMaster(broker_name="bn", unfenced=True)
     for broker_id in [*ids, 99]:
         yield ElectMaster(broker_name="bn", broker_id=broker_id)
         yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True)

@@ -226,6 +226,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 passed_over=_read_ids(given("passedOver", "")),
                 incumbent=_read_int(given("incumbent")),
                 unclean=given("unclean") == "true",
+                unfenced=given("unfenced") == "true",
             )
         case "1001":
             return AlterSyncStateSet(

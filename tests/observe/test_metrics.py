@@ -171,13 +171,18 @@ async def test_every_family_on_the_page_is_a_shared_name() -> None:
 
 
 async def test_what_waits_for_a_person_is_on_the_page() -> None:
-    record = replace(snapshot().record, eligible=frozenset({1}), lost_seats=frozenset({2, 3}), unclean_elections=4)
+    record = replace(
+        snapshot().record,
+        eligible=frozenset({1}),
+        lost_seats=frozenset({2, 3}),
+        unclean_elections=4,
+        unfenced=frozenset({2}),
+    )
     metrics = Metrics()
     shown = replace(
         snapshot(),
         record=record,
         epoch_jump=25_000,
-        unfenced=True,
         unlinked=frozenset({2}),
         metadata_diverged=(MetadataDifference(2, MetadataKind.TOPIC, "t"),),
     )

@@ -488,9 +488,11 @@ def test_conditions(seen: Observed, ready: tuple[str, str], available: tuple[str
 def test_unfenced_is_present_only_while_true() -> None:
     seen = b.settled()
     assert "Unfenced" not in [item["type"] for item in status_of(seen)["conditions"]]
-    seen = b.changed(seen, snapshot=b.snapshot(b.record(), unfenced=True))
+    seen = b.changed(seen, record=dataclasses.replace(b.record(), unfenced=frozenset({2})))
 
     assert condition(seen, "Unfenced") == ("True", "FenceNotConfirmed")
+    [told] = [item["message"] for item in status_of(seen)["conditions"] if item["type"] == "Unfenced"]
+    assert told.startswith("broker 2 was replaced as master, and no failover could confirm its death")
     assert status_of(seen)["unfenced"] is True
 
 

@@ -37,6 +37,7 @@ RECORDS = st.builds(
     eligible=st.frozensets(IDS),
     lost_seats=st.frozensets(IDS),
     unclean_elections=st.integers(0, 99),
+    unfenced=st.frozensets(st.integers(1, 9), max_size=3),
 )
 
 
@@ -69,6 +70,7 @@ def _version_1() -> dict[str, Any]:
 def test_a_record_of_the_version_before_says_nothing_of_seats() -> None:
     record = record_from_json(_version_1(), source="test")
     assert (record.eligible, record.lost_seats, record.unclean_elections) == (frozenset(), frozenset(), 0)
+    assert record.unfenced == frozenset()
     assert (record.replicas[1].held_epoch, record.replicas[1].held_offset) == (-1, -1)
     assert record.granted_master_id == 1
 
@@ -79,6 +81,7 @@ def test_a_record_of_the_version_before_says_nothing_of_seats() -> None:
         ({"schemaVersion": 3}, "schemaVersion is 3, this operator reads 1 and 2 only"),
         ({"eligible": "1"}, "eligible is '1', expected list"),
         ({"lostSeats": [True]}, "lostSeats is \\[True\\], expected a list of integers"),
+        ({"unfenced": ["2"]}, "unfenced is \\['2'\\], expected a list of integers"),
         ({"uncleanElections": 1.5}, "uncleanElections is 1.5, expected int"),
         ({"replicas": [{"brokerId": 1, "heldOffset": "9"}]}, "heldOffset is '9', expected int"),
     ],

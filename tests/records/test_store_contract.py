@@ -28,6 +28,7 @@ RECORD = BrokerGroupRecord(
     eligible=frozenset({1}),
     lost_seats=frozenset({1}),
     unclean_elections=2,
+    unfenced=frozenset({3}),
 )
 
 

@@ -100,6 +100,14 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
             description="How often a replica was elected that may lack acknowledged messages. Never falls.",
         ),
     ] = 0
+    unfenced: Annotated[
+        list[bounds.BrokerId],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="Replaced masters whose death nobody confirmed, until they are in sync again or no members any more.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
 
 
 class BrokerGroupState(Struct, frozen=True, rename="camel", kw_only=True):

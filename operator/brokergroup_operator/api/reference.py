@@ -98,7 +98,7 @@ CONDITIONS: Final = {
     ),
     ConditionType.UNFENCED: (
         "The last silent master was replaced without proof of its death: what it acknowledged since may be lost.",
-        "Look at its node; it goes with the next confirmed failover.",
+        "Look at its node. It goes when that broker is in sync again, or no member any more.",
     ),
     ConditionType.EPOCH_JUMP: (
         "A broker reports an epoch far above the record's; nobody is elected.",

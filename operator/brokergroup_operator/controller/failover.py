@@ -327,7 +327,6 @@ class Failover:
             else:
                 self._finish(group, timeline, Outcome.CANCELLED)
             return None
-        group.unfenced = timeline.unfenced
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             # A group that is being deleted loses its members one by one: that nobody is left is no incident.
             kept = (
@@ -364,7 +363,8 @@ class Failover:
     ) -> Decision:
         """Commit the election; while the store is away this waits for it, since nothing else can help the group."""
         anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
-        request = but_the_unsteady(group, replace(wanted or anybody, incumbent=acting.incumbent))
+        request = replace(wanted or anybody, incumbent=acting.incumbent, unfenced=timeline.unfenced)
+        request = but_the_unsteady(group, request)
         pause_seconds = RETRY_SECONDS
         while True:
             try:

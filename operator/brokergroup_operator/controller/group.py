@@ -88,7 +88,6 @@ class Group:
         # How often a silent master was left alone because other planes heard it: each silence counts once.
         self.spared_on_testimony = 0
         self._spared_silence_seconds: float | None = None
-        self.unfenced = False
         self.in_progress: FailoverTimeline | None = None
         self.last_failover: FailoverTimeline | None = None
         self.last_switchover: FailoverTimeline | None = None

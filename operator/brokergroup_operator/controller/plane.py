@@ -298,7 +298,6 @@ class ControllerPlane:
             in_progress=group.in_progress,
             last_failover=group.last_failover,
             last_switchover=group.last_switchover,
-            unfenced=group.unfenced,
             epoch_jump=group.epoch_jump,
             unlinked=group.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
             metadata_diverged=self._metadata.differences(group.key),

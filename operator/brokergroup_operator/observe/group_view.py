@@ -124,8 +124,6 @@ class GroupSnapshot:
     in_progress: FailoverTimeline | None = None
     last_failover: FailoverTimeline | None = None
     last_switchover: FailoverTimeline | None = None
-    # The last master lost was silent and its death could not be confirmed: what it acknowledged since may be lost.
-    unfenced: bool = False
     # How often a master that was silent here was left alone because other controller planes heard it.
     spared_on_testimony: int = 0
     # An epoch that brokers report and that is too far above the record to be believed: elections stop until a human accepts it.

@@ -240,7 +240,7 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
     gauges[metric_names.LOST_SEATS].add_metric(labels, len(record.lost_seats))
     gauges[metric_names.ELIGIBLE_SIZE].add_metric(labels, len(record.eligible))
     gauges[metric_names.EPOCH_JUMP_WAITING].add_metric(labels, float(snapshot.epoch_jump is not None))
-    gauges[metric_names.UNFENCED].add_metric(labels, float(snapshot.unfenced))
+    gauges[metric_names.UNFENCED].add_metric(labels, float(bool(record.unfenced)))
     gauges[metric_names.METADATA_DIFFERENCES].add_metric(labels, len(snapshot.metadata_diverged))
     gauges[metric_names.UNLINKED_MEMBERS].add_metric(labels, len(snapshot.unlinked))
     master = snapshot.live.get(record.granted_master_id or 0)

@@ -40,12 +40,14 @@ def all_alarms(seen: Observed) -> dict[ConditionType, Verdict | None]:
 
 
 def unfenced(seen: Observed) -> Verdict | None:
-    """The last failover elected beside a master that may still have run."""
-    if seen.snapshot is None or not seen.snapshot.unfenced:
+    """A failover elected beside a master that may still have run, and may run still. From the record: whoever looks sees it."""
+    if seen.record is None or not seen.record.unfenced:
         return None
+    old = " and ".join(f"broker {broker_id}" for broker_id in sorted(seen.record.unfenced))
     return yes(
         Reason.FENCE_NOT_CONFIRMED,
-        "The last failover could not confirm that the old master is dead: what it acknowledged since then may be lost",
+        f"{old} was replaced as master, and no failover could confirm its death: what it acknowledged since then may be lost."
+        " It is over when it is in sync again, or no member any more",
     )
 
 

@@ -119,7 +119,7 @@ def build_status(
         unclean_elections=record.unclean_elections if record else 0,
         controller=_controller(seen, settings),
         durability=effective_durability(seen.group.spec),
-        unfenced=seen.snapshot.unfenced if seen.snapshot else False,
+        unfenced=bool(record and record.unfenced),
         conditions=conditions,
     )
 

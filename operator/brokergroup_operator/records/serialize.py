@@ -7,7 +7,8 @@ the Kubernetes store writes them back as they were.
 
 Schema version 2 added the marks of replicas, who is eligible, who lost the last seats, and the count of unclean elections
 (safety rules 1 and 2). A record of version 1 is read as one in which nothing of that is known, and written back as 2: an
-operator from before would drop what it does not know, so it must refuse.
+operator from before would drop what it does not know, so it must refuse. Who is unfenced came later, under the same version:
+nothing is decided by it, and who does not know it writes it back as it was.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ KNOWN_MEMBERS = frozenset(
         "eligible",
         "lostSeats",
         "uncleanElections",
+        "unfenced",
     }
 )
 
@@ -59,6 +61,7 @@ def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
         "eligible": sorted(record.eligible),
         "lostSeats": sorted(record.lost_seats),
         "uncleanElections": record.unclean_elections,
+        "unfenced": sorted(record.unfenced),
     }
     if record.master_broker_id is not None:
         document["masterBrokerId"] = record.master_broker_id
@@ -94,6 +97,7 @@ def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
         eligible=_ids(_member(document, "eligible", list, source, default=[]), "eligible", source),
         lost_seats=_ids(_member(document, "lostSeats", list, source, default=[]), "lostSeats", source),
         unclean_elections=_member(document, "uncleanElections", int, source, default=0),
+        unfenced=_ids(_member(document, "unfenced", list, source, default=[]), "unfenced", source),
     )
 
 
