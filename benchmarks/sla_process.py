@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.sla_meter import available_memory_bytes, tree_cpu_seconds, tree_resident_bytes
+from benchmarks.sla_meter import available_memory_bytes, tree_usage
 
 _PROGRAMS: Final = Path(__file__).resolve().parent
 _SAMPLED_EVERY_SECONDS: Final = 0.2
@@ -39,8 +39,8 @@ def measured(program: str, arguments: list[str], *, limit_seconds: float) -> dic
         process = subprocess.Popen(command, stdout=told, stderr=said, env=environment, start_new_session=True)
         try:
             while process.poll() is None and stopped_for is None:
-                peak_bytes = max(peak_bytes, tree_resident_bytes(process.pid))
-                used_seconds = max(used_seconds, tree_cpu_seconds(process.pid))
+                now_seconds, now_bytes = tree_usage(process.pid)
+                used_seconds, peak_bytes = max(used_seconds, now_seconds), max(peak_bytes, now_bytes)
                 stopped_for = _reason_to_stop(time.monotonic() - begun, limit_seconds, Path(scratch))
                 time.sleep(_SAMPLED_EVERY_SECONDS)
         finally:
