@@ -41,7 +41,7 @@ _SHORTEST_KEEPALIVE_SECONDS = 0.1
 class MasterConnection(asyncio.Protocol):
     """One dialled connection."""
 
-    def __init__(self, broker: Broker, on_data_applied: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, on_data_applied: Callable[[], None], *, async_learner: bool) -> None:
         """Not connected yet."""
         self._broker = broker
         self._on_data_applied = on_data_applied
@@ -56,7 +56,7 @@ class MasterConnection(asyncio.Protocol):
             handshake=Handshake(
                 broker.broker_id,
                 sync_from_last_file=configuration.sync_from_last_file,
-                async_learner=configuration.async_learner,
+                async_learner=async_learner,
             ),
             now_seconds=monotonic_seconds(),
             sync_flush=configuration.sync_flush,
@@ -142,6 +142,7 @@ class HaClient:
         self._pushed_address = ""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._async_learner = configuration.async_learner
         self._retired = False
         self.connection: MasterConnection | None = None
         self.connected_address = ""
@@ -170,6 +171,13 @@ class HaClient:
             self.connection.close()
             self.connection = None
         self.connected_address = ""
+
+    def step_back(self) -> None:
+        """Link again as a learner, who belongs in no SyncStateSet: until the master has left this replica out it acknowledges."""
+        self._async_learner = True
+        self.push_address(self.connected_address)
+        if self.connection is not None:
+            self.connection.close()
 
     def retire(self) -> None:
         """Follow nobody any more: this process is about to end, and a copy that is linked counts, and may be elected."""
@@ -229,7 +237,7 @@ class HaClient:
     async def _follow_once(self, address: str) -> bool:
         """Stay linked until the link ends; True if it ever transferred."""
         host, _, port = address.rpartition(":")
-        connection = MasterConnection(self._broker, self._on_data_applied)
+        connection = MasterConnection(self._broker, self._on_data_applied, async_learner=self._async_learner)
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_SECONDS):
                 await asyncio.get_running_loop().create_connection(

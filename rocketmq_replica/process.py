@@ -26,7 +26,7 @@ from rocketmq_replica.client_requests import ClientRequests
 from rocketmq_replica.configuration import ConfigurationError, ReplicaConfiguration, load_configuration
 from rocketmq_replica.connections import new_client, server_tls
 from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
-from rocketmq_replica.controller_client import ControllerClient
+from rocketmq_replica.controller_client import ControllerClient, ControllerError
 from rocketmq_replica.delay_offsets import DelayOffsets
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.ha_client import HaClient
@@ -66,6 +66,8 @@ _SEND_AWAY_SECONDS = 1.0
 # How long a master that leaves waits for members that are not linked. Our operator takes its slaves' links from it a moment
 # before it tells it that it is master no more: one that ended in that moment had sent nobody away (1 of 4 drains).
 _UNLINKED_SECONDS = 3.0
+# How long a slave that leaves waits for its master to do without it, which takes one commit of the controller.
+_LEAVE_SET_SECONDS = 1.0
 FAST_PORT_BELOW = 2
 
 
@@ -166,6 +168,7 @@ class ReplicaProcess:
                 )
             ]
             await stop.wait()
+            await self._leave_set()
             await self._hand_over()
             for task in running:
                 task.cancel()
@@ -201,6 +204,25 @@ class ReplicaProcess:
             elif now >= self._reigned_at_seconds + _SEND_AWAY_SECONDS:
                 return
             await asyncio.sleep(_TICK_SECONDS / 10)
+
+    async def _leave_set(self) -> None:
+        """A slave that is asked to stop goes on acknowledging until its master has left it out of the SyncStateSet.
+
+        With its link closed every producer would wait for the controller's commit; and for longer where the set would be too
+        small without it, until another slave has joined.
+        """
+        seconds = min(_LEAVE_SET_SECONDS, self.configuration.stop_hand_over_seconds)
+        if not seconds or not self.ha_client.linked or self.configuration.async_learner:
+            return
+        self.ha_client.step_back()
+        try:
+            async with asyncio.timeout(seconds):
+                while self.broker.broker_id in (await self.controller.replica_info()).sync_state_set:
+                    if self.broker.role is not Role.SLAVE:
+                        return
+                    await asyncio.sleep(_TICK_SECONDS / 10)
+        except (TimeoutError, ControllerError) as error:
+            logger.info("ending as a member of the SyncStateSet: %s", error or "not left out in time")
 
     async def _tick(self) -> None:
         while True:

@@ -8,6 +8,7 @@ Where it is stricter than Java:
 * A proposal whose outcome is unknown counts as possibly granted until a newer set epoch is seen: such members are waited for
   like members (upstream #5663). One proposal is under way at a time, so two slaves that leave together cannot race (#9897).
 * The replicated offset never moves while a member has no link (#6662), and never backwards.
+* A member that links as a learner is about to end: it is proposed away at once, and its acknowledgements count until it is out.
 * A slave that has nearly caught up is waited for *before* it is proposed. So it gets in under any load: Java needs a moment
   in which it holds the very last byte.
 """
@@ -214,7 +215,7 @@ class SyncState:
         if member == self.own_id:
             return True
         link = self.links.get(member)
-        if link is None:
+        if link is None or link.async_learner:
             return False
         since = max(link.linked_at_seconds, self._caught_up.get(member, NEVER))
         return now_seconds - since <= allowed_lag_seconds

@@ -66,6 +66,17 @@ def test_learners_are_neither_waited_for_nor_proposed() -> None:
     assert each.propose(now_seconds=1.0, allowed_lag_seconds=LAG) is None
 
 
+def test_a_member_that_links_as_a_learner_is_proposed_away_at_once_and_counts_until_then() -> None:
+    each = state({1, 2, 3}, {2: 100, 3: 100}, learners=frozenset({3}))
+    assert each.propose(now_seconds=0.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
+    each.acknowledged(each.links[3], 120, max_offset=120, now_seconds=0.0)
+    each.acknowledged(each.links[2], 120, max_offset=120, now_seconds=0.0)
+    assert each.advance(max_offset=120, now_seconds=0.0) == 120
+    assert each.granted(frozenset({1, 2}), 6)
+    assert each.waited_for == {1, 2}
+    assert each.propose(now_seconds=0.0, allowed_lag_seconds=LAG) is None
+
+
 def test_a_slave_that_caught_up_is_waited_for_first_and_then_proposed() -> None:
     each = state({1}, {})
     slave = SlaveProgress(2)

@@ -341,6 +341,38 @@ async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
     assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
 
 
+async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_set(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_LEAVE_SET_SECONDS", 60.0)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = (
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    )
+    asked = controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
+    two.stop_event.set()
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET) > asked)
+    assert (await client.send(one.address, b"while the controller refuses")).code == SUCCESS
+    assert controller.members == {1, 2}
+    assert log_bytes(two) == log_bytes(one)
+    controller.refused.clear()
+    await asyncio.wait_for(two.task, 10)
+    assert controller.members == {1}
+    assert (await client.send(one.address, b"alone")).code == SUCCESS
+
+
+async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
+    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_LEAVE_SET_SECONDS", 0.1)
+    _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = (
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    )
+    await asyncio.wait_for(two.stop(), 15)
+    assert controller.members == {1, 2}
+
+
 async def test_a_master_whom_nobody_could_succeed_is_not_kept(start: Starter, controller: FakeController) -> None:
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     one.stop_event.set()
