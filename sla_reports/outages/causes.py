@@ -2,7 +2,7 @@
 
 In this order: what the operator itself named in its log; a circumstance (drain, kill for memory, upgrade, disk, partition) that
 touches the incident's beginning; what the trigger proves (a refused connection or a terminated container is a crash). Silence
-proves nothing: freeze, partition and a dead node look alike, so it stays unknown. What only the gauge saw stays unattributed
+alone proves nothing: freeze, partition and a dead node look alike, so it stays unknown. What only the gauge saw stays unattributed
 unless a circumstance explains it. Nothing is spread over the known causes.
 
 A circumstance touches an incident of its group and, where both say it, of its member, if it began no later than the loss was
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller_core.metric_names import CAUSE_CRASH, CAUSE_PARTITION, CAUSE_SWITCHOVER, CAUSES
-from sla_reports.outages.incidents import Incident
+from sla_reports.outages.incidents import UNATTRIBUTED, Incident
 from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
 
 # A kill is written before the outage it makes is believed, and a drain's record may end when the pod is gone.
@@ -39,7 +39,7 @@ def _attributed(incident: Incident, circumstances: Sequence[Circumstance], until
     proving = [one for one in about if one.cause != UNKNOWN_CAUSE and _touches(one, incident)]
     cause = _cause(incident, proving)
     told = [one for one in proving if one.cause == cause]
-    if not told and cause in (UNKNOWN_CAUSE, incident.cause):
+    if cause in (UNKNOWN_CAUSE, UNATTRIBUTED):
         end_ms = incident.start_ms + incident.length_ms(until_ms)
         around = [one for one in circumstances if one.group in (None, incident.group)]
         told = [one for one in around if one.start_ms <= end_ms + NEAR_MS and one.end_ms >= incident.start_ms - NEAR_MS]

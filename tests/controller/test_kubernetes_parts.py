@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import datetime as dt
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -472,6 +473,29 @@ async def test_the_fence_kills_the_pod_and_waits_for_its_end(api: KubernetesApi)
     await fencer.close()
     with pytest.raises(NotFoundError):
         await api.get(PODS, "orders-1", namespace="default")
+
+
+@pytest.mark.parametrize(
+    ("after_seconds", "told"),
+    [(0, "pod orders-1 ran until it was deleted"), (-5, "containers of pod orders-1 terminated")],
+)
+async def test_a_fence_tells_whether_the_silent_one_still_ran(
+    api: KubernetesApi, after_seconds: int, told: str
+) -> None:
+    """Its end may be reported late: only what ended by the deletion ran until then."""
+    await create_pod(api)
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+
+    async def deleted_at() -> str | None:
+        pod = await api.get(PODS, "orders-1", namespace="default")
+        return pod["metadata"].get("deletionTimestamp")
+
+    at = dt.datetime.fromisoformat(await eventually(deleted_at, what="the pod to be deleted"))
+    ended_at = (at + dt.timedelta(seconds=after_seconds)).isoformat().replace("+00:00", "Z")
+    state = {"terminated": {"exitCode": 137, "finishedAt": ended_at}}
+    await set_status(api, "orders-1", address="127.64.1.1", state=state)
+    outcome = await fencing
+    assert (outcome.confirmed, outcome.how) == (True, told)
 
 
 async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:

@@ -57,6 +57,9 @@ def test_what_nobody_knows_is_left_out() -> None:
     assert document["id"] == "default/orders/4@2026-05-28T20:26:40.500Z"
 
 
+CUT_OFF = ["it is silent", "nothing answers at its address", "pod orders-1 ran until it was deleted"]
+
+
 @pytest.mark.parametrize(
     ("cause", "changes"),
     [
@@ -66,6 +69,11 @@ def test_what_nobody_knows_is_left_out() -> None:
         ("plannedSwitchover", {"kind": Kind.SWITCHOVER, "trigger": Trigger.REQUESTED}),
         ("drain", {"kind": Kind.SWITCHOVER, "trigger": Trigger.REQUESTED, "planned_cause": Cause.DRAIN}),
         ("unknown", {"trigger": Trigger.SILENCE}),
+        # A frozen process is killed by its deletion too, and a dead one answers nothing: only both prove that it was cut off.
+        ("unknown", {"trigger": Trigger.SILENCE, "evidence": ["pod orders-1 ran until it was deleted"]}),
+        ("unknown", {"trigger": Trigger.SILENCE, "evidence": ["nothing answers at its address"]}),
+        ("partition", {"trigger": Trigger.SILENCE, "evidence": CUT_OFF}),
+        ("crash", {"trigger": Trigger.CONNECTION_REFUSED, "evidence": CUT_OFF}),
         ("unknown", {"trigger": Trigger.MASTERLESS}),
     ],
 )

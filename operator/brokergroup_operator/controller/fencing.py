@@ -12,8 +12,9 @@ reported terminated (``kube/held_deletion.py``).
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -23,6 +24,7 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.held_deletion import delete_held
 from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory import GroupBinding
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 ONE_CALL_SECONDS = 1.0
+# Kubernetes tells whole seconds, of two clocks. A master that is fenced for its silence has been silent for longer.
+_CLOCKS: Final = dt.timedelta(seconds=2)
 
 log = structlog.get_logger(__name__)
 
@@ -123,7 +127,9 @@ class KubernetesFencer:
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):
                     self._release_later(pod)
-                    return FenceOutcome(confirmed=True, how=f"containers of pod {name} terminated")
+                    ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
+                    how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
+                    return FenceOutcome(confirmed=True, how=how)
                 if deleted_uid is None:
                     await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=ONE_CALL_SECONDS)
                     deleted_uid = uid
@@ -173,3 +179,13 @@ def containers_are_terminated(pod: JsonObject) -> bool:
     """Whether every container of the pod was reported terminated (and at least one was reported at all)."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
     return bool(statuses) and all((status.get("state") or {}).get("terminated") for status in statuses)
+
+
+def _ended_by_its_deletion(pod: JsonObject) -> bool:
+    """Whether the broker's container still ran when the pod was deleted, as its kubelet tells it."""
+    deleted_at = pod["metadata"].get("deletionTimestamp")
+    for status in pod.get("status", {}).get("containerStatuses") or []:
+        ended_at = ((status.get("state") or {}).get("terminated") or {}).get("finishedAt")
+        if status.get("name") == names.CONTAINER_BROKER and deleted_at and ended_at:
+            return dt.datetime.fromisoformat(ended_at) >= dt.datetime.fromisoformat(deleted_at) - _CLOCKS
+    return False

@@ -26,7 +26,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.broker_calls import BrokerCallError
 from brokergroup_operator.controller.election_premises import could_have_been_heard, process_lost
 from brokergroup_operator.controller.places import probe_address, process_address
-from brokergroup_operator.observe.timeline import Trigger
+from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.broker_calls import BrokerCalls
@@ -191,6 +191,8 @@ class MasterWatch:
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
             if await self._is_heard_elsewhere(case) or self._is_settled(case):
                 return None
+            if suspicion is not Suspicion.CLOSED and case.probed is not None and not await _is_answered(probe):
+                case.evidence.append(NO_ANSWER_WORDS)
         finally:
             probe.cancel()
             case.ask_nobody()
@@ -318,6 +320,12 @@ class MasterWatch:
             log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
             now_seconds = asyncio.get_running_loop().time()
             group.table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
+
+
+async def _is_answered(probe: asyncio.Task[Probe]) -> bool:
+    """Whether the probe has been answered by now; what came in this moment is read first."""
+    await asyncio.wait([probe], timeout=POLL_SECONDS)
+    return probe.done() and probe.result() is not Probe.NO_ANSWER
 
 
 async def _probe(address: str | None, *, after_seconds: float) -> Probe:

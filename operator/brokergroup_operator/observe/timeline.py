@@ -67,6 +67,7 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = metric_names.CAUSE_OUT_OF_MEMORY
     DRAIN = metric_names.CAUSE_DRAIN
     ROLLING_UPGRADE = metric_names.CAUSE_ROLLING_UPGRADE
+    PARTITION = metric_names.CAUSE_PARTITION
     CRASH = metric_names.CAUSE_CRASH
     PLANNED_SWITCHOVER = metric_names.CAUSE_SWITCHOVER
     UNKNOWN = metric_names.CAUSE_UNKNOWN
@@ -84,6 +85,9 @@ class Outcome(StrEnum):
 
 # As the kubelet calls it, and as it is told in the evidence.
 OUT_OF_MEMORY_WORD: Final = "OOMKilled"
+# Both together: the network to it was cut. The kernel answers for a frozen process; a dead one has ended before its deletion.
+NO_ANSWER_WORDS: Final = "nothing answers at its address"
+RAN_ON_WORDS: Final = "ran until it was deleted"
 _CRASHES: Final = frozenset({Trigger.CONNECTION_REFUSED, Trigger.CONTAINER_TERMINATED, Trigger.CONNECTION_CLOSED})
 
 
@@ -125,12 +129,15 @@ class FailoverTimeline:
 
     @property
     def cause(self) -> Cause:
-        """What the operator itself knows. A silence may be a partition, a disk or a frozen node: nobody knows here."""
+        """What the operator itself knows. Mere silence may be a partition, a disk or a frozen process: nobody knows here."""
         if self.kind is Kind.SWITCHOVER:
             return self.planned_cause
         if any(OUT_OF_MEMORY_WORD in text for text in self.evidence):
             return Cause.OUT_OF_MEMORY
-        return Cause.CRASH if self.trigger in _CRASHES else Cause.UNKNOWN
+        if self.trigger in _CRASHES:
+            return Cause.CRASH
+        cut_off = all(any(words in text for text in self.evidence) for words in (NO_ANSWER_WORDS, RAN_ON_WORDS))
+        return Cause.PARTITION if cut_off else Cause.UNKNOWN
 
     @property
     def detection_seconds(self) -> float | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sla_reports.measures.summary import GroupFigures, Summary
     from tests.sla.planted.month import Planted, PlantedIncident
 
-# What the operator can tell without circumstances; oom, disk and partition need theirs.
+# What the operator can tell without circumstances; oom, disk and a node's partition need theirs.
 _CAUSES_OF_LOG = {"oom": "crash", "partition": "unknown", "disk": "unknown"}
 
 
@@ -42,7 +42,7 @@ def _of_group(
             one.fault_ms,
             one.in_sync_ms,
             one.is_planned,
-            one.cause if with_circumstances else _CAUSES_OF_LOG.get(one.cause, one.cause),
+            one.cause if with_circumstances or one.cut_off else _CAUSES_OF_LOG.get(one.cause, one.cause),
         )
         for one in ours
     )

@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from brokergroup_operator.observe.circumstances import Circumstance
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import (
+    NO_ANSWER_WORDS,
+    RAN_ON_WORDS,
+    Cause,
+    FailoverTimeline,
+    Kind,
+    Outcome,
+    Step,
+    Trigger,
+)
 from brokergroup_operator.records.store import GroupKey
 from controller_core import metric_names
 from sla_reports.series import series_text
@@ -58,6 +67,8 @@ class PlantedIncident:
     to_broker_id: int | None
     outcome: Outcome
     unfenced: bool
+    # A partition of the master's pod alone: its node is reachable all the time, and only the operator's evidence proves it.
+    cut_off: bool = False
 
     @property
     def in_sync_ms(self) -> int:
@@ -85,8 +96,16 @@ class PlantedIncident:
             unfenced=self.unfenced,
             outcome=self.outcome,
             planned_cause=Cause(self.cause) if self.is_planned else Cause.PLANNED_SWITCHOVER,
+            evidence=self._evidence(),
             steps={step: (self.detected_ms + after_ms) / 1000 for step, after_ms in self.steps_ms.items()},
         )
+
+    def _evidence(self) -> list[str]:
+        """Who stands still for its disk runs until it is deleted too, but the kernel answers for it."""
+        ran_on = f"pod {self.group}-{self.from_broker_id} {RAN_ON_WORDS}"
+        if self.cut_off:
+            return [NO_ANSWER_WORDS, ran_on]
+        return [ran_on] if self.cause == "disk" and not self.unfenced else []
 
 
 def circumstances_around(one: PlantedIncident) -> list[Circumstance]:
@@ -108,6 +127,9 @@ def circumstances_around(one: PlantedIncident) -> list[Circumstance]:
         case "oom":
             note("oom", "OOMKilled", one.fault_ms, one.fault_ms)
         case "disk":
+            note("disk", "DiskPressure", one.fault_ms - 20 * MINUTE_MS, one.in_sync_ms)
+        case "partition" if one.cut_off:
+            # Its node has little disk left, which is no reason why nothing answers at an address.
             note("disk", "DiskPressure", one.fault_ms - 20 * MINUTE_MS, one.in_sync_ms)
         case "partition":
             note("partition", "NodeReachableAgain", one.fault_ms - MINUTE_MS, one.in_sync_ms + MINUTE_MS)
@@ -205,6 +227,8 @@ def _incidents(month: Month, group: str, source: random.Random) -> list[PlantedI
         )
         following = master % month.replicas + 1
         made.append(_incident(group, cause, number + 1, fault_ms, master, following, source))
+        if cause == "partition" and "partition" in causes[:number]:
+            made[-1] = replace(made[-1], cut_off=True, unfenced=False)
         master = following
     return made
 
