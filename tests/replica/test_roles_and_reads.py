@@ -280,15 +280,15 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
 
 
 async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_told_hands_over(
-    start: Starter, controller: FakeController, client: Client
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our operator's order: commit, 906 to nowhere for the slaves, then 1008 for the old master."""
+    """Our operator's order: commit, slaves sent to nowhere, then 1008 for the old master."""
+    monkeypatch.setattr(process, "_UNLINKED_SECONDS", 60.0)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     assert (await client.send(one.address, b"kept")).code == SUCCESS
     controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
     controller.decide(2)
-    nowhere = {"masterHaAddress": "127.0.0.1:9"}
-    assert (await client.ask(two.address, RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=nowhere)).code == SUCCESS
+    two.process.ha_client.retire()
     await eventually(lambda: not one.process.broker.has_successors)
     one.stop_event.set()
     with pytest.raises(TimeoutError):
