@@ -61,6 +61,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("failover.preferredZones", ["a"], "controller", {}),
     ("security.signature", "Off", "controller", {}),
     ("security.credentialsSecretName", "keys", "pod", {}),
+    ("security.certificateSecretName", "certificate", "pod", {}),
     ("storage.size", "9Ti", "claim", {}),
     ("storage.commitLog.size", "9Ti", "log claim", COMMIT_LOG),
     ("storage.commitLog.storageClassName", "fast", "log claim", COMMIT_LOG),  # the API refuses a later change

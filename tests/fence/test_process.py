@@ -22,7 +22,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
-from rocketmq_remoting.tls import TlsMode, TlsServerSettings
+from rocketmq_remoting.tls import ClientCertificates, TlsMode, TlsServerSettings
 from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
@@ -40,15 +40,23 @@ DEADLINE_SECONDS = 20.0
 
 
 class Controller:
-    """Answers 1006 with what the test says, or to nothing at all; with certificates it speaks TLS only."""
+    """Answers 1006 with what the test says, or to nothing at all; with certificates it speaks TLS only, and asks for one."""
 
-    def __init__(self, hosts: list[str], port: int, certificate: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        hosts: list[str],
+        port: int,
+        certificate: TlsFiles | None = None,
+        asks_for: ClientCertificates = ClientCertificates.NONE,
+    ) -> None:
         self.master = 1
         self.epoch = 1
         self.answered = 0
         self._hosts = hosts
         self._port = port
-        tls = None if certificate is None else TlsServerSettings(mode=TlsMode.ENFORCING, files=certificate)
+        tls = None
+        if certificate is not None:
+            tls = TlsServerSettings(mode=TlsMode.ENFORCING, files=certificate, client_certificates=asks_for)
         self.server = RemotingServer(self, tls=tls)
 
     def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -111,6 +119,7 @@ class Group:
         self.controller_port = 0
         # With which certificate the controller speaks, and what the fences are told of that.
         self.certificate: TlsFiles | None = None
+        self.asks_for = ClientCertificates.NONE
         self.tls_environment: dict[str, str] = {}
         self.pods: list[Pod] = []
         self._folder = folder
@@ -119,6 +128,13 @@ class Group:
     def speak_tls(self, served: TlsFiles, *, believed: Path) -> None:
         self.certificate = served
         self.tls_environment = {"FENCE_CONTROLLER_TLS": "true", "FENCE_CONTROLLER_CA": str(believed)}
+
+    def ask_for_certificates(self, shown: TlsFiles | None) -> None:
+        """From now on; `shown` is what the fences have to show."""
+        self.asks_for = ClientCertificates.REQUIRED
+        if shown is not None:
+            files = {"FENCE_CONTROLLER_CERTIFICATE": shown.certificate, "FENCE_CONTROLLER_KEY": shown.key}
+            self.tls_environment |= {name: str(path) for name, path in files.items()}
 
     async def start_pods(self, *, pods: int = 3) -> None:
         await self.start_controller()
@@ -130,7 +146,7 @@ class Group:
         await until(lambda: all(pod.role() in {"master", "slave"} for pod in self.pods), "roles heard of")
 
     async def start_controller(self) -> None:
-        self.controller = Controller(self.hosts, self.port, self.certificate)
+        self.controller = Controller(self.hosts, self.port, self.certificate, self.asks_for)
         await self.controller.server.start("127.0.0.1", self.controller_port)
         self.controller_port = self.controller.server.port
 
@@ -289,11 +305,46 @@ async def test_a_controller_with_a_strangers_certificate_is_not_heard(
     assert group.controller.answered == 0
 
 
+async def test_an_isolated_master_is_killed_where_controllers_ask_for_a_certificate(
+    group: Group, authority: Authority
+) -> None:
+    group.speak_tls(authority.issue("controller"), believed=authority.certificate)
+    group.ask_for_certificates(authority.issue("orders.shop"))
+    await group.start()
+    assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]
+    for pod in group.pods[1:]:
+        pod.fence.kill()
+    await group.stop_controller()
+    assert await group.pods[0].broker.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [("none", "TLSV13_ALERT_CERTIFICATE_REQUIRED"), ("a stranger's", "TLSV1_ALERT_UNKNOWN_CA")],
+)
+async def test_a_fence_that_is_let_in_nowhere_says_why_and_kills_nobody(
+    group: Group, authority: Authority, tmp_path: Path, shown: str, why: str
+) -> None:
+    """It has never heard a controller, so it cannot tell its own mistake from an isolation."""
+    group.speak_tls(authority.issue("controller"), believed=authority.certificate)
+    stranger = await asyncio.to_thread(make_authority, tmp_path / "stranger", "stranger")
+    group.ask_for_certificates(None if shown == "none" else stranger.issue("orders.shop"))
+    await group.start_pods(pods=1)
+    [pod] = group.pods
+    # Not only: the end of a connection may come before what was said on it.
+    await until(lambda: why in {line["why"] for line in pod.told("controller not understood")}, why)
+    await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)  # that nothing happens takes as long as it takes
+    assert pod.role() == ""
+    assert group.controller.answered == 0
+    assert pod.broker.returncode is None
+
+
 @pytest.mark.parametrize("tls", [False, True])
 async def test_it_is_small(group: Group, authority: Authority, tls: bool) -> None:
     """What a fence may take is stated in ADR 8 and is the container's request; it must fit with TLS too."""
     if tls:
         group.speak_tls(authority.issue("controller"), believed=authority.certificate)
+        group.ask_for_certificates(authority.issue("orders.shop"))
     await group.start(pods=1)
     with open(f"/proc/{group.pods[0].fence.pid}/status", encoding="ascii") as file:  # noqa: ASYNC230, PTH123
         rss = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
@@ -307,6 +358,11 @@ async def test_it_is_small(group: Group, authority: Authority, tls: bool) -> Non
         ("FENCE_ISOLATION_MILLISECONDS", "2s", "FENCE_ISOLATION_MILLISECONDS is '2s', expected a number"),
         ("POD_UID", "", "POD_UID is not set"),
         ("FENCE_CONTROLLER_TLS", "yes", "FENCE_CONTROLLER_TLS is 'yes', expected true or false"),
+        (
+            "FENCE_CONTROLLER_KEY",
+            "tls.key",
+            "FENCE_CONTROLLER_CERTIFICATE is None and FENCE_CONTROLLER_KEY is tls.key, expected both",
+        ),
         ("FENCE_BROKER_TLS", "1", "FENCE_BROKER_TLS is '1', expected true or false"),
     ],
 )

@@ -89,6 +89,7 @@ EXPLAINED = {
     "brokergroup.spec.failover.preferredZones": "topology.kubernetes.io/zone",
     "brokergroup.spec.security.signature": "YAML reads a bare Off as false",
     "brokergroup.spec.security.credentialsSecretName": "keys accessKey and secretKey",
+    "brokergroup.spec.security.certificateSecretName": "keys tls.crt and tls.key",
     "brokergroup.status.members.seat": "came back with less than it had",
     "brokergroup.status.controller.epochJump": "waits for a human",
     "brokergroup.status.uncleanElections": "may have lost messages",

@@ -199,6 +199,17 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             ' set signature to "Off", change it, restart the pods one by one, and set signature back.'
         ),
     ] = None
+    certificate_secret_name: Annotated[
+        bounds.SecretNameText | None,
+        Meta(
+            description="Absent: brokers and fences show no certificate."
+            " Secret in the same namespace with the keys tls.crt and tls.key (PEM; the key PKCS#8 without a password), for the name"
+            " <group>.<namespace> (CN or SAN): what the group's brokers, and the fences beside Java ones, show to controllers,"
+            " which they then dial over TLS. Needed where the operator runs with --tls-client-certificates required."
+            " The pods take it themselves, and wait for it; it is mounted at /etc/brokergroup/certificate. A changed Secret is used"
+            " by a fence within minutes, by a broker after its next restart."
+        ),
+    ] = None
 
 
 class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):

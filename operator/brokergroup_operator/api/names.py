@@ -71,7 +71,10 @@ FIELD_MANAGER_ROLE: Final = "brokergroup-role"
 # The keys of the Secret that spec.security.credentialsSecretName names.
 CREDENTIALS_ACCESS_KEY: Final = "accessKey"
 CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
-# The environment variables of a broker's container that carry them.
+# The keys of the Secret that spec.security.certificateSecretName names: Kubernetes' own, of type kubernetes.io/tls.
+CERTIFICATE_FILE: Final = "tls.crt"
+CERTIFICATE_KEY_FILE: Final = "tls.key"
+# The environment variables of a broker's container that carry the credentials.
 ENVIRONMENT_ACCESS_KEY: Final = "BROKER_ACCESS_KEY"
 ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a variable)
 # And the address that others know it by, where that is not its pod's.
@@ -90,9 +93,10 @@ VOLUME_STORE: Final = "store"
 VOLUME_COMMIT_LOG: Final = "commitlog"
 VOLUME_CONFIG: Final = "config"
 VOLUME_RUN: Final = "run"
+VOLUME_CERTIFICATE: Final = "brokergroup-certificate"
 # A pod template can't change these.
 OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
-OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_COMMIT_LOG, VOLUME_CONFIG, VOLUME_RUN)
+OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_COMMIT_LOG, VOLUME_CONFIG, VOLUME_RUN, VOLUME_CERTIFICATE)
 CONFIG_FILE: Final = "broker.conf"
 # Beside it, where the controllers speak TLS: whose certificates the fence believes. Public, and followed while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
@@ -101,6 +105,7 @@ STORE_DIR: Final = "/var/lib/rocketmq/store"
 COMMIT_LOG_DIR: Final = "/var/lib/rocketmq/commitlog"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
+CERTIFICATE_DIR: Final = "/etc/brokergroup/certificate"
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2

@@ -25,6 +25,7 @@ from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from rocketmq_remoting.tls import ClientCertificates
 
 Endpoint = tuple[str, int]
 
@@ -143,4 +144,6 @@ def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
         controller_tls=security.tls is not None,
         controller_authority=None if authority is None else authority.read_text(encoding="utf-8"),
         broker_tls=security.broker_tls is not None,
+        client_certificates_required=security.tls is not None
+        and security.tls.client_certificates is ClientCertificates.REQUIRED,
     )

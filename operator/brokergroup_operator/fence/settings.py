@@ -50,6 +50,9 @@ class TlsSettings:
     """How one side is spoken to over TLS; without an authority any certificate is believed, as RocketMQ does by default."""
 
     authority: Path | None = None
+    # What we show where that is asked for, and its key; both or neither.
+    certificate: Path | None = None
+    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +95,9 @@ class FenceSettings:
             heartbeat_interval_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS") / 1000,
             run_dir=Path(run_dir) if run_dir else None,
             pods=environment.get("FENCE_PODS", ""),
-            controller_tls=_tls(environment, "FENCE_CONTROLLER_TLS", authority=environment.get("FENCE_CONTROLLER_CA")),
-            # The broker in our own pod: nobody else has its address.
-            broker_tls=_tls(environment, "FENCE_BROKER_TLS", authority=None),
+            controller_tls=_tls(environment, "FENCE_CONTROLLER"),
+            # The broker in our own pod: nobody else has its address, so there is nobody to be told from it.
+            broker_tls=_tls(environment, "FENCE_BROKER"),
         )
 
 
@@ -105,11 +108,15 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _tls(environment: Mapping[str, str], name: str, *, authority: str | None) -> TlsSettings | None:
-    text = environment.get(name, "false")
+def _tls(environment: Mapping[str, str], side: str) -> TlsSettings | None:
+    text = environment.get(f"{side}_TLS", "false")
     if text not in ("true", "false"):
-        raise FenceSettingsError(f"{name} is {text!r}, expected true or false")
-    return TlsSettings(Path(authority) if authority else None) if text == "true" else None
+        raise FenceSettingsError(f"{side}_TLS is {text!r}, expected true or false")
+    names = (f"{side}_CA", f"{side}_CERTIFICATE", f"{side}_KEY")
+    authority, certificate, key = (Path(path) if (path := environment.get(name)) else None for name in names)
+    if (certificate is None) != (key is None):
+        raise FenceSettingsError(f"{names[1]} is {certificate} and {names[2]} is {key}, expected both files or neither")
+    return TlsSettings(authority, certificate, key) if text == "true" else None
 
 
 def _milliseconds(environment: Mapping[str, str], name: str) -> int:

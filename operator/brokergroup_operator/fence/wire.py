@@ -81,12 +81,12 @@ class TlsWire:
 
 
 def tls_wires(settings: TlsSettings, now_seconds: Callable[[], float]) -> Callable[[], Wire]:
-    """Makes the wires of one side. ``FenceSettingsError`` when the authority's file cannot be used."""
+    """Makes the wires of one side. ``FenceSettingsError`` when a file cannot be used."""
     from rocketmq_remoting.tls import ClientTls, TlsConfigurationError, TlsFiles  # noqa: PLC0415 (memory)
     from rocketmq_remoting.tls_channel import TlsChannel  # noqa: PLC0415 (as above)
 
     try:
-        tls = ClientTls(TlsFiles(ca=settings.authority))
+        tls = ClientTls(TlsFiles(certificate=settings.certificate, key=settings.key, ca=settings.authority))
     except TlsConfigurationError as error:
         raise FenceSettingsError(str(error)) from error
     return lambda: TlsWire(TlsChannel(tls.context.get(now_seconds()), server_side=False))

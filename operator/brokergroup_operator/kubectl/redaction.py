@@ -19,7 +19,7 @@ SECRET_NAME = re.compile(WORDS, re.IGNORECASE)
 # Fields whose names look so, and only name or choose something.
 HARMLESS = frozenset({"secretKeyRef", "secretRef", "secret", "imagePullSecrets", "automountServiceAccountToken",
                       "serviceAccountToken", "tokenExpirationSeconds"})  # fmt: skip
-HARMLESS_TEXTS = frozenset({"credentialsSecretName", "secretName"})
+HARMLESS_TEXTS = frozenset({"credentialsSecretName", "certificateSecretName", "secretName"})
 DROPPED_METADATA = ("managedFields",)
 DROPPED_ANNOTATIONS = ("kubectl.kubernetes.io/last-applied-configuration",)
 # key=value, key: value, "key":"value", -Dkey=value in running text, also where a text in JSON holds JSON: \"key\":\"value\".

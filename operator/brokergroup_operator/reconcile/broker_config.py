@@ -14,6 +14,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation, Signature
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.pod_fields import Addressing
+from brokergroup_operator.reconcile import certificate
 from brokergroup_operator.reconcile.place import known_host
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     rule = acknowledgement_rule(spec)
     defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
     if spec.implementation is Implementation.REPLICA:
-        defaults["stopHandOverTimeout"] = str(1000 * hand_over_seconds(spec))
+        defaults |= {"stopHandOverTimeout": str(1000 * hand_over_seconds(spec)), **certificate.replica_properties(spec)}
     if spec.implementation is Implementation.ROCKETMQ:
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.reconcile import fence_container, quantities
+from brokergroup_operator.reconcile import certificate, fence_container, quantities
 from brokergroup_operator.reconcile.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
 from brokergroup_operator.reconcile.place import environment
 
@@ -60,6 +60,7 @@ def broker_container(
             *_commit_log_environment(spec),
             *environment(spec, place),
             *_credentials(spec),
+            *certificate.broker_environment(spec),
             *(fence_container.broker_environment() if fence_container.wanted(spec) else ()),
         ],
         "ports": [
@@ -74,6 +75,7 @@ def broker_container(
             *_commit_log_mount(spec),
             {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
             {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
+            *certificate.mounts(spec),
         ],
         # Never the HA port: each probe of it would make a Java broker keep an HA connection.
         "readinessProbe": {
@@ -130,7 +132,7 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
     # `exec` makes the JVM process 1: SIGTERM reaches it.
     start = (
-        f"exec java {' '.join(java_arguments(spec))}"
+        f"exec java {' '.join([*certificate.java_arguments(spec), *java_arguments(spec)])}"
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
         f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
-from brokergroup_operator.reconcile import children, identity, observed
+from brokergroup_operator.reconcile import certificate, children, identity, observed
 from brokergroup_operator.reconcile.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.course import Course, set_course
@@ -59,7 +59,7 @@ _EPHEMERAL = Note(
 
 def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
-    seen = replace(seen, now=now)
+    seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
     members = membership(seen)
     course = set_course(seen, members, settings)
     work: list[Action] = list(_lift_fences(seen))

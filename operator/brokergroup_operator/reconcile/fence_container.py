@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import Addressing
-from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile import certificate, identity
 from brokergroup_operator.reconcile.broker_config import broker_name, hand_over_seconds
 from brokergroup_operator.reconcile.place import environment, known_host
 
@@ -66,10 +66,10 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
                 "value": str(spec.failover.heartbeat_interval_milliseconds),
             },
             *_pods(group),
-            *_tls(settings),
+            *_tls(spec, settings),
         ],
         "ports": [{"name": names.PORT_FENCE, "containerPort": port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}],
-        "volumeMounts": [{"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR}, *_authority_mount(settings)],
+        "volumeMounts": [{"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR}, *_mounts(spec, settings)],
         "securityContext": restricted(),
         "resources": {"requests": {"cpu": CPU_REQUEST, "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
     }
@@ -92,7 +92,7 @@ def _pods(group: BrokerGroup) -> list[JsonObject]:
     return [{"name": "FENCE_PODS", "value": f"{service}.{identity.namespace_of(group)}"}]
 
 
-def _tls(settings: ReconcileSettings) -> list[JsonObject]:
+def _tls(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]:
     """As the operator is spoken to, and speaks to brokers. The same in both modes: going on to `enforcing` restarts no pod."""
     entries: list[JsonObject] = []
     if settings.controller_tls:
@@ -100,16 +100,17 @@ def _tls(settings: ReconcileSettings) -> list[JsonObject]:
         if settings.controller_authority is not None:
             path = f"{names.CONFIG_DIR}/{names.AUTHORITY_FILE}"
             entries.append({"name": "FENCE_CONTROLLER_CA", "value": path})
+        entries += certificate.fence_environment(spec)
     if settings.broker_tls:
         entries.append({"name": "FENCE_BROKER_TLS", "value": "true"})
     return entries
 
 
-def _authority_mount(settings: ReconcileSettings) -> list[JsonObject]:
-    """The whole volume, not the file: a single file would not follow a new authority."""
-    if settings.controller_authority is None:
-        return []
-    return [{"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}]
+def _mounts(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]:
+    """Whole volumes, not files: a single file would not follow a new authority or a renewed certificate."""
+    authority = {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}
+    own = certificate.mounts(spec) if settings.controller_tls else []
+    return [*([authority] if settings.controller_authority is not None else []), *own]
 
 
 def broker_environment() -> list[JsonObject]:

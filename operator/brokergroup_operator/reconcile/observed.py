@@ -49,6 +49,8 @@ class Observed:
     name_taken: str = ""
     # Why a ConfigMap that the spec names can't be used; empty if all can.
     config_problem: str = ""
+    # Why the group's pods can't show controllers what those ask for; empty if they can.
+    certificate_problem: str = ""
     # Why the Secret that the spec names can't be used. Nothing of what is in it.
     credentials_problem: CredentialsError | None = None
 

@@ -13,7 +13,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.learners import LEARNER
 from brokergroup_operator.api.pod_fields import Addressing
-from brokergroup_operator.reconcile import fence_container, hot_config, identity
+from brokergroup_operator.reconcile import certificate, fence_container, hot_config, identity
 from brokergroup_operator.reconcile.addressing import as_placed
 from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.containers import broker_container
@@ -93,6 +93,7 @@ def _pod_spec(
             *_data_volumes(group.spec.storage, member),
             {"name": names.VOLUME_CONFIG, "configMap": {"name": names.config_map_name(identity.name_of(group))}},
             {"name": names.VOLUME_RUN, "emptyDir": {}},
+            *certificate.volumes(group.spec),
         ],
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": group.spec.termination_grace_period_seconds,

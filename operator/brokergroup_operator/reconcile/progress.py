@@ -79,11 +79,13 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
 
 
 def _refused(seen: Observed) -> Verdict | None:
-    """What the last pass could not have."""
+    """What the last pass could not have, or no pass can."""
     if seen.node_port_taken:
         return yes(Reason.NODE_PORT_TAKEN, seen.refusal)
     if seen.refusal:
         return yes(Reason.INVALID_SPEC, f"The API server refuses what the spec asks for: {seen.refusal}")
+    if seen.certificate_problem:
+        return yes(Reason.INVALID_SPEC, seen.certificate_problem)
     return yes(Reason.NAME_TAKEN, seen.name_taken) if seen.name_taken else None
 
 

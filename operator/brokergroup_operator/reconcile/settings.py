@@ -83,6 +83,8 @@ class ReconcileSettings:
     controller_tls: bool = False
     controller_authority: str | None = None
     broker_tls: bool = False
+    # Whether controllers let nobody in who shows no certificate.
+    client_certificates_required: bool = False
     instance: str = field(default="brokergroup-operator")
 
     @property
