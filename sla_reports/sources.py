@@ -68,7 +68,8 @@ def origin_of(
             raise SourceError(f"export: {len(paths)} paths; expected one folder with --from {told}")
         if told is Form.RUNS and start_ms is None:
             raise SourceError("period: missing; expected one with --from runs, as 2026-10: a table holds many")
-        return Origin(told, tuple(paths))
+        # Executors have working folders of their own.
+        return Origin(told, tuple(path.absolute() for path in paths))
     if paths:
         raise SourceError(f"export: {paths[0]}; expected none with --from http, which asks the server of --url")
     if url is None or urlsplit(url).scheme not in {"http", "https"}:
