@@ -28,7 +28,7 @@ from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
 from tests.core.small_world import Beat, Command, History, Scope, World, commands, take_step, warm_world
 
-SCOPE = Scope()
+SCOPE = Scope(unfenced=True)
 BEGINNINGS = (World(), warm_world())
 
 # A group hears heartbeats all day and is cleaned once a year. Only the walk is weighted; hypothesis looks everywhere.
@@ -112,6 +112,9 @@ SOMETIMES: dict[str, Reached] = {
         lambda record: record.master_broker_id is None and bool(record.sync_state_set)
     ),
     "master lost": _event(MasterLost),
+    "a replaced master that nobody saw dead": lambda record, _heard, decision: (
+        decision.record is not None and bool(decision.record.unfenced - record.unfenced)
+    ),
     "seat lost": _event(SeatsLost),
     "master's seat lost, others left": lambda record, _heard, decision: any(
         isinstance(event, SeatsLost)
