@@ -238,8 +238,8 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=named("volume"))]],
         Meta(
             max_length=16,
-            description="Further volumes, as in a PodSpec. The operator's own (store, commitlog, config, run) can't be changed"
-            " here.",
+            description="Further volumes, as in a PodSpec. The operator's own (store, commitlog, config, run,"
+            " brokergroup-certificate) can't be changed here.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
