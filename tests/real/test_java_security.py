@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, SecuritySpec
 from brokergroup_operator.controller.admin_credentials import AdminCredentials
 from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.reconcile import certificate
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
@@ -41,7 +44,7 @@ pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 KEY = GroupKey("standalone", "broker-a")
 GROUP = Credentials(access_key="broker-a", secret_key="planted-group-secret-1")
 ADMIN = Credentials(access_key="administrator", secret_key="planted-admin-secret-2")
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = 240.0
 Found = TypeVar("Found")
 
 
@@ -149,6 +152,33 @@ async def test_brokers_live_and_fail_over_on_tls_alone(lab: JavaLab, tmp_path: P
             "the other is master",
         )
         assert record_of(plane).master_epoch > before.master_epoch
+
+
+async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(lab: JavaLab, tmp_path: Path) -> None:
+    """As the operator renders them, and nothing besides: the NameServer is as it comes, and nobody is told whom to believe."""
+    authority = make_authority(tmp_path / "certificates")
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    shown = authority.issue("broker-a.standalone")
+    for name, path in ((names.CERTIFICATE_FILE, shown.certificate), (names.CERTIFICATE_KEY_FILE, shown.key)):
+        assert path is not None
+        (mounted / name).write_bytes(path.read_bytes())
+    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_name="orders-certificate"))
+    filled_in = f"${certificate.VARIABLE}"
+    arguments = [text.replace(filled_in, str(mounted)).replace('"', "") for text in certificate.java_arguments(spec)]
+    security = SecuritySettings(
+        tls=TlsServerSettings(
+            mode=TlsMode.ENFORCING,
+            files=authority.issue("controller"),
+            client_certificates=ClientCertificates.REQUIRED,
+        )
+    )
+    name_server = lab.start_name_server().wait_until_listening()
+    lab.flags = tuple(arguments)
+    async with plane_with(security, name_server=name_server.address, open_groups=False) as plane:
+        for name in ("one", "two"):
+            lab.start_broker(name, controllers=plane.address, name_server=name_server.address)
+        await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
 
 
 async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
