@@ -32,8 +32,9 @@ class Reduction:
     instants: DataFrame
 
     def unpersist(self) -> None:
-        """Give the memory of the first level back."""
+        """Give the memory of both levels back."""
         self.cells.unpersist()
+        self.instants.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ def reduce_samples(samples: DataFrame, interval: Column | DataFrame, *, by_day: 
     mixed = cells.where(~_uniform()).select("series", "cell")
     if mixed.limit(_BROADCAST_CELLS + 1).count() <= _BROADCAST_CELLS:
         mixed = sql.broadcast(mixed)
-    instants = _instants(placed.join(mixed, ["series", "cell"], "left_semi"))
+    # Kept, or `quality` would have the whole export read once more.
+    instants = _instants(placed.join(mixed, ["series", "cell"], "left_semi")).cache()
     whole = cells.where(_uniform()).select(
         "series", "gap_ms", sql.col("least").alias("value"), "start_ms", "end_ms", "n"
     )

@@ -66,7 +66,8 @@ def median_distances(samples: DataFrame, chosen: DataFrame, *, default_ms: int) 
 def with_cells(frame: DataFrame) -> DataFrame:
     """Adds to `interval_ms`: `gap_ms`, `cell_ms`, and `slots`, the number of slots of a cell."""
     gap = sql.floor(sql.col("interval_ms") * 5 / 2).cast("long")
-    sizes = sql.array(*(sql.lit(size).cast("long") for size in _CELLS_MS))
-    fitting = sql.filter(sizes, lambda size: size <= sql.col("gap_ms") * _MAX_SLOTS / 2)
+    # Of a given interval Spark works this out once, when it plans; a lambda over an array it would ask for every sample.
+    most_ms = sql.col("gap_ms") * _MAX_SLOTS / 2
+    cell = sql.greatest(*(sql.when(most_ms >= size, sql.lit(size).cast("long")) for size in _CELLS_MS))
     slots = sql.ceil(sql.col("cell_ms") * 2 / sql.col("gap_ms")).cast("long")
-    return frame.withColumn("gap_ms", gap).withColumn("cell_ms", sql.element_at(fitting, -1)).withColumn("slots", slots)
+    return frame.withColumn("gap_ms", gap).withColumn("cell_ms", cell).withColumn("slots", slots)
