@@ -140,8 +140,7 @@ def options_of(words: list[str] | None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> int:
     """Measure, compare, tell."""
     arguments = options_of(words)
-    # A stop by `timeout` or a CI job takes the engines and what they wrote along, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _stop)
     began = conditions()
     with tempfile.TemporaryDirectory(prefix="bench-sla-") as scratch:
         folder = arguments.folder or Path(scratch)
@@ -162,6 +161,13 @@ def main(words: list[str] | None = None) -> int:
     print(json.dumps({**told, "began": began, "ended": conditions()}))
     met = all(value for value in goals.values() if value is not None)
     return 0 if equal and not failed and (met or arguments.report_only) else 1
+
+
+def _stop(*_: object) -> None:
+    """A stop by `timeout` or a CI job takes the engines and what they wrote along, as Ctrl-C does."""
+    # `make` hands on what `timeout` has told us already: a second one must not end the tidying.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 def conditions() -> dict[str, Any]:
