@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sla_reports.readers.columns import PACKED_SCHEMA, unpacked
 from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, Samples
 from sla_reports.readers.splits import Block, Split, TruncatedFileError, blocks_of, files_of, line_number_at, plan
-from sla_reports.tasks import own
+from sla_reports.tasks import own, tasks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def read_lines(
 ) -> Samples:
     """The samples of the files in this form. Raises ExportFormatError for a path that is not there."""
     splits = plan(files_of(paths, suffixes), split_bytes=split_bytes)
-    tasks = spark.range(0, len(splits), 1, len(splits))
+    tasks = tasks_of(spark, len(splits))
     frame = tasks.mapInArrow(partial(_samples_of, splits, form, skip_broken), PACKED_SCHEMA)
     return Samples(unpacked(frame), _anomalies(tasks, splits, form) if skip_broken else no_anomalies(spark))
 

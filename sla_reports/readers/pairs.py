@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS
+from sla_reports.readers.pieces import numbers, pieces
 
 _QUOTE: Final = ord('"')
 _COMMA: Final = ord(",")
@@ -33,11 +34,11 @@ def columns_of(names: Sequence[str], arrays: Sequence[msgspec.Raw]) -> Columns |
     found = _numbers(content, len(comma))
     if found is None:
         return None
-    opens, ts_ms, numbers = found
+    opens, ts_ms, read = found
     lengths = np.array([len(one) + len(comma) for _, one in there], dtype=np.int64)
     counts = np.diff(np.searchsorted(opens, np.append(0, np.cumsum(lengths))))
     codes = np.repeat(np.array([code for code, _ in there], dtype=np.int32), counts)
-    return Columns(names, codes, ts_ms, numbers)
+    return Columns(names, codes, ts_ms, read)
 
 
 def _numbers(content: bytes, gap: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -52,15 +53,8 @@ def _numbers(content: bytes, gap: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     begins = np.append(1, closes[:-1] + 3 + gap)
     if not _as_expected(data, begins, opens, closes, gap):
         return None
-    count = len(opens)
-    offsets = np.empty(4 * count + 1, dtype=np.int32)
-    for position, column in enumerate((begins, opens - gap, opens + 1, closes)):
-        offsets[position : 4 * count : 4] = column
-    offsets[-1] = len(content)
-    pieces = pa.StringArray.from_buffers(4 * count, pa.py_buffer(offsets), pa.py_buffer(content))
-    at = np.arange(0, 4 * count, 4, dtype=np.int32)
     try:
-        seconds, values = (pieces.take(pa.array(at + field)).cast(pa.float64()).to_numpy() for field in (0, 2))
+        seconds, values = (numbers(pieces(content, *one)) for one in ((begins, opens - gap), (opens + 1, closes)))
     except pa.ArrowInvalid:
         return None
     ts_ms = np.rint(seconds * 1000)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sla_reports.readers.contract import AnomalyKind
 from sla_reports.readers.lines import Flaw
+from sla_reports.readers.pieces import pieces
 from sla_reports.readers.splits import Block
 
 _LINE_FEED: Final = ord("\n")
@@ -61,18 +62,12 @@ class Lines:
         return found
 
     def fields(self) -> tuple[pa.StringArray, pa.StringArray, pa.StringArray]:
-        """Series, value and timestamp of lines that all have two spaces."""
-        # One array over the whole block: the fields, and between them what divides them.
-        count = len(self)
-        offsets = np.empty(6 * count + 1, dtype=np.int32)
-        parts = (self.starts, self.second_last, self.second_last + 1, self.last, self.last + 1, self.ends)
-        for position, column in enumerate(parts):
-            offsets[position : 6 * count : 6] = column
-        offsets[-1] = len(self.data)
-        pieces = pa.StringArray.from_buffers(6 * count, pa.py_buffer(offsets), pa.py_buffer(self.data))
-        at = np.arange(0, 6 * count, 6, dtype=np.int32)
-        series, values, stamps = (pieces.take(pa.array(at + field)) for field in (0, 2, 4))
-        return series, values, stamps
+        """Series, value and timestamp of lines that all have two spaces, as `pieces`."""
+        return (
+            pieces(self.data, self.starts, self.second_last),
+            pieces(self.data, self.second_last + 1, self.last),
+            pieces(self.data, self.last + 1, self.ends),
+        )
 
 
 def lines_of(block: Block) -> Lines:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS, AnomalyKind
 from sla_reports.readers.lines import Flaw
+from sla_reports.readers.pieces import numbers, of_each
 from sla_reports.readers.text_lines import Lines, shown
 from sla_reports.series import SeriesFormatError
 
@@ -43,7 +44,7 @@ class TextSamples:
         texts, value_texts, stamp_texts = lines.fields()
         encoded = texts.dictionary_encode()
         names = [self._canonical_of(text) for text in encoded.dictionary.to_pylist()]
-        codes = encoded.indices.to_numpy()
+        codes = of_each(encoded.indices)
         values, no_values = _numbers(value_texts)
         stamps, no_stamps = _numbers(stamp_texts)
         ts_ms = np.rint(stamps * self._ts_unit_ms)
@@ -85,14 +86,11 @@ class TextSamples:
 
 
 def _numbers(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers, and which texts are none."""
+    """The numbers, and which texts are none; `texts` are pieces."""
     try:
-        return _np(texts.cast(pa.float64())), np.zeros(len(texts), dtype=bool)
+        found = numbers(texts)
+        return found, np.zeros(len(found), dtype=bool)
     except pa.ArrowInvalid:
-        none = np.array([not _NUMBER.fullmatch(text) for text in texts.to_pylist()], dtype=bool)
-        return _np(pc.if_else(pa.array(none), "0", texts).cast(pa.float64())), none
-
-
-def _np(array: pa.Array) -> np.ndarray:
-    made: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return made
+        own = texts[::2]
+        none = np.array([not _NUMBER.fullmatch(text) for text in own.to_pylist()], dtype=bool)
+        return pc.if_else(pa.array(none), "0", own).cast(pa.float64()).to_numpy(), none
