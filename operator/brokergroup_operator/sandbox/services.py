@@ -3,11 +3,13 @@
 In loopback mode the sandbox's API hands out cluster addresses of 127.128.0.0/9, which are all local: on each port of each Service a
 listener takes connections and passes them on to a pod that the selector fits, from the very address that the client has, so that
 a broker still sees which pod speaks. A node port is a listener at the node's own address. TCP only: nothing here needs more.
+Where pods are in namespaces, only who calls from the host gets here; how pods reach Services is not its matter then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import itertools
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -27,14 +29,19 @@ log = structlog.get_logger(__name__)
 CONNECT_SECONDS = 2.0
 AGAIN_SECONDS = 0.5
 CHUNK_BYTES = 1 << 16
+# What the sandbox's API hands out.
+LOOPBACK_SERVICES = ipaddress.IPv4Network("127.128.0.0/9")
 
 
 class ServiceCarrier:
     """Runs as a task beside the kubelet; its end closes every listener and connection."""
 
-    def __init__(self, api: KubernetesApi, *, node_ip: str) -> None:
+    def __init__(
+        self, api: KubernetesApi, *, node_ip: str, cluster_ips: ipaddress.IPv4Network = LOOPBACK_SERVICES
+    ) -> None:
         self._api = api
         self._node_ip = node_ip
+        self._cluster_ips = cluster_ips
         self._changed = asyncio.Event()
         self._services = Reflector(api, SERVICES, on_change=self._on_service)
         self._pods = Reflector(api, PODS)
@@ -84,14 +91,9 @@ class ServiceCarrier:
 
     def _wanted(self) -> Iterator[tuple[tuple[str, int], ObjectKey]]:
         for key, service in self._services.objects.items():
-            spec = service["spec"]
-            for port in spec.get("ports") or []:
-                if port.get("protocol", "TCP") != "TCP" or not spec.get("selector"):
-                    continue
-                if spec.get("clusterIP", "None").startswith("127."):
-                    yield (spec["clusterIP"], port["port"]), key
-                if port.get("nodePort"):
-                    yield (self._node_ip, port["nodePort"]), key
+            for host, number, port in addresses_of(service, node_ip=self._node_ip, cluster_ips=self._cluster_ips):
+                if port.get("protocol", "TCP") == "TCP":
+                    yield (host, number), key
 
     async def _give_ingress(self, service: JsonObject) -> bool:
         """A load balancer of ours is the cluster address itself."""
@@ -131,7 +133,9 @@ class ServiceCarrier:
         if found is None:
             _reset(writer)
             return
-        source = (writer.get_extra_info("peername")[0], 0)
+        caller, called = (writer.get_extra_info(name)[0] for name in ("peername", "sockname"))
+        # From the host the kernel calls an address of its own from that address: to the pod that would be the Service itself.
+        source = None if caller == called else (caller, 0)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 beyond, back = await asyncio.open_connection(*found, local_addr=source)
@@ -153,15 +157,33 @@ class ServiceCarrier:
         if service is None:
             return None
         entry = next((one for one in service["spec"]["ports"] if port in (one["port"], one.get("nodePort"))), None)
-        pods = [pod for pod in self._pods.objects.values() if entry and _is_endpoint(service, pod)]
+        pods = [pod for pod in self._pods.objects.values() if entry and is_endpoint(service, pod)]
         if not pods or entry is None:
             return None
         pod = pods[next(self._turns) % len(pods)]
-        number = _target_port(pod, entry.get("targetPort", entry["port"]))
+        number = target_port(pod, entry.get("targetPort", entry["port"]))
         return None if number is None else (pod["status"]["podIP"], number)
 
 
-def _is_endpoint(service: JsonObject, pod: JsonObject) -> bool:
+def addresses_of(
+    service: JsonObject, *, node_ip: str, cluster_ips: ipaddress.IPv4Network
+) -> Iterator[tuple[str, int, JsonObject]]:
+    """Host, number and entry of each port that a Service of pods is called at."""
+    spec = service["spec"]
+    for port in (spec.get("ports") or []) if spec.get("selector") else []:
+        if _has_cluster_ip_of(service, cluster_ips):
+            yield spec["clusterIP"], port["port"], port
+        if port.get("nodePort"):
+            yield node_ip, port["nodePort"], port
+
+
+def _has_cluster_ip_of(service: JsonObject, cluster_ips: ipaddress.IPv4Network) -> bool:
+    address = str(service["spec"].get("clusterIP") or "None")
+    return address != "None" and ipaddress.ip_address(address) in cluster_ips
+
+
+def is_endpoint(service: JsonObject, pod: JsonObject) -> bool:
+    """Whether a Service leads to the pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if metadata["namespace"] != service["metadata"]["namespace"] or not status.get("podIP"):
         return False
@@ -172,7 +194,8 @@ def _is_endpoint(service: JsonObject, pod: JsonObject) -> bool:
     return selected and (ready or bool(service["spec"].get("publishNotReadyAddresses")))
 
 
-def _target_port(pod: JsonObject, target: str | int) -> int | None:
+def target_port(pod: JsonObject, target: str | int) -> int | None:
+    """The number of a port that may be given by name."""
     if isinstance(target, int):
         return target
     ports = (port for container in pod["spec"]["containers"] for port in container.get("ports") or [])
