@@ -1,11 +1,13 @@
 """`spark.read.format("prometheus")`: the samples of a live server, in slices of time times shards of a label's values.
 
-Each task asks for its slice itself; the driver only plans. The end is fixed by the one who asks, so a task that is tried again
-asks for the same. Few large slices are cheapest: a day each is a good size. Filters on `series` and `ts_ms` narrow what is
-asked for, and are also given back to Spark, which looks at every row again.
+Each task asks for its slices itself; the driver only plans. The end is fixed by the one who asks, so a task that is tried again
+asks for the same. Few large slices are cheapest: a day each is a good size. A task costs more than a small slice, so `read`
+makes some tasks for each core, of several slices each. Filters on `series` and `ts_ms` narrow what is asked for, and are also given
+back to Spark, which looks at every row again.
 
 Options: `url`; `start_ms` and `end_ms` ([start, end), UTC); `match`, selectors one a line (they must not overlap), all of our
-metrics if it is left out; `slice_hours` (24); `shard_label` and `shards` (1); `timeout_seconds` (120); `bearer_token_file`.
+metrics if it is left out; `slice_hours` (24); `shard_label` and `shards` (1); `tasks`, the most there may be (one a slice);
+`timeout_seconds` (120); `bearer_token_file`.
 """
 
 import re
@@ -32,9 +34,10 @@ from pyspark.sql.datasource import (
 
 from sla_reports.readers.contract import SAMPLE_SCHEMA, Samples
 from sla_reports.readers.lines import no_anomalies
-from sla_reports.readers.prometheus_query import Query, query_of, quoted, read_slice, slices_of
+from sla_reports.readers.prometheus_query import Query, Task, query_of, quoted, read_task, tasks_of
 from sla_reports.readers.prometheus_stream import PrometheusStreamReader
 from sla_reports.series import SeriesFormatError, parse_series
+from sla_reports.tasks import TASKS_PER_CORE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,7 +57,8 @@ def read(
 ) -> Samples:
     """The server's samples in [start, end). The other options are those of the source. A server's answer is whole or an error."""
     spark.dataSource.register(PrometheusSource)
-    texts = {"url": url, "start_ms": start_ms, "end_ms": end_ms, "match": "\n".join(match), **options}
+    tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    texts = {"url": url, "start_ms": start_ms, "end_ms": end_ms, "match": "\n".join(match), "tasks": tasks, **options}
     frame = spark.read.format(NAME).options(**{name: str(value) for name, value in texts.items()}).load()
     return Samples(frame, no_anomalies(spark))
 
@@ -89,10 +93,11 @@ class PrometheusReader(DataSourceReader):
             yield one
 
     def partitions(self) -> Sequence[InputPartition]:
-        return slices_of(self._query, self._series)
+        # Of no task at all Spark makes one that is not ours.
+        return tasks_of(self._query, self._series) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_slice(self._query.server, partition)
+        return read_task(self._query.server, partition)
 
     def _narrow(self, one: Filter) -> None:
         query = self._query

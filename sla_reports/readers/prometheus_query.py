@@ -1,11 +1,11 @@
 """What the `prometheus` source asks for, from its options, and how that is divided among tasks.
 
-A task is a slice of time and a shard of a label's values. Whoever asks fixes both ends, so the same options always ask for the
-same.
+A query is for a slice of time and a shard of a label's values, and a task has one or some of them. Whoever asks fixes both ends, so
+the same options always ask for the same.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,25 +36,43 @@ class Query:
     slice_ms: int
     shard_label: str
     shards: int
+    # The most there may be; 0: one for each slice.
+    tasks: int = 0
 
 
-class Slice(InputPartition):
-    """One task's query."""
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What is asked for at once."""
 
-    def __init__(self, selector: str, start_ms: int, end_ms: int) -> None:
-        super().__init__((selector, start_ms, end_ms))
-        self.selector, self.start_ms, self.end_ms = selector, start_ms, end_ms
+    selector: str
+    start_ms: int
+    end_ms: int
 
 
-def slices_of(query: Query, series: tuple[str, ...] = ()) -> list[InputPartition]:
-    """The tasks' queries. Slices begin at whole multiples of their length, so that they are the same for any start."""
+class Task(InputPartition):
+    """The slices that one task asks for, one after another."""
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        super().__init__(None)
+        self.slices = slices
+
+
+def tasks_of(query: Query, series: tuple[str, ...] = ()) -> list[InputPartition]:
+    """The slices of the query, divided among tasks; none if there is nothing to ask for."""
+    slices = _slices(query, series)
+    count = min(len(slices), query.tasks or len(slices))
+    return [Task(slices[len(slices) * n // count : len(slices) * (n + 1) // count]) for n in range(count)]
+
+
+def _slices(query: Query, series: tuple[str, ...]) -> list[Slice]:
+    """Slices begin at whole multiples of their length, so that they are the same for any start."""
     selectors = [
         "{" + ",".join(part for part in (matchers, one, shard) if part) + "}"
         for matchers in query.matchers
         for one in (series or ("",))
         for shard in _shards(query, matchers)
     ]
-    found: list[InputPartition] = []
+    found: list[Slice] = []
     begin_ms = query.start_ms
     while begin_ms < query.end_ms:
         end_ms = min(query.end_ms, (begin_ms // query.slice_ms + 1) * query.slice_ms)
@@ -63,12 +81,13 @@ def slices_of(query: Query, series: tuple[str, ...] = ()) -> list[InputPartition
     return found
 
 
-def read_slice(server: Server, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_task(server: Server, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """The samples of one task."""
-    assert isinstance(partition, Slice)
-    for batch in server.samples(partition.selector, partition.start_ms, partition.end_ms):
-        for offset in range(0, len(batch), _ROWS_PER_BATCH):
-            yield batch.slice(offset, _ROWS_PER_BATCH)
+    assert isinstance(task, Task)
+    for one in task.slices:
+        for batch in server.samples(one.selector, one.start_ms, one.end_ms):
+            for offset in range(0, len(batch), _ROWS_PER_BATCH):
+                yield batch.slice(offset, _ROWS_PER_BATCH)
 
 
 def _shards(query: Query, matchers: str) -> list[str]:
@@ -98,7 +117,8 @@ def query_of(options: Mapping[str, str], *, needs_end: bool) -> Query:
     selectors = [line.strip() for line in options.get("match", "").splitlines() if line.strip()]
     matchers = tuple(map(_matchers_of, selectors)) or (f'__name__=~"{PREFIX}.+"',)
     slice_ms = int(number_of(options, "slice_hours", 24.0, least=1 / 3600) * _HOUR_MS)
-    return Query(server, matchers, start_ms, end_ms, slice_ms, options.get("shard_label", ""), shards)
+    tasks = int(number_of(options, "tasks", 0, least=1))
+    return Query(server, matchers, start_ms, end_ms, slice_ms, options.get("shard_label", ""), shards, tasks)
 
 
 def _matchers_of(selector: str) -> str:

@@ -63,19 +63,22 @@ def planted(start_ms: int = START_MS, end_ms: int = START_MS + HOUR_MS) -> Rows:
 @given(
     slice_hours=st.sampled_from([24, 1, 0.3, 0.011]),
     shards=st.integers(1, 7),
+    tasks=st.sampled_from(["", 1, 3, 1000]),
     start=st.integers(0, 800_000),
     length=st.integers(1, 3_000_000),
     left_open=st.booleans(),
 )
-def test_slices_and_shards_never_change_what_is_read(
-    slice_hours: float, shards: int, start: int, length: int, left_open: bool
+def test_slices_shards_and_tasks_never_change_what_is_read(
+    slice_hours: float, shards: int, tasks: int | str, start: int, length: int, left_open: bool
 ) -> None:
     bounds = {"start_ms": START_MS + start, "end_ms": START_MS + start + length}
     # A sample exactly at an edge belongs to the slice that begins there.
     bounds["start_ms"] -= bounds["start_ms"] % 15_000 if start % 2 else 0
     with StandIn(SERIES, left_open=left_open) as server:
-        asked = options(server.url, slice_hours=slice_hours, shards=shards, shard_label="broker_group", **bounds)
-        assert read(PrometheusReader(query_of(asked, needs_end=True))) == planted(**bounds)
+        more = {"shards": shards, "shard_label": "broker_group", "tasks": tasks, **bounds}
+        reader = PrometheusReader(query_of(options(server.url, slice_hours=slice_hours, **more), needs_end=True))
+        assert len(reader.partitions()) <= int(tasks or 10_000)
+        assert read(reader) == planted(**bounds)
 
 
 @pytest.mark.parametrize("left_open", [False, True])
@@ -95,6 +98,7 @@ def test_filters_narrow_what_is_asked_for_and_are_given_back(left_open: bool) ->
         (LessThanOrEqual(("ts_ms",), edge_ms), planted(end_ms=edge_ms + 1)),
         (EqualTo(("ts_ms",), edge_ms), planted(edge_ms, edge_ms + 1)),
         (EqualTo(("series",), "no { series"), planted()),
+        (LessThan(("ts_ms",), START_MS), []),
     ]
     for one, expected in cases:
         with StandIn(SERIES, left_open=left_open) as server:
@@ -143,6 +147,7 @@ def test_options_that_make_no_sense_are_named(tmp_path: Path) -> None:
         ({"end_ms": good["start_ms"]}, "end_ms: .* is not after start_ms"),
         ({"slice_hours": "0"}, "slice_hours: 0; expected"),
         ({"shards": "2"}, "shards: 2 without shard_label"),
+        ({"tasks": "0"}, "tasks: 0; expected 1 or more"),
         ({"match": "up{a=1}}{"}, "match: .* is no selector"),
         ({"match": "{}"}, "match: .* is no selector"),
     ):
@@ -169,6 +174,8 @@ def test_in_spark_filters_reach_the_server_and_its_failure_is_one_line(spark: An
         found = sorted((row["series"], row["ts_ms"], row["value"]) for row in part.collect())
         assert found == planted(START_MS + 1_000_000, START_MS + 1_200_000)
         assert len(server.asked) == 1, "four slices in the hour, one of them in the filter"
+        assert samples.frame.where(f"ts_ms < {START_MS}").count() == 0, "nothing is asked for"
+        assert len(server.asked) == 1
     message = r"^server http://127.0.0.1:\d+/api/v1/query: .*refused.* \(3 attempts\)$"
     with pytest.raises(ExportFormatError, match=message), readable_errors():
         prometheus.read(spark, server.url, **bounds).frame.count()
