@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "127.0.0.1"
+SERVICE_CIDR = "10.96.0.0/16"
 ADMINISTRATOR = "administrator"
 # Who the operator is when it runs with the rights of the chart, released as `brokergroup-operator` in `brokergroup-system`.
 OPERATOR_NAMESPACE = "brokergroup-system"
@@ -140,7 +141,7 @@ def start_kube_apiserver(folder: Path, *, audit: bool = False) -> KubeApiserver:
         ),
         *(f"--cert-dir={folder / 'certificates'}", f"--token-auth-file={token_file}", "--authorization-mode=RBAC"),
         *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
-        *("--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"),
+        *("--service-account-issuer=https://kubernetes.default.svc", f"--service-cluster-ip-range={SERVICE_CIDR}"),
         *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true", "--profiling=false"),
         *(audit_arguments(server) if audit else ()),
     ]

@@ -1,0 +1,120 @@
+"""Services in the Java house, where no kube-proxy runs.
+
+A pod's call is led by the kernel to whoever the Service selects, as kube-proxy has it done: the broker that is called sees which
+pod calls. For callers on the host the sandbox's own carrier does it. The rules are in the pods' namespaces and the addresses on
+the tests' bridge, so they go when those go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kube.reflector import Reflector
+from brokergroup_operator.kube.resources import PODS, SERVICES
+from brokergroup_operator.sandbox.services import ServiceCarrier, addresses_of, is_endpoint, target_port
+from tests.real.clusters import BRIDGE
+from tests.real.parts.kubernetes_api import SERVICE_CIDR
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from tests.real.clusters import Cluster
+
+CLUSTER_IPS = ipaddress.IPv4Network(SERVICE_CIDR)
+COMMAND_SECONDS = 20.0
+# A Service without a pod refuses who calls it.
+TABLE = """add table ip services
+add chain ip services calls {{ type nat hook output priority -100; }}
+add chain ip services nobody {{ type filter hook output priority 0; }}
+flush table ip services
+{calls}
+add rule ip services nobody ct state new ip daddr {cluster_ips} reject
+"""
+
+
+class PodRules:
+    """Keeps the rules in each pod's namespace, and the Services' addresses on the bridge, as the API has them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._changed = asyncio.Event()
+        self._node_ip = cluster.node_ip
+        self._services = Reflector(cluster.api, SERVICES, on_change=lambda _: self._changed.set())
+        self._pods = Reflector(cluster.api, PODS, on_change=lambda _: self._changed.set())
+        self._given: dict[str, str] = {}
+        self._held: set[str] = set()
+
+    async def run(self) -> None:
+        watches = [asyncio.create_task(one.run()) for one in (self._services, self._pods)]
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                await self._hold_addresses()
+                await self._give_rules()
+        finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _hold_addresses(self) -> None:
+        wanted = {host for one in self._services.objects.values() for host, _, _ in self._addresses_of(one)}
+        wanted.discard(self._node_ip)
+        for verb, addresses in (("del", self._held - wanted), ("add", wanted - self._held)):
+            for address in addresses:
+                assert await _run("ip", "address", verb, f"{address}/32", "dev", BRIDGE)
+        self._held = wanted
+
+    def _addresses_of(self, service: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        return addresses_of(service, node_ip=self._node_ip, cluster_ips=CLUSTER_IPS)
+
+    async def _give_rules(self) -> None:
+        pods = {ip: pod for pod in self._pods.objects.values() if (ip := _own_ip(pod))}
+        rules = TABLE.format(calls="\n".join(self._calls(pods.values())), cluster_ips=CLUSTER_IPS)
+        for ip in pods:
+            # One that ends meanwhile has no namespace any more.
+            if self._given.get(ip) != rules and await _in_namespace(ip, "nft", "-f", "-", stdin=rules):
+                self._given[ip] = rules
+
+    def _calls(self, pods: Iterable[dict[str, Any]]) -> Iterator[str]:
+        for service in self._services.objects.values():
+            for host, number, port in self._addresses_of(service):
+                behind = next((pod for pod in pods if is_endpoint(service, pod)), None)
+                found = target_port(behind, port.get("targetPort", port["port"])) if behind else None
+                if behind and found:
+                    called = f"ip daddr {host} {port.get('protocol', 'TCP').lower()} dport {number}"
+                    yield f"add rule ip services calls {called} dnat to {behind['status']['podIP']}:{found}"
+
+
+def _own_ip(pod: dict[str, Any]) -> str:
+    """Where it runs, unless it is over."""
+    status = pod.get("status") or {}
+    return "" if status.get("phase") in {"Failed", "Succeeded"} else str(status.get("podIP") or "")
+
+
+async def _in_namespace(ip: str, *command: str, stdin: str) -> bool:
+    return await _run("ip", "netns", "exec", f"{BRIDGE}-{ip}", *command, stdin=stdin)
+
+
+async def _run(*command: str, stdin: str = "") -> bool:
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(COMMAND_SECONDS):
+        await process.communicate(stdin.encode())
+    return process.returncode == 0
+
+
+@asynccontextmanager
+async def carried_services(cluster: Cluster) -> AsyncIterator[None]:
+    """Whatever Services there are, for the length of a block."""
+    carrier = ServiceCarrier(cluster.api, node_ip=cluster.node_ip, cluster_ips=CLUSTER_IPS)
+    tasks = [asyncio.create_task(one.run()) for one in (carrier, PodRules(cluster))]
+    try:
+        yield
+    finally:
+        broken = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not broken, broken

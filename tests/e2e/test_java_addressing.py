@@ -1,0 +1,111 @@
+"""Java brokers behind Services, on a real API server: a member is known by one address, whatever address its pod has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from brokergroup_operator.kube.resources import PODS, SERVICES
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.nameserver_bodies import TopicRouteBody
+from tests.e2e.conftest import REAL_PARTS
+from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
+from tests.e2e.java_house import JavaHouse, open_java_house
+from tests.e2e.java_services import carried_services
+from tests.e2e.stories import ask, holds, objects_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.real(*REAL_PARTS, "nft"),
+    pytest.mark.timeout(900),
+]
+FIRST_NODE_PORT = 31_000
+PORT = 10911
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JavaHouse]:
+    async with open_java_house(tmp_path_factory.mktemp("house")) as running:
+        assert running.cluster is not None
+        async with carried_services(running.cluster):
+            yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def orders(java_house: JavaHouse) -> AsyncIterator[WholeGroup]:
+    """A settled group of three, each behind a Service of its own."""
+    async with whole_group(java_house, "orders", replicas=3) as watched:
+        await java_house.start_operator()
+        await java_house.create_group("orders", network={"addressing": "ServiceIP"})
+        await watched.until_settled()
+        yield watched
+
+
+async def cluster_ips(group: WholeGroup) -> dict[int, str]:
+    """Broker id -> the address of its Service."""
+    services = await objects_of(group, SERVICES)
+    found = {broker_id: services[group.pod_of(broker_id)]["spec"]["clusterIP"] for broker_id in group.pids()}
+    return {broker_id: f"{host}:{PORT}" for broker_id, host in found.items()}
+
+
+def recorded(group: WholeGroup) -> dict[int, str]:
+    return {one["brokerId"]: one["address"] for one in group.seen.record["replicas"]}
+
+
+def shown(group: WholeGroup) -> dict[int, tuple[str, str, str]]:
+    """What the status says of each: pod, its own IP, the address it is known by."""
+    members = group.seen.status["members"]
+    return {one["brokerId"]: (one["pod"], one["podIP"], one["address"]) for one in members}
+
+
+async def pod_ips(group: WholeGroup) -> dict[int, str]:
+    pods = await objects_of(group, PODS)
+    return {broker_id: pods[group.pod_of(broker_id)]["status"]["podIP"] for broker_id in group.pids()}
+
+
+async def is_routed(group: WholeGroup, known: dict[int, str]) -> bool:
+    """Whether the NameServer sends clients of the topic there."""
+    name_server = group.house.group_spec["nameServers"][0]
+    answer = await ask(name_server, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": TOPIC}))
+    [data] = TopicRouteBody.decode(answer.body).broker_datas
+    return set(data.broker_addrs.values()) == set(known.values())
+
+
+async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_address(orders: WholeGroup) -> None:
+    known, ips = await cluster_ips(orders), await pod_ips(orders)
+    assert recorded(orders) == known
+    assert len(set(known.values())) == 3
+    assert shown(orders) == {one: (orders.pod_of(one), ips[one], known[one]) for one in known}
+    first = orders.seen.master_id
+    assert first is not None
+    async with orders.under_load():
+        await orders.house.api.delete(PODS, orders.pod_of(first), namespace=NAMESPACE, grace_period_seconds=0)
+        await orders.until(lambda: orders.seen.master_id not in (None, first), "another is elected")
+        await orders.until_acknowledged()
+    await orders.verify()
+    now = await pod_ips(orders)
+    assert [one for one in now if now[one] != ips[one]] == [first]
+    assert await cluster_ips(orders) == known
+    assert recorded(orders) == known, "what clients and message ids know is right still"
+    assert shown(orders) == {one: (orders.pod_of(one), now[one], known[one]) for one in known}
+    await holds(orders, "clients are sent to the Services", lambda: is_routed(orders, known))
+
+
+async def test_a_change_to_node_ports_is_rolled_out(orders: WholeGroup, java_house: JavaHouse) -> None:
+    assert java_house.cluster is not None
+    # Each member takes five; the third is the broker's.
+    ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(orders)))}
+    known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}
+    async with orders.under_load():
+        await java_house.patch_group("orders", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
+        await orders.until(lambda: recorded(orders) == known, "all have node ports", deadline_seconds=120)
+        await orders.until_acknowledged()
+    await orders.verify()
+    assert orders.seen.status.get("lastFailover", {}).get("epoch") != orders.seen.master_epoch, "the master handed over"
+    await holds(orders, "clients are sent to the node", lambda: is_routed(orders, known))
