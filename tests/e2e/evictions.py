@@ -2,7 +2,8 @@
 
 No kube-controller-manager runs in either house. What it does for a budget with `minAvailable` is small: it counts the ready
 pods that the selector finds. The API server does the rest: it refuses an eviction that the status does not allow (429), and
-takes each one it grants off the status by itself.
+takes each one it grants off the status by itself, before it deletes the pod: until that is seen, who was evicted is not counted
+though it looks as ready as ever.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def status_of(budget: dict[str, Any], pods: list[dict[str, Any]]) -> dict[str, A
     """What the disruption controller would write."""
     wanted = budget["spec"]["selector"]["matchLabels"].items()
     matching = [pod for pod in pods if wanted <= (pod["metadata"].get("labels") or {}).items()]
-    healthy = sum(pod_is_ready(pod) for pod in matching)
+    granted: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
+    going = {pod["metadata"]["name"] for pod in matching if _is_about_to_go(pod, granted)}
+    healthy = sum(pod_is_ready(pod) and pod["metadata"]["name"] not in going for pod in matching)
     needed = int(budget["spec"]["minAvailable"])
     return {
         "observedGeneration": budget["metadata"].get("generation", 0),
@@ -58,7 +61,15 @@ def status_of(budget: dict[str, Any], pods: list[dict[str, Any]]) -> dict[str, A
         "currentHealthy": healthy,
         "desiredHealthy": needed,
         "disruptionsAllowed": max(0, healthy - needed),
+        # A merge patch: None takes an entry away.
+        **({"disruptedPods": {name: granted[name] if name in going else None for name in granted}} if granted else {}),
     }
+
+
+def _is_about_to_go(pod: dict[str, Any], granted: dict[str, str]) -> bool:
+    """Its eviction was granted, and not another's of the same name before it."""
+    metadata = pod["metadata"]
+    return "deletionTimestamp" not in metadata and metadata["creationTimestamp"] < granted.get(metadata["name"], "")
 
 
 async def _write(api: KubernetesApi, budget: dict[str, Any], status: dict[str, Any]) -> None:
