@@ -70,6 +70,13 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         [],
     ),
     ("a group of one", c.outdated(c.settled(replicas=1)), ["replace orders-1"]),
+    # Its only copy would be stopped for an update that the members to come let it hand over for. Found by the fuzz.
+    ("a group of one that is to grow", c.outdated(c.wishing(c.settled(replicas=1), replicas=2)), []),
+    (
+        "a broken one all the same",
+        c.live(c.not_ready(c.outdated(c.wishing(c.settled(replicas=1), replicas=2)), "orders-1")),
+        ["replace orders-1"],
+    ),
     ("one may never be master, and has its turn", c.outdated(barred(2)), ["replace orders-2"]),
     ("then the only one who may follow", c.outdated(barred(2), "orders-1", "orders-3"), ["replace orders-3"]),
     ("then the master hands over to that one", c.outdated(barred(2), "orders-1"), ["switch orders-1"]),

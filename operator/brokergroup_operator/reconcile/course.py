@@ -84,7 +84,15 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
         moving=mastership_step(seen, known, safe=is_safe, updating={one.member.broker_id for one in due}),
         forgetting=forgetting_step(seen, members, known),
-        rollout=tuple(rollout_steps(staying, outdated, strategy=_strategy(seen, staying), safe=may_step)),
+        rollout=tuple(
+            rollout_steps(
+                staying,
+                outdated,
+                strategy=_strategy(seen, staying),
+                safe=may_step,
+                to_come=len(members.to_reserve),
+            )
+        ),
     )
     if _paused(seen) or observed.being_deleted(seen.group_object):
         return course

@@ -38,8 +38,12 @@ def rollout_steps(
     *,
     strategy: UpdateStrategySpec,
     safe: Verdict,
+    to_come: int = 0,
 ) -> list[Step]:
-    """The steps of this pass: none if nothing is outdated, several only for members that give nothing."""
+    """The steps of this pass: none if nothing is outdated, several only for members that give nothing.
+
+    `to_come`: how many members the group shall have besides, who have no broker id yet.
+    """
     due = due_now(outdated, strategy)
     if not due:
         return [_left_to_a_person(outdated)] if outdated else []
@@ -47,7 +51,7 @@ def rollout_steps(
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
-    if waiting := _not_back(standings):
+    if waiting := _not_back(standings, to_come):
         return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
     return [_next_turn(standings, due, strategy=strategy, safe=safe)]
 
@@ -77,9 +81,13 @@ def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
     return has_master and not standing.is_master and not standing.has_seat and not settled_learner
 
 
-def _not_back(standings: Mapping[int, Standing]) -> str:
-    """Who is under way, whatever the reason: an update is no repair, and waits for those."""
-    return ", ".join(standing.member.pod for standing in standings.values() if not standing.in_sync)
+def _not_back(standings: Mapping[int, Standing], to_come: int) -> str:
+    """Who is under way, whatever the reason: an update is no repair, and waits for those.
+
+    Also for members who are only wished for: a group of one that is to grow has no other member yet, but will not stay alone.
+    """
+    under_way = [standing.member.pod for standing in standings.values() if not standing.in_sync]
+    return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
 
 
 def _next_turn(
