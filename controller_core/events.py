@@ -220,7 +220,7 @@ def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is th
             raised = replace(record, master_epoch=_raised(record.master_epoch))
             return _with_sync_state_set(raised, record.sync_state_set)
         case MasterLost():
-            return _without_master(_with_unfenced(record, unfenced=event.unfenced))
+            return _without_master(replace(record, unfenced=_unfenced_after(record, event)))
         case SyncStateSetAltered():
             return _apply_alteration(record, event)
         case EligibleForgotten():
@@ -266,16 +266,16 @@ def _apply_registration(record: BrokerGroupRecord, event: BrokerRegistered) -> B
 
 def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGroupRecord:
     elected = replace(
-        _with_unfenced(record, unfenced=event.unfenced),
+        record,
         master_broker_id=event.broker_id,
         master_epoch=_raised(record.master_epoch),
         master_process_lost=False,
         eligible=event.eligible,
         lost_seats=frozenset(),
         unclean_elections=record.unclean_elections + event.unclean,
+        # Who is elected anew is no master of an older epoch any more.
+        unfenced=_unfenced_after(record, event) - {event.broker_id},
     )
-    # Who is elected anew is no master of an older epoch any more.
-    elected = replace(elected, unfenced=elected.unfenced - {event.broker_id})
     return _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
 
 
@@ -333,11 +333,11 @@ def _apply_clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Broke
     return _without_members(cleaned, broker_ids)
 
 
-def _with_unfenced(record: BrokerGroupRecord, *, unfenced: bool) -> BrokerGroupRecord:
-    """Remember the present master as one that may still run."""
-    if not unfenced or record.master_broker_id is None:
-        return record
-    return replace(record, unfenced=record.unfenced | {record.master_broker_id})
+def _unfenced_after(record: BrokerGroupRecord, event: MasterElected | MasterLost) -> frozenset[int]:
+    """Who may still run, the master that the event takes away among them."""
+    if not event.unfenced or record.master_broker_id is None:
+        return record.unfenced
+    return record.unfenced | {record.master_broker_id}
 
 
 def _without_master(record: BrokerGroupRecord) -> BrokerGroupRecord:
