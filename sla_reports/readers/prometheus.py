@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 
 from sla_reports.readers.contract import SAMPLE_SCHEMA, Samples
 from sla_reports.readers.lines import no_anomalies
-from sla_reports.readers.prometheus_query import Query, Task, query_of, quoted, read_task, tasks_of
+from sla_reports.readers.prometheus_query import Query, Task, query_of, query_tasks, quoted, read_task
 from sla_reports.readers.prometheus_stream import PrometheusStreamReader
 from sla_reports.series import SeriesFormatError, parse_series
 from sla_reports.tasks import TASKS_PER_CORE
@@ -94,7 +94,7 @@ class PrometheusReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         # Of no task at all Spark makes one that is not ours.
-        return tasks_of(self._query, self._series) or [Task(())]
+        return query_tasks(self._query, self._series) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._query.server, partition)

@@ -57,7 +57,7 @@ class Task(InputPartition):
         self.slices = slices
 
 
-def tasks_of(query: Query, series: tuple[str, ...] = ()) -> list[InputPartition]:
+def query_tasks(query: Query, series: tuple[str, ...] = ()) -> list[InputPartition]:
     """The slices of the query, divided among tasks; none if there is nothing to ask for."""
     slices = _slices(query, series)
     count = min(len(slices), query.tasks or len(slices))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from sla_reports.readers.prometheus_query import Query, number_of, read_task, tasks_of
+from sla_reports.readers.prometheus_query import Query, number_of, query_tasks, read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -41,7 +41,7 @@ class PrometheusStreamReader(DataSourceStreamReader):
         return {_END: max(begin_ms, min(self._readable_ms(), begin_ms + self._most_ms))}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return tasks_of(replace(self._query, start_ms=int(start[_END]), end_ms=int(end[_END])))
+        return query_tasks(replace(self._query, start_ms=int(start[_END]), end_ms=int(end[_END])))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._query.server, partition)
