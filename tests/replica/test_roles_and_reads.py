@@ -300,14 +300,18 @@ async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_tol
     assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
 
 
+def refuse_another_set(controller: FakeController) -> None:
+    """The SyncStateSet stays as it is."""
+    failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = failed
+
+
 async def test_a_master_whose_members_do_not_come_back_is_not_kept(
     start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "_UNLINKED_SECONDS", 0.1)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = (
-        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-    )
+    refuse_another_set(controller)
     await asyncio.wait_for(two.stop(), 15)
     await asyncio.wait_for(one.stop(), 15)
     assert controller.members == {1, 2}
@@ -346,9 +350,7 @@ async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_
 ) -> None:
     monkeypatch.setattr(process, "_LEAVE_SET_SECONDS", 60.0)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = (
-        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-    )
+    refuse_another_set(controller)
     asked = controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
     two.stop_event.set()
     await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET) > asked)
@@ -366,9 +368,7 @@ async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
 ) -> None:
     monkeypatch.setattr(process, "_LEAVE_SET_SECONDS", 0.1)
     _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = (
-        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-    )
+    refuse_another_set(controller)
     await asyncio.wait_for(two.stop(), 15)
     assert controller.members == {1, 2}
 
