@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.left_house import LeftHouses
 from tests.real.parts import install
 
 
@@ -95,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # that nobody closes, and the warning about it fails whatever test runs when it is collected. Said once that there
     # is none, it makes none.
     asyncio.set_event_loop(None)
+    config.pluginmanager.register(LeftHouses(), "brokergroup-left-houses")
     target = os.environ.get("BROKERGROUP_TEST_REPORT")
     if target and not hasattr(config, "workerinput"):  # with xdist, the one that hands out the tests counts
         config.pluginmanager.register(Counter(Path(target)), "brokergroup-counter")

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository.made import count
 
-
-def count(folder: Path, source: str, **environment: str) -> tuple[int, dict[str, Any]]:
-    """Run pytest with this project's conftest on one test file made here, and hand back its exit code and count."""
-    (folder / "test_made.py").write_text(source, encoding="utf-8")
-    (folder / "conftest.py").write_text("from tests.conftest import *\n", encoding="utf-8")
-    report = folder / "report.json"
-    environment = {"BROKERGROUP_TEST_REPORT": str(report), "PYTHONPATH": str(ROOT), "REQUIRE_REAL": "", **environment}
-    command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", str(folder)],
-        env={**os.environ, **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, json.loads(report.read_text(encoding="utf-8")) if report.exists() else {"out": done.stdout}
-
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIXED = """
 import pytest
