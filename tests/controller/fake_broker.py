@@ -112,6 +112,9 @@ class FakeBroker:
         self.groups: dict[str, int] = {}
         self.offsets: dict[str, dict[int, int]] = {}
         self.answers_metadata = True
+        # As Java: a slave copies a table when its version is not the master's. What it refuses is answered as by a Python replica.
+        self.takes_new_names = False
+        self.copies_again: set[int] = set()
         self.gives_metadata = asyncio.Event()
         self.gives_metadata.set()
         self.heartbeat_seconds = heartbeat_seconds
@@ -231,6 +234,7 @@ class FakeBroker:
             await self.thawed.wait()
             if not self.silent:
                 await self.heartbeat()
+            self._copy()
             await asyncio.sleep(self.heartbeat_seconds)
 
     async def take_role(self, master: int, address: str, epoch: int, body: bodies.SyncStateSetBody | None) -> None:
@@ -315,16 +319,18 @@ class FakeBroker:
             ) if self.answers_metadata:
                 await self.gives_metadata.wait()
                 return command.answer(0, body=json.dumps(self._metadata(command.code)).encode())
+            case (
+                RequestCode.UPDATE_AND_CREATE_TOPIC
+                | RequestCode.DELETE_TOPIC_IN_BROKER
+                | RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+            ) if self.takes_new_names:
+                self._take_name(command)
+                return command.answer(0)
             case RequestCode.GET_BROKER_CONFIG:
                 known = {"brokerName": self.group.name, "minInSyncReplicas": str(self.minimum), **self.config}
                 return command.answer(0, body=encode_properties(known))
             case RequestCode.UPDATE_BROKER_CONFIG:
-                for name, value in decode_properties(command.body).items():
-                    if name == "minInSyncReplicas":
-                        self.minimum = int(value)
-                    else:
-                        self.config[name] = value
-                    self.group.journal.append(f"{name}={value} at {self.broker_id}")
+                self._configure(command)
                 return command.answer(0)
         return not_supported(command)
 
@@ -340,6 +346,35 @@ class FakeBroker:
             self.ha_address = pushed
             await self.link()
         return command.answer(0)
+
+    def _configure(self, command: RemotingCommand) -> None:
+        for name, value in decode_properties(command.body).items():
+            if name == "minInSyncReplicas":
+                self.minimum = int(value)
+            else:
+                self.config[name] = value
+            self.group.journal.append(f"{name}={value} at {self.broker_id}")
+
+    def _take_name(self, command: RemotingCommand) -> None:
+        fields = command.ext_fields or {}
+        if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+            self.topics[fields["topic"]] = int(fields["writeQueueNums"])
+        elif command.code == RequestCode.DELETE_TOPIC_IN_BROKER:
+            del self.topics[fields["topic"]]
+        else:
+            self.groups[json.loads(command.body or b"")["groupName"]] = 16
+        self.copies_again.add(command.code)
+
+    def _copy(self) -> None:
+        """What a slave does every now and then, of the tables whose version is not the master's."""
+        master = self.group.brokers.get(self.master_id)
+        if master is None or master is self:
+            return
+        if RequestCode.UPDATE_AND_CREATE_TOPIC in self.copies_again:
+            self.topics = dict(master.topics)
+        if RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP in self.copies_again:
+            self.groups = dict(master.groups)
+        self.copies_again.clear()
 
     def _metadata(self, code: int) -> dict[str, Any]:
         version = {"stateVersion": self.epoch, "timestamp": 1, "counter": len(self.topics)}

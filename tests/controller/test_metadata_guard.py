@@ -26,9 +26,13 @@ SOON = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
 class Told(Observer):
     def __init__(self) -> None:
         self.differences: list[tuple[MetadataDifference, ...]] = []
+        self.copied_again: list[tuple[MetadataDifference, ...]] = []
 
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
         self.differences.append(differences)
+
+    def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
+        self.copied_again.append(lacked)
 
 
 async def _three(
@@ -189,6 +193,96 @@ async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(
     second.answers_metadata = third.answers_metadata = False
     assert (await plane.switch_master(KEY, to_broker_id=2)).to_broker_id == 2
     assert _diverged(plane) == []
+
+
+def _copies_again(broker: FakeBroker) -> list[int]:
+    """The requests that make a slave copy all again, as they came."""
+    return [code for code in broker.asked if code in (17, 215, 200, 207)]
+
+
+async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Java 5.5.0: a page that was cut came with the new data version, so the slave never copies again."""
+    told = Told()
+    plane, (first, second, third) = await _three(
+        start_plane, group, told, metadata_period_seconds=0.5, metadata_copy_seconds=0.1
+    )
+    third.takes_new_names = True
+    for broker in (first, second):
+        broker.topics |= {"orders": 4, "zebras": 4}
+        broker.groups["billing"] = 3
+    third.topics["orders"] = 4
+    await eventually(lambda: _diverged(plane), what="the differences")
+    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    assert (third.topics, third.groups) == (first.topics, first.groups)
+    assert _copies_again(third) in ([17, 215, 200], [200, 17, 215])
+    assert _copies_again(first) == _copies_again(second) == []
+    lacked = [[(one.broker_id, one.name) for one in differences] for differences in told.copied_again]
+    assert lacked == [[(3, "billing"), (3, "zebras")]]
+
+
+async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    told = Told()
+    plane, (first, second, third) = await _three(
+        start_plane, group, told, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
+    )
+    await eventually(lambda: third.asked.count(21) > 0, what="the slaves to have been compared")
+    first.topics["orders"] = third.topics["orders"] = 4
+    with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 1"):
+        await plane.switch_master(KEY, to_broker_id=2)
+    assert _copies_again(second) == []
+    # It refuses, as a Python replica does: nothing stops, and it is not asked again by every comparison.
+    await eventually(lambda: _copies_again(second) == [17], what="it to be asked soon, for all the hour")
+    compared = second.asked.count(21)
+    await eventually(lambda: second.asked.count(21) >= compared + 3, what="later comparisons")
+    assert _copies_again(second) == [17]
+    assert _diverged(plane) == [(2, "Topic", "orders")]
+    assert told.copied_again == []
+
+
+async def test_what_was_only_late_once_is_not_copied_again(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+    third.takes_new_names = True
+    found: list[list[tuple[int, str, str]]] = []
+
+    def copied_in_time(_: object) -> None:
+        if _diverged(plane):
+            found.append(_diverged(plane))
+            third.topics["orders"] = 4
+
+    plane.subscribe(copied_in_time)
+    first.topics["orders"] = second.topics["orders"] = 4
+    await eventually(lambda: found and not _diverged(plane), what="the difference to come and go")
+    assert _copies_again(third) == []
+
+
+async def test_nobody_is_made_to_whom_the_master_has_no_link_to(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, second, third) = await _three(start_plane, group, **SOON, link_check_seconds=0.05)
+    third.takes_new_names = True
+    third.ignores_ha_pushes_for_ever = True
+    first.linked.discard(3)
+    await eventually(lambda: plane.snapshot(KEY).unlinked == {3}, what="3 to count as unlinked")
+    first.topics["orders"] = second.topics["orders"] = 4
+    await eventually(lambda: _diverged(plane) == [(3, "Topic", "orders")], what="the difference")
+    compared = third.asked.count(21)
+    await eventually(lambda: third.asked.count(21) >= compared + 3, what="later comparisons")
+    assert _copies_again(third) == []
+    third.ignores_ha_pushes_for_ever = False
+    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="it to be linked, and then made to")
+
+
+async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+    third.takes_new_names = True
+    third.config["enableSingleTopicRegister"] = "true"
+    first.topics["orders"] = second.topics["orders"] = 4
+    first.groups["billing"] = second.groups["billing"] = 3
+    await eventually(lambda: 200 in third.asked, what="the groups to be copied again")
+    await eventually(lambda: _diverged(plane) == [(3, "Topic", "orders")], what="only the topic to be missing")
+    assert not {17, 215} & set(third.asked)
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

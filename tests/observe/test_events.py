@@ -58,6 +58,7 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     observer = EventObserver(sink)
     lacking = tuple(MetadataDifference(3, MetadataKind.TOPIC, f"t{number}", "4/7") for number in range(10))
     observer.metadata_diverged(KEY, lacking)
+    observer.metadata_copied_again(KEY, lacking[:1])
     observer.members_unlinked(KEY, frozenset({2, 3}))
     observer.member_relinked(KEY, 3, 9)
     observer.members_unlinked(KEY, frozenset())
@@ -65,12 +66,14 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     observer.record_changed(KEY, record(8, 1, {1, 2}), record(9, 1, {1, 2}), "the master 1 goes on under epoch 9")
     assert [(event.reason, event.warning) for event in sink.events] == [
         ("MetadataDiverged", True),
+        ("MetadataCopiedAgain", False),
         ("MembersUnlinked", True),
         ("MemberRelinked", True),
         ("MembersLinked", False),
     ]
     assert "Topic t0 at broker 3" in sink.events[0].message
     assert sink.events[0].message.endswith("and 2 more")
+    assert sink.events[1].message.endswith("by itself: Topic t0 at broker 3")
 
 
 def test_an_unclean_election_is_said_beside_the_election() -> None:

@@ -86,7 +86,7 @@ CONDITIONS: Final = {
     ),
     ConditionType.METADATA_DIVERGED: (
         "Topics, subscription groups or offsets of a member differ from the master's; it is not switched to.",
-        "Wait for it to fetch them; the message names what is missing. After a failover: create what is missing.",
+        "Wait: it copies them, or is made to (Event `MetadataCopiedAgain`). After a failover: create what the message names.",
     ),
     ConditionType.DEGRADED_DURABILITY: (
         "Fewer replicas have every message than `durability` promises: writes are refused, or the next loss may lose some.",

@@ -40,6 +40,7 @@ EVENTS: Final = {
     "EpochJump": "Warning. A broker reports an epoch too far above the record; a person has to look.",
     "BrokerAdopted": "A broker that the record did not know is a member again, without a seat.",
     "MetadataDiverged": "Warning. A member lacks topics, groups or offsets that the master has; the message names them.",
+    "MetadataCopiedAgain": "A slave went on lacking topics or groups, and was made to copy all of them from the master again.",
     "MembersUnlinked": "Warning. Members are alive and do not replicate from the master.",
     "MembersLinked": "Every living member replicates from the master again.",
     "MemberRelinked": "Warning. The epoch was raised to bring a slave off a wrong link.",

@@ -17,6 +17,7 @@ A call that fails returns its failure as a value where the sequence goes on rega
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import structlog
@@ -27,6 +28,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.headers import (
+    CreateTopicRequestHeader,
     ExchangeHAInfoRequestHeader,
     NotifyBrokerRoleChangedRequestHeader,
     UnRegisterBrokerRequestHeader,
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
+# Comes and goes at a slave, whose tables are then of another version than the master's. Nobody may write, read or consume with
+# it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
+PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
 # Reading this much would hold up heartbeats: it is done in a thread.
 LARGE_BODY_BYTES = 256 * 1024
 
@@ -167,6 +172,40 @@ class BrokerCalls:
             return await asyncio.to_thread(read_metadata, *bodies)
         except BodyError as error:
             raise BrokerCallError(f"{address}: {error}") from error
+
+    async def copy_topics_again(self, address: str) -> None:
+        """17 and 215: a topic comes and goes at this slave only; finding another version, it replaces all its topics.
+
+        A broker that registers each topic by itself would leave the name with the NameServers: it is not asked.
+        """
+        if (await self.broker_config(address)).get("enableSingleTopicRegister") == "true":
+            raise BrokerCallError(
+                f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
+            )
+        deadline_seconds = self._settings.small_rpc_deadline_seconds
+        header = CreateTopicRequestHeader(
+            topic=PASSING_NAME,
+            default_topic=PASSING_NAME,
+            read_queue_nums=1,
+            write_queue_nums=1,
+            perm=0,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+        )
+        await self._tell(
+            address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode()), deadline_seconds
+        )
+        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
+        try:
+            await self._tell(address, deletion, deadline_seconds)
+        except BrokerCallError as error:  # the next copy takes the topic away as well
+            log.info("passing topic not deleted", address=address, error=str(error))
+
+    async def copy_groups_again(self, address: str) -> None:
+        """200: the same with a subscription group, which the copy takes away (207 makes it anew, measured on 5.5.0)."""
+        body = json.dumps({"groupName": PASSING_NAME, "consumeEnable": False}).encode()
+        command = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
 
     async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
         """Something that changes a broker: only to the one that is meant (safety rule 8, ``addresses.py``)."""

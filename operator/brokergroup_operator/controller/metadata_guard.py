@@ -8,7 +8,12 @@ groups themselves), remembers the master's last picture, and tells:
   is left, what was found is told at once, and compared again soon;
 * **after a change of master**: what the new master lacks of the last picture of the old one is lost, and is said so for an hour
   or until it is there again;
-* **now and then**, each slave against what the master had a while ago and has still.
+* **now and then**, each slave against what the master had a while ago and has still. A slave that lacks the same topic or group
+  in two comparisons running will lack it for ever: a Java slave (5.5.0) copies by pages, and a page that was cut while a topic
+  was made comes with the new data version and without the last name of its table (``TopicConfigManager.subTopicConfigTable``;
+  groups have the same). From then on the versions are equal, and nothing is copied. So the slave's own version is moved on, by a
+  name that comes and goes there (17 and 215, 200), and its next copy replaces the whole table by the master's. At most once in a
+  period for a member and kind.
 
 A broker that does not answer these is not compared: that is logged, and stops nothing, since a group whose brokers refuse them
 would else never be moved off a node in order.
@@ -17,7 +22,8 @@ would else never be moved off a node in order.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -25,6 +31,7 @@ import structlog
 from brokergroup_operator.controller.broker_calls import BrokerCallError
 from brokergroup_operator.controller.metadata import Metadata, lacking, settled, with_named
 from brokergroup_operator.controller.role_sequence import live_members
+from brokergroup_operator.observe.group_view import MetadataKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -41,6 +48,8 @@ if TYPE_CHECKING:
 AT_ONE_TIME = 2
 POLL_SECONDS = 0.25
 LOST_REMEMBERED_SECONDS = 3600.0
+# Offsets are copied whatever their version is.
+_COPIED_BY_VERSION = (MetadataKind.TOPIC, MetadataKind.SUBSCRIPTION_GROUP)
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +84,8 @@ class _Care:
     # What no comparison has looked at since. It may be younger than the picture, which then does not have it.
     refusal: _Refusal | None = None
     next_seconds: float = 0.0
+    # When each member was last made to copy all of a kind again, or refused to.
+    copied_again_seconds: dict[tuple[int, MetadataKind], float] = field(default_factory=dict)
     # The epoch whose master was looked at, or tried to.
     looked_at_epoch: int = 0
     task: asyncio.Task[float] | None = None
@@ -162,7 +173,7 @@ class MetadataGuard:
     async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
         """One comparison; returns how long the next one may wait."""
         async with self._turns:
-            master, refusal = record.granted_master_id, care.refusal
+            master, refusal, found_before = record.granted_master_id, care.refusal, care.differences
             now = await self._picture_of(group, record, master)
             if now is None or master is None:
                 return self._settings.metadata_period_seconds
@@ -185,9 +196,44 @@ class MetadataGuard:
         elif care.refusal is not None:  # while this was on its way
             found += care.refusal.differences
         self._tell(group, care, _together(found))
+        await self._copy_again(group, record, care, set(found_before) & set(found))
         return (
             self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
         )
+
+    async def _copy_again(
+        self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
+    ) -> None:
+        """Make the slaves copy all of a kind again of which they lacked the same twice."""
+        asked: list[MetadataDifference] = []
+        for broker_id, kind in sorted({(one.broker_id, one.kind) for one in lasting}):
+            last_seconds = care.copied_again_seconds.get((broker_id, kind), -math.inf)
+            now_seconds = asyncio.get_running_loop().time()
+            if now_seconds - last_seconds < self._settings.metadata_period_seconds:
+                continue
+            if _is_linked_slave(group, record, broker_id) and kind in _COPIED_BY_VERSION:
+                care.copied_again_seconds[broker_id, kind] = now_seconds
+                if await self._asked_to_copy_again(group, record, broker_id, kind):
+                    asked += [one for one in lasting if (one.broker_id, one.kind) == (broker_id, kind)]
+        if asked:
+            self._observer.metadata_copied_again(group.key, tuple(sorted(asked)))
+
+    async def _asked_to_copy_again(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, kind: MetadataKind
+    ) -> bool:
+        address = record.address_of(broker_id) or ""
+        try:
+            if kind is MetadataKind.TOPIC:
+                await self._calls.copy_topics_again(address)
+            else:
+                await self._calls.copy_groups_again(address)
+        except BrokerCallError as error:
+            log.warning(
+                "slave not made to copy again", group=str(group.key), broker_id=broker_id, kind=kind, error=str(error)
+            )
+            return False
+        log.info("slave made to copy again", group=str(group.key), broker_id=broker_id, kind=kind)
+        return True
 
     def _note_losses(self, care: _Care, before: _Picture, master: int, now: Metadata, *, makes_groups: bool) -> None:
         """After a change of master: what the old one had and the new one lacks."""
@@ -241,6 +287,18 @@ class MetadataGuard:
         except BrokerCallError:
             return True
         return configuration.get("autoCreateSubscriptionGroup", "true") != "false"
+
+
+def _is_linked_slave(group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+    """Alive, linked, and still a slave of the master that it was compared with."""
+    return (
+        group.master_change is None
+        and group.record is not None
+        and group.record.master_epoch == record.master_epoch
+        and broker_id != record.master_broker_id
+        and broker_id in live_members(group, record)
+        and broker_id not in group.unlinked
+    )
 
 
 def _together(*several: Iterable[MetadataDifference]) -> tuple[MetadataDifference, ...]:

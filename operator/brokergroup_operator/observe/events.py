@@ -141,9 +141,13 @@ class EventObserver(Observer):
 
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
         """What is missing where."""
-        named = ", ".join(f"{one.kind.value} {one.name} at broker {one.broker_id}" for one in differences[:NAMED])
-        more = f" and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
-        self._post(key, "MetadataDiverged", f"missing, or not as the master has it: {named}{more}", warning=True)
+        message = f"missing, or not as the master has it: {_named(differences)}"
+        self._post(key, "MetadataDiverged", message, warning=True)
+
+    def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
+        """What it did not copy by itself."""
+        message = f"asked to copy all from the master again, for it did not by itself: {_named(lacked)}"
+        self._post(key, "MetadataCopiedAgain", message)
 
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
         """Alive, and not replicating."""
@@ -235,3 +239,8 @@ def event_object(event: GroupEvent, group: JsonObject) -> JsonObject:
 
 def _ids(broker_ids: frozenset[int]) -> str:
     return "{" + ",".join(str(broker_id) for broker_id in sorted(broker_ids)) + "}"
+
+
+def _named(differences: tuple[MetadataDifference, ...]) -> str:
+    named = ", ".join(f"{one.kind.value} {one.name} at broker {one.broker_id}" for one in differences[:NAMED])
+    return f"{named} and {len(differences) - NAMED} more" if len(differences) > NAMED else named

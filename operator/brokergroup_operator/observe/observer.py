@@ -62,6 +62,9 @@ class Observer:
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
         """Members lack what their master has besides the log, or a new master what the old one had. All there is now, on news."""
 
+    def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
+        """A slave lacked these for longer than it takes to copy them, and was made to copy all of their kind again."""
+
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
         """These members are alive, and for longer than it takes the master has no link to them. All there are now, on news."""
 
@@ -141,6 +144,11 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.metadata_diverged(key, differences)
+
+    def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.metadata_copied_again(key, lacked)
 
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
         """Tell all."""
