@@ -115,6 +115,7 @@ class FakeBroker:
         # As Java: a slave copies a table when its version is not the master's. What it refuses is answered as by a Python replica.
         self.takes_new_names = False
         self.copies_again: set[int] = set()
+        self.copies_in_vain = False
         self.gives_metadata = asyncio.Event()
         self.gives_metadata.set()
         self.heartbeat_seconds = heartbeat_seconds
@@ -368,7 +369,7 @@ class FakeBroker:
     def _copy(self) -> None:
         """What a slave does every now and then, of the tables whose version is not the master's."""
         master = self.group.brokers.get(self.master_id)
-        if master is None or master is self:
+        if master is None or master is self or self.copies_in_vain:
             return
         if RequestCode.UPDATE_AND_CREATE_TOPIC in self.copies_again:
             self.topics = dict(master.topics)

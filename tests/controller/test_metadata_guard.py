@@ -241,6 +241,24 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(
     assert told.copied_again == []
 
 
+async def test_it_is_made_to_ever_more_seldom_where_that_does_not_help(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """apache/rocketmq #11041: of 2001 topics each copy lacks the last."""
+    told = Told()
+    plane, (first, second, third) = await _three(
+        start_plane, group, told, metadata_period_seconds=0.2, metadata_copy_seconds=0.05
+    )
+    third.takes_new_names = third.copies_in_vain = True
+    clock = asyncio.get_running_loop().time
+    began_seconds = clock()
+    first.topics["orders"] = second.topics["orders"] = 4
+    await eventually(lambda: len(told.copied_again) >= 4, what="the fourth request")
+    assert clock() - began_seconds >= (1 + 2 + 4) * 0.2
+    third.copies_in_vain = False
+    await eventually(lambda: not _diverged(plane), what="it to be over")
+
+
 async def test_what_was_only_late_once_is_not_copied_again(start_plane: StartPlane, group: FakeGroup) -> None:
     plane, (first, second, third) = await _three(start_plane, group, **SOON)
     third.takes_new_names = True

@@ -44,7 +44,7 @@ CONDITION_ADVICE = {
     "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",
     "SeatLost": "bring back the disks; else kubectl brokergroup elect --unclean --yes-lose-data, which loses messages",
     "Unfenced": "look at the old master's node: what it still acknowledged may be lost",
-    "MetadataDiverged": "wait: slaves copy it, or are made to; if it stays, change any topic and any group at the master",
+    "MetadataDiverged": "wait: slaves copy it, or are made to; if it stays, make one more topic, or group, at the master",
 }
 
 
