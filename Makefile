@@ -21,7 +21,7 @@ demo: .venv/.installed ## A broker group of Python replicas under load fails ove
 
 .PHONY: test
 test: .venv/.installed-all ## Set-up and every test this machine can run (REQUIRE_REAL=1: nothing may be left out)
-	@$(BIN)/python tests/run.py
+	@$(BIN)/python tests/run.py $(ARGUMENTS)
 
 ##@ With real parts (Java, Maven and Go; installed by name where the machine allows it)
 

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import json
 import os
+from collections import Counter as Counts
 from pathlib import Path
 
 import pytest
@@ -54,13 +55,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class Counter:
-    """Counts each test once: failed if any of its phases failed, left out if skipped or expected to fail, else passed."""
+    """Counts each test once: failed if any of its phases failed, left out if skipped or expected to fail, else passed.
+
+    What was collected and has no outcome, in a run that was interrupted, is left out too, file by file.
+    """
 
     def __init__(self, target: Path) -> None:
         self.target = target
         self.passed: set[str] = set()
         self.failed: set[str] = set()
         self.left_out: dict[str, str] = {}
+        self.collected: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.collected.update(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)  # of xdist, whose workers collect, each all of it
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self.collected.update(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -78,8 +90,15 @@ class Counter:
 
     def pytest_sessionfinish(self) -> None:
         left_out = [{"what": what, "why": why} for what, why in self.left_out.items() if what not in self.failed]
+        left_out += self.not_run()
         counts = {"passed": len(self.passed - self.failed), "failed": len(self.failed), "left_out": left_out}
         self.target.write_text(json.dumps(counts), encoding="utf-8")
+
+    def not_run(self) -> list[dict[str, str]]:
+        """Thousands of names would hide what else the last line of a run says."""
+        without_outcome = self.collected - self.passed - self.failed - self.left_out.keys()
+        files = Counts(name.partition("::")[0] for name in without_outcome)
+        return [{"what": file, "why": f"not run: {many} of its tests"} for file, many in sorted(files.items())]
 
 
 def why_skipped(report: pytest.TestReport | pytest.CollectReport) -> str:

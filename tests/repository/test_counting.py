@@ -42,6 +42,24 @@ def test_a_file_that_cannot_be_imported_is_a_failure(tmp_path: Path) -> None:
     assert counts["failed"] == 1
 
 
+STOPPED = """
+import pytest
+
+@pytest.mark.parametrize("number", range(64))
+def test_one(number): assert number != 2
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_a_stopped_run_came_not_to_is_left_out(tmp_path: Path, workers: str) -> None:
+    code, counts = count(tmp_path, STOPPED, PYTEST_ADDOPTS=f"--exitfirst -n {workers}")
+    assert (code != 0, counts["failed"]) == (True, 1)
+    (left_out,) = counts["left_out"]
+    not_run = 64 - counts["passed"] - counts["failed"]
+    assert left_out == {"what": "test_made.py", "why": f"not run: {not_run} of its tests"}
+    assert not_run > 0
+
+
 NEEDS_HELM = """
 import pytest
 
