@@ -23,7 +23,9 @@ class ControllerSettings:
     """The defaults are the Java controller's behaviour.
 
     `shrink_floor` is safety rule 1, on under `Strict`: an AlterSyncStateSet that drops members and leaves fewer than
-    `min_in_sync_replicas` is refused, because a Java master acknowledges what waits with the copies that are left.
+    `min_in_sync_replicas` is refused, because a Java master acknowledges what waits with the copies that are left. Where
+    `masters_shrink_first` it is not: a Java 5.5.0 master has done both before it asks (apache/rocketmq #9897), and whom it dropped
+    may lack what it acknowledged then. Its own minimum goes on refusing writes.
     `floor_kept` is whether the brokers are known to keep that minimum: a wish that they do not know yet makes nobody eligible.
     `never_elect` are the async learners, which the wire does not tell apart (issue 10013). `election_priorities` overrides what
     the heartbeats say; lower wins, 0 means never, and only among replicas with equal data. `election_policy` names a module of
@@ -36,6 +38,7 @@ class ControllerSettings:
 
     unclean_election_allowed: bool = False
     shrink_floor: bool = False
+    masters_shrink_first: bool = False
     min_in_sync_replicas: int = 1
     floor_kept: bool = True
     never_elect: frozenset[int] = frozenset()

@@ -6,6 +6,12 @@ word or the new process's first before it has a mandate. It is refused as 2002, 
 truth of that moment. And under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused
 (safety rule 1), last, so that every answer a Java controller would refuse keeps Java's code.
 
+Not so where masters shrink first. A Java 5.5.0 master takes a slave out of its own set as soon as their link breaks, answers
+what waited for that slave, and asks afterwards (apache/rocketmq #9897). Alone, it answers with one copy; its minimum is only
+looked at before a message is put. Seen: a slave and then its master killed, and the slave elected, out of the set that the floor
+had kept, without the four messages that were under way when it died. So the record follows: who was dropped is elected when it
+has caught up again, and not before.
+
 And a proposal that takes one member in while it drops another was computed from an older set: a Java master only ever grows
 its set or shrinks it, but sends what it has queued under the set epoch of the moment of sending. Seen with 5.5.0 and commits of
 150 ms: from {2} it computed {1,2} and {2,3}, and the set swapped between them sixteen times in 2.5 s. Who joins by the second
@@ -13,11 +19,11 @@ was only known to have caught up with the *first* set; a message that 1 and 2 ac
 elected when 2 dies. Refused with Java's code for a set that is not the current one; the master proposes anew at the slave's
 next acknowledgement.
 
-A Java master takes a slave out of its own set as soon as their link breaks, and asks afterwards (5.5.0). Where the floor
-refuses, it goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of times a second. What
-is `said_again` (by the caller's word, never on the wire) was not queued: it is what the master believes. If it does not start from
-the record's set, the answer is that set under the next set epoch, the only thing a Java master takes it from. And if only members
-of the set that are dead keep others out of a larger one, they stay where they are, and go by the next step, down to the floor.
+A Java master that was refused goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of
+times a second. What is `said_again` (by the caller's word, never on the wire) was not queued: it is what the master believes. If
+it does not start from the record's set, the answer is that set under the next set epoch, the only thing a Java master takes it
+from. And if only members of the set that are dead keep others out of a larger one, they stay where they are, and go by the next
+step, down to the floor.
 
 A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
 
@@ -60,7 +66,7 @@ def alter_sync_state_set(
         return _told_again(record)
     refusal = (
         _check_sender(record, request)
-        or _check_members(record, request, live)
+        or _check_members(record, request, live, kept=_kept_though_dead(record, request, settings))
         or _check_one_direction(record, request)
         or _check_shrink_floor(record, request, settings)
         or _check_epoch_is_left(record)
@@ -140,7 +146,7 @@ def only_the_dead_stop_it(
     if record is None or not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
         return False
     grown = replace(request, said_again=True)
-    return (_check_sender(record, grown) or _check_members(record, grown, live)) is None
+    return (_check_sender(record, grown) or _check_members(record, grown, live, kept=record.sync_state_set)) is None
 
 
 def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
@@ -172,11 +178,19 @@ def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Ref
     return None
 
 
-def _check_members(
-    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica]
-) -> _Refusal | None:
+def _kept_though_dead(
+    record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings
+) -> frozenset[int]:
+    """Who may stay in the set though Java refuses every set with a dead member: where the refusal would keep the wrong set."""
     grows = request.sync_state_set > record.sync_state_set
-    kept = record.sync_state_set if request.said_again and grows else frozenset()
+    shrinks = request.sync_state_set < record.sync_state_set
+    asked_for = (request.said_again and grows) or (settings.masters_shrink_first and shrinks)
+    return record.sync_state_set if asked_for else frozenset()
+
+
+def _check_members(
+    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica], *, kept: frozenset[int]
+) -> _Refusal | None:
     for broker_id in sorted(request.sync_state_set):
         if record.claimed_replica(broker_id) is None:
             return _reject(ControllerCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{broker_id}}} don't exist")
@@ -217,7 +231,9 @@ def _check_shrink_floor(
 ) -> _Refusal | None:
     """Refuse to drop anybody while fewer than the minimum would be left. Growing towards the minimum is always welcome."""
     dropped = record.sync_state_set - request.sync_state_set
-    if not settings.shrink_floor or not dropped or len(request.sync_state_set) >= settings.min_in_sync_replicas:
+    if not settings.shrink_floor or settings.masters_shrink_first:
+        return None
+    if not dropped or len(request.sync_state_set) >= settings.min_in_sync_replicas:
         return None
     return _reject(
         ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,

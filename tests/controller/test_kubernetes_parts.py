@@ -115,11 +115,23 @@ async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     assert binding.heartbeat_timeout_seconds == 3.0
     # Three replicas are Strict by default: the shrink floor is on (safety rule 1).
     assert binding.settings.shrink_floor
+    # A replica asks before it acts on a smaller set.
+    assert not binding.settings.masters_shrink_first
     assert binding.settings.min_in_sync_replicas == 2
     assert directory.find("orders", cluster_name="other") is None
     assert directory.find("payments") is None
     await api.delete(BROKER_GROUPS, "orders", namespace="default")
     await eventually(lambda: directory.find("orders") is None)
+
+
+async def test_the_word_of_java_masters_is_taken_below_the_floor(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    """They may have acted on it before they asked (apache/rocketmq #9897)."""
+    await create_group(api, implementation="rocketmq", version="5.5.0")
+    binding = await eventually(lambda: directory.find("orders"))
+    assert binding.settings.shrink_floor
+    assert binding.settings.masters_shrink_first
 
 
 async def test_a_pod_that_is_being_deleted_is_leaving_until_its_broker_has_ended(

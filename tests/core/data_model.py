@@ -80,9 +80,10 @@ class World(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """Which of our rules the controller keeps in this run, and within which bounds."""
+    """Which of our rules the controller keeps in this run, within which bounds, and whether its brokers are 5.5.0's."""
 
     settings: ControllerSettings
+    masters_shrink_first: bool = False
     seat_loss: bool = True
     epoch_floor: bool = True
     last_epoch: int = 3

@@ -17,12 +17,16 @@ message in the log of everyone who acts as master (I4), and is no replica barred
 * The controller may let a master go on under the next epoch. A member that it takes for dead may be removed for good, with its
   disk, if the core lets it.
 
-Not in the model: hole A of Java 5.5.0 (a master that lost all its links acknowledges alone), power loss, a second disk.
+* Where masters shrink first (Java 5.5.0), one whose link to a member broke goes on without it at once, and acknowledges what
+  waited. Its 1001 arrives in the same moment: what one acknowledged that dies in between may be lost (docs/architecture.md).
+
+Not in the model: power loss, a second disk.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from controller_core.decision import Decision
 from controller_core.events import SeatsLost
 from controller_core.holdings import News, report_is_news, told_mark
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
@@ -157,22 +161,42 @@ def _of_master(world: World, one: int, rules: Rules) -> Iterator[tuple[str, Worl
         if other not in broker.members and _caught_up(world, other, one):
             asked = broker._replace(asked=broker.members | {other}, asking=True)
             yield f"{one} asks for {other}", world.with_broker(one, asked)
-        if other in broker.members - {one} and not _follows(world, other, one):
+        if other not in broker.members - {one} or _follows(world, other, one):
+            continue
+        if rules.masters_shrink_first:
+            yield f"{one} goes on without {other}", _goes_on_without(world, one, other, rules)
+        else:
             asked = broker._replace(asked=broker.members - {other}, asking=True)
             yield f"{one} drops {other}", world.with_broker(one, asked)
 
 
-def _arrivals(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
-    """The 1001 arrives at the controller; its answer arrives or not. A refusal leaves the master asking, or giving up."""
+def _goes_on_without(world: World, one: int, other: int, rules: Rules) -> World:
+    """Java 5.5.0: the link broke, the master's own set is smaller at once, whatever the controller says of it."""
+    broker = world.broker(one)
+    alone = broker._replace(members=broker.members - {other})
+    decision = _ask(world, one, alone.members, rules)
+    if decision.changed and decision.record is not None:
+        world = _recorded(world, decision.record)
+        alone = alone._replace(set_epoch=decision.record.sync_state_set_epoch)
+    return _acknowledge(world.with_broker(one, alone))
+
+
+def _ask(world: World, one: int, members: frozenset[int], rules: Rules) -> Decision:
     broker = world.broker(one)
     request = AlterSyncStateSet(
         broker_name="bn",
         master_broker_id=one,
         master_epoch=broker.epoch,
-        sync_state_set=broker.asked,
+        sync_state_set=members,
         sync_state_set_epoch=broker.set_epoch,
     )
-    decision = step(world.record, request, world.live, rules.settings)
+    return step(world.record, request, world.live, rules.settings)
+
+
+def _arrivals(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
+    """The 1001 arrives at the controller; its answer arrives or not. A refusal leaves the master asking, or giving up."""
+    broker = world.broker(one)
+    decision = _ask(world, one, broker.asked, rules)
     if not decision.changed:
         return
     assert decision.record is not None

@@ -8,6 +8,7 @@ lose, and one that must not is only worth something if it reached the states in 
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -16,11 +17,12 @@ from controller_core.electorate import Choice, Electorate
 from controller_core.settings import ControllerSettings
 from tests.core import data_world
 from tests.core.data_model import JUMP, Left, MessageLostError, Rules, World
-from tests.core.data_world import start
+from tests.core.data_world import elect, start
 from tests.core.exploring import Explored, explore, follow, walk
 
 AVAILABLE = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP)
 STRICT = ControllerSettings(min_in_sync_replicas=2, shrink_floor=True, held_bucket_bytes=1, max_epoch_jump=JUMP)
+TAKEN_AT_ITS_WORD = replace(STRICT, masters_shrink_first=True)
 UNCLEAN = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP, unclean_election_allowed=True)
 LONG_LIFE = Left(messages=3, crashes=3, spoilings=1, suspicions=1, lost_answers=1)
 WALKS = 400
@@ -146,6 +148,31 @@ def test_without_rule_2_under_the_floor_too() -> None:
 def test_without_rule_3_a_restored_record_elects_stale_data() -> None:
     """V5."""
     assert "without" in _loses(_far(STRICT, epoch_floor=False), LONG_LIFE._replace(spoilings=0, restores=1))
+
+
+@pytest.mark.parametrize("settings", [TAKEN_AT_ITS_WORD, AVAILABLE], ids=["strict", "available"])
+def test_masters_that_shrink_first_lose_nothing(settings: ControllerSettings) -> None:
+    """Java 5.5.0 (apache/rocketmq #9897). One that is taken for dead and lives goes on alone: that is the fence's (rule 7)."""
+    rules, left = replace(_far(settings), masters_shrink_first=True), LONG_LIFE._replace(suspicions=0)
+    _walk(rules, left, seed=20261122, reached={"a second failover", "acknowledged after a failover"})
+
+
+KEPT_BY_THE_FLOOR = (
+    "crash 3; 1 goes on without 3; write 1; crash 2; 1 goes on without 2; restart 2; beat 2; crash 1; elect; poll 2"
+)
+
+
+def test_the_floor_must_not_keep_whom_such_a_master_dropped() -> None:
+    """Found in CI, with a Java master and its only slave: what was under way when the slave died was acknowledged by one disk."""
+    rules = replace(_far(STRICT), masters_shrink_first=True)
+    with pytest.raises(MessageLostError, match=r"epoch 2 without \[97\]"):
+        follow(start(rules, LONG_LIFE), rules, KEPT_BY_THE_FLOOR)
+    rules = replace(rules, settings=TAKEN_AT_ITS_WORD)
+    world = follow(start(rules, LONG_LIFE), rules, KEPT_BY_THE_FLOOR.removesuffix("; elect; poll 2"))
+    assert world.record.sync_state_set == {1}
+    after = elect(world, rules)
+    assert after is not None
+    assert after.record.master_broker_id is None
 
 
 def test_an_unclean_election_loses() -> None:

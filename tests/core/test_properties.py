@@ -47,6 +47,7 @@ SETTINGS = st.builds(
     ControllerSettings,
     unclean_election_allowed=st.booleans(),
     shrink_floor=st.booleans(),
+    masters_shrink_first=st.booleans(),
     min_in_sync_replicas=st.integers(1, 3),
     never_elect=st.frozensets(st.integers(1, 3), max_size=2),
     election_priorities=st.dictionaries(st.integers(1, 3), st.integers(0, 2)),

@@ -158,6 +158,7 @@ class TraceRunner:
         readers = {
             "unclean_election_allowed": lambda text: text == "true",
             "shrink_floor": lambda text: text == "true",
+            "masters_shrink_first": lambda text: text == "true",
             "min_in_sync_replicas": int,
             "floor_kept": lambda text: text == "true",
             "expected_replicas": int,

@@ -108,7 +108,7 @@ async def lab(tmp_path: Path, java_name_server: JavaProgram) -> AsyncIterator[La
     plane = ControllerPlane(
         store=MemoryRecordStore(),
         directory=FixedDirectory(
-            settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2),
+            settings=ControllerSettings(shrink_floor=True, masters_shrink_first=True, min_in_sync_replicas=2),
             name_servers=(java_name_server.address,),
         ),
         settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0),

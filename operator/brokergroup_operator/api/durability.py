@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_status import Durability
 from brokergroup_operator.api.learners import voting_replicas
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 
 REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
+# The last version of which it was seen that a master asks before its SyncStateSet gets smaller; 5.5.0 asks afterwards.
+LAST_VERSION_TO_ASK_FIRST: Final = (5, 3, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +79,15 @@ def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
         if lag_seconds is None
         else lag_seconds * 1000,
     )
+
+
+def masters_shrink_first(spec: BrokerGroupSpec) -> bool:
+    """Whether a master of this group may have applied a smaller SyncStateSet before it asks for it (apache/rocketmq #9897).
+
+    Where the version is not known, because an image or the operator's own version runs, it may.
+    """
+    if spec.implementation is Implementation.REPLICA:
+        return False
+    if spec.version is None:
+        return True
+    return tuple(int(number) for number in re.findall(r"\d+", spec.version)[:3]) > LAST_VERSION_TO_ASK_FIRST

@@ -14,7 +14,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
-from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first
 from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.controller.directory import GroupBinding, Peer, PodPlace, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
@@ -72,6 +72,7 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettin
     return ControllerSettings(
         unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
         shrink_floor=rule.shrink_floor,
+        masters_shrink_first=masters_shrink_first(spec),
         min_in_sync_replicas=rule.minimum_in_sync,
         election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
         preferred_zones=tuple(spec.failover.preferred_zones),
