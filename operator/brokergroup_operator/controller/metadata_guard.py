@@ -9,12 +9,12 @@ groups themselves), remembers the master's last picture, and tells:
 * **after a change of master**: what the new master lacks of the last picture of the old one is lost, and is said so for an hour
   or until it is there again;
 * **now and then**, each slave against what the master had a while ago and has still. A slave that lacks the same topic or group
-  in two comparisons running will lack it for ever: a Java slave (5.5.0) copies by pages, and a page that was cut while a topic
-  was made comes with the new data version and without the last name of its table (``TopicConfigManager.subTopicConfigTable``;
-  groups have the same). From then on the versions are equal, and nothing is copied. So the slave's own version is moved on, by a
-  name that comes and goes there (17 and 215, 200), and its next copy replaces the whole table by the master's. At most once in a
-  period for a member and kind, and ever more seldom where it did not help: of 2001 topics each copy lacks the last (upstream
-  #11041).
+  in two comparisons running will lack it for ever: a Java slave (5.5.0) copies by pages unless its master has
+  ``enableSplitMetadata=false`` (rendered, but a user's own is kept), and a page that was cut while a topic was made comes with the
+  new data version and without the last name of its table (``TopicConfigManager.subTopicConfigTable``; groups have the same).
+  From then on the versions are equal, and nothing is copied. So the slave's own version is moved on, by a name that comes and
+  goes there (17 and 215, 200), and its next copy replaces the whole table by the master's. At most once in a period for a member
+  and kind, and ever more seldom where it did not help: of 2001 topics each copy by pages lacks the last (upstream #11041).
 
 A broker that does not answer these is not compared: that is logged, and stops nothing, since a group whose brokers refuse them
 would else never be moved off a node in order.
