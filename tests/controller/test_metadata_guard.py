@@ -303,6 +303,21 @@ async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(
     assert not {17, 215} & set(third.asked)
 
 
+async def test_who_was_made_master_meanwhile_is_not_asked(start_plane: StartPlane, group: FakeGroup) -> None:
+    """It copies from nobody: what was to come and go would stay."""
+    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+    third.takes_new_names = True
+    third.config["brokerRole"] = "SYNC_MASTER"
+    first.topics["orders"] = second.topics["orders"] = 4
+    first.groups["billing"] = second.groups["billing"] = 3
+    await eventually(lambda: len(_diverged(plane)) == 2, what="the differences")
+    compared = third.asked.count(21)
+    await eventually(lambda: third.asked.count(21) >= compared + 3, what="later comparisons")
+    assert _copies_again(third) == []
+    third.config["brokerRole"] = "SLAVE"
+    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="a slave to be made to")
+
+
 NAMES = st.sampled_from(["a", "b", "c"])
 METADATA = st.builds(
     Metadata,

@@ -178,7 +178,7 @@ class BrokerCalls:
 
         A broker that registers each topic by itself would leave the name with the NameServers: it is not asked.
         """
-        if (await self.broker_config(address)).get("enableSingleTopicRegister") == "true":
+        if (await self._config_of_slave(address)).get("enableSingleTopicRegister") == "true":
             raise BrokerCallError(
                 f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
             )
@@ -203,9 +203,17 @@ class BrokerCalls:
 
     async def copy_groups_again(self, address: str) -> None:
         """200: the same with a subscription group, which the copy takes away (207 makes it anew, measured on 5.5.0)."""
+        await self._config_of_slave(address)
         body = json.dumps({"groupName": PASSING_NAME, "consumeEnable": False}).encode()
         command = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def _config_of_slave(self, address: str) -> dict[str, str]:
+        """26. Who was made master meanwhile copies from nobody: the group would stay, and go to all its slaves."""
+        configuration = await self.broker_config(address)
+        if (role := configuration.get("brokerRole", "")).endswith("_MASTER"):
+            raise BrokerCallError(f"{address}: not made to copy, its brokerRole is {role}")
+        return configuration
 
     async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
         """Something that changes a broker: only to the one that is meant (safety rule 8, ``addresses.py``)."""
