@@ -1,9 +1,10 @@
 """A master that counts on another SyncStateSet than the record's: it is answered the record's, under the next set epoch.
 
 A Java master takes a slave out of its own set as soon as their link breaks, and asks the controller afterwards (5.5.0). Where
-the shrink floor refuses that, the two stay apart: it goes on from its own set, so what it proposes when slaves have caught up
-is refused as well, hundreds of times a second; nobody joins any more, and it acknowledges by sets that the record does not
-know. It takes a set only under a higher epoch.
+that question was lost, or was refused (the shrink floor does, where the spec names a version that asks first), the two stay
+apart: it goes on from its own set, so what it proposes when slaves have caught up is refused as well, hundreds of times a
+second; nobody joins any more, and it acknowledges by sets that the record does not know. It takes a set only under a higher
+epoch.
 
 From the record's set it can only grow; a dead member would then keep everybody else out, so the set grows around it.
 
