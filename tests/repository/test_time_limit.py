@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -99,6 +100,15 @@ time.sleep(250)
 """
     assert run.run([sys.executable, "-c", deaf], limit_until(begun)) == -signal.SIGKILL
     assert "killed: it was still there" in capfd.readouterr().out
+
+
+def test_how_busy_the_machine_was_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 20 30 40000 5000 1 2 0 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n", encoding="utf-8")
+    monkeypatch.setattr(run, "PROCESSORS", stat)
+    assert run.busy_seconds() == 153 / os.sysconf("SC_CLK_TCK")
+    stat.unlink()
+    assert run.busy_seconds() == 0.0
 
 
 def test_without_minutes_it_is_never_up() -> None:
