@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.metadata import Metadata, lacking, read_metadata, settled
+from brokergroup_operator.controller.metadata import MOST_DIFFERENCES, Metadata, lacking, read_metadata, settled
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind, SwitchoverRefusedError
 from brokergroup_operator.observe.observer import Observer
@@ -325,6 +325,13 @@ METADATA = st.builds(
     groups=st.dictionaries(NAMES, st.sampled_from([(True, True, True, 1, 16), (True, True, True, 1, 3)])),
     offsets=st.dictionaries(NAMES, st.dictionaries(st.integers(0, 1), st.integers(0, 3))),
 )
+
+
+def test_many_late_offsets_do_not_hide_a_topic() -> None:
+    expected = Metadata(topics={"orders": (4, 4, 6)}, offsets={f"t{number}@g": {0: 5} for number in range(60)})
+    found = lacking(3, expected, Metadata(), makes_groups=True)
+    assert len(found) == MOST_DIFFERENCES
+    assert (3, MetadataKind.TOPIC, "orders") in {(one.broker_id, one.kind, one.name) for one in found}
 
 
 @given(before=METADATA, now=METADATA)

@@ -105,7 +105,9 @@ def lacking(
 ) -> tuple[MetadataDifference, ...]:
     """What this broker lacks of what is expected, or has otherwise."""
     all_of_it = _lacking(broker_id, expected, found, makes_groups=makes_groups, offsets_count=offsets_count)
-    return tuple(sorted(all_of_it)[:MOST_DIFFERENCES])
+    # Offsets last: fifty that are late must not hide a topic that is not there.
+    most = sorted(all_of_it, key=lambda one: (one.kind is MetadataKind.CONSUMER_OFFSET, one))[:MOST_DIFFERENCES]
+    return tuple(sorted(most))
 
 
 def _lacking(
