@@ -12,7 +12,8 @@ by offset, then by priority, and keeps a living master. That is kept (`policies/
 
 **Eligible.** Under the shrink floor nothing is acknowledged while the set is smaller than the minimum, so whoever held a
 seat when a master was elected still holds every acknowledged message while that master is alone (KIP-966's "eligible
-leader replicas"). One thing stands against it: a Java master counts members it has only *asked* for (1001 under way)
+leader replicas"). It ends when a master that shrinks first drops somebody, for that one may have answered alone what was under
+way (`sync_state.py`). One thing stands against it: a Java master counts members it has only *asked* for (1001 under way)
 towards its minimum, and acknowledges what those have. So a message may be acknowledged by the set and replicas that the
 record does not count yet; at least one of them is registered and outside the set. Therefore an eligible replica is
 elected only if all registered replicas outside the set are heard, by reports made after the last loss in the group

@@ -22,8 +22,8 @@ next acknowledgement.
 A Java master that was refused goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of
 times a second. What is `said_again` (by the caller's word, never on the wire) was not queued: it is what the master believes. If
 it does not start from the record's set, the answer is that set under the next set epoch, the only thing a Java master takes it
-from. And if only members of the set that are dead keep others out of a larger one, they stay where they are, and go by the next
-step, down to the floor.
+from; of a master that shrinks first, without those that it left out. And if only members of the set that are dead keep others
+out of a larger one, they stay where they are, and go by the next step, down to the floor.
 
 A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
 
@@ -63,7 +63,7 @@ def alter_sync_state_set(
             record, (ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
         )
     if request.said_again and counts_on_another_set(record, request) and _check_epoch_is_left(record) is None:
-        return _told_again(record)
+        return _told_again(record, request, settings)
     refusal = (
         _check_sender(record, request)
         or _check_members(record, request, live, kept=_kept_though_dead(record, request, settings))
@@ -78,10 +78,14 @@ def alter_sync_state_set(
     return _accept(record, _alteration(record, request, live, settings), why)
 
 
-def _told_again(record: BrokerGroupRecord) -> Decision:
-    event = SyncStateSetAltered(sync_state_set=record.sync_state_set, eligible=record.eligible)
-    why = f"the master {record.master_broker_id} counts on another set than {draw_ids(record.sync_state_set)}: told it again"
-    return _accept(record, event, why)
+def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> Decision:
+    """The record's set; of masters that shrink first, only who is in both: whom it left out, it has acknowledged without."""
+    counted = request.sync_state_set | {record.master_broker_id}
+    both = record.sync_state_set & counted if settings.masters_shrink_first else record.sync_state_set
+    eligible = record.eligible if both == record.sync_state_set else frozenset[int]()
+    event = SyncStateSetAltered(sync_state_set=both, eligible=eligible)
+    why = f"the master {record.master_broker_id} counts on another set than {draw_ids(record.sync_state_set)}"
+    return _accept(record, event, f"{why}: told {'it again' if both == record.sync_state_set else draw_ids(both)}")
 
 
 def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> Decision:
@@ -106,9 +110,11 @@ def _alteration(
 ) -> SyncStateSetAltered:
     members = frozenset(request.sync_state_set)
     below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
+    # What one that shrinks first answered as it dropped somebody, nobody outside its set need have.
+    answered = settings.masters_shrink_first and bool(record.sync_state_set - members)
     return SyncStateSetAltered(
         sync_state_set=members,
-        eligible=record.eligible - members if below else frozenset(),
+        eligible=record.eligible - members if below and not answered else frozenset(),
         marks=tuple(joining_mark(record, live[one]) for one in sorted(members - record.sync_state_set)),
     )
 

@@ -148,3 +148,15 @@ def test_a_set_below_the_floor_keeps_the_eligible_and_one_at_it_ends_them(
     assert decision.record is not None
     assert decision.record.eligible == eligible
     assert len(decision.events) == 1
+
+
+def test_whoever_such_a_master_dropped_ends_the_eligible_too() -> None:
+    """A master that shrinks first may have acknowledged alone as it dropped 2: what it had from before, 3 need not have."""
+    settings = replace(STRICT, min_in_sync_replicas=3, masters_shrink_first=True)
+    record = _record(sync_state_set=frozenset({1, 2}), eligible=frozenset({3}))
+    request = AlterSyncStateSet(
+        broker_name="bn", master_broker_id=1, master_epoch=5, sync_state_set=frozenset({1}), sync_state_set_epoch=9
+    )
+    decision = step(record, request, ALL, settings)
+    assert decision.record is not None
+    assert (decision.record.sync_state_set, decision.record.eligible) == ({1}, frozenset())
