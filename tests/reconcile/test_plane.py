@@ -68,6 +68,14 @@ async def world(access: ClusterAccess) -> AsyncIterator[World]:
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
         yield World(api, applier, GroupKey(namespace, "orders"))
     applier.close()
+    if access.kubeconfig is not None:
+        await until("every connection is closed", every_connection_is_closed)
+
+
+async def every_connection_is_closed() -> bool:
+    """TLS takes some turns of the loop to close; a loop that ended meanwhile would leave the socket open."""
+    transports: dict[int, asyncio.Transport] = asyncio.get_running_loop()._transports  # type: ignore[attr-defined]
+    return all(each.is_closing() for each in transports.values())
 
 
 @pytest.fixture
