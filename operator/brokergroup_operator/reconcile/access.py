@@ -53,13 +53,12 @@ class ClusterAccess:
         return kubernetes.client.ApiClient(configuration)
 
     def kopf_credentials(self, settings: kopf.OperatorSettings) -> kopf.ConnectionInfo | kopf.AiohttpSession | None:
-        """What kopf's login handler returns. Kopf closes the session that it is given, the connector is the caller's (watch.py)."""
+        """What kopf's login handler returns. Kopf closes the session that it is given."""
         if self.kubeconfig is not None:
             connection = settings_from_kubeconfig(self.kubeconfig)
             authorization = connection.authorization()
             session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=connection.tls or True),
-                connector_owner=False,
                 headers={"Authorization": authorization} if authorization else {},
             )
             return kopf.AiohttpSession(server=connection.url, aiohttp_session=session)

@@ -1,11 +1,10 @@
 """Kopf watches; its handlers say only "look at this group". It runs inside our loop, beside the controller's server.
 
-What makes that safe (tests/reconcile/test_plane.py and test_watch.py hold it in place):
+What makes that safe (tests/reconcile/test_plane.py holds it in place):
 
 - At its end kopf cancels every task that was born after it, whosoever's. `run_tasks(ignored=...)` only asks `task in ignored`,
   so we hand it a collection that contains every task whose coroutine is not kopf's own.
 - Kopf keeps its settings and credentials in context variables, so it is spawned inside a task of its own.
-- Stopped while it logs in anew, it leaves the session that it is given then open. So connectors are ours, and closed after it.
 - In the main thread it takes SIGINT and SIGTERM; `after_spawn` lets the command line take them back.
 - It writes nothing: `on.event` handlers keep no state in annotations, peering is off (equal priorities would pause
   everyone; the Lease decides), and it posts no Events.
@@ -36,8 +35,6 @@ from brokergroup_operator.reconcile.kinds import (
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.access import ClusterAccess
 
@@ -66,18 +63,13 @@ class TasksOfOthers(Collection["asyncio.Task[Any]"]):
         return sum(1 for _ in self)
 
 
-def build_registry(
-    access: ClusterAccess, on_change: Callable[[GroupKey], None], connectors: list[aiohttp.BaseConnector]
-) -> kopf.OperatorRegistry:
-    """The handlers; each only turns an event into a group's key. Whoever runs kopf closes the connectors afterwards."""
+def build_registry(access: ClusterAccess, on_change: Callable[[GroupKey], None]) -> kopf.OperatorRegistry:
+    """The handlers; each only turns an event into a group's key."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(settings: kopf.OperatorSettings, **_: Any) -> Any:
-        credentials = access.kopf_credentials(settings)
-        if isinstance(credentials, kopf.AiohttpSession) and credentials.aiohttp_session.connector is not None:
-            connectors.append(credentials.aiohttp_session.connector)
-        return credentials
+        return access.kopf_credentials(settings)
 
     async def named(namespace: str | None, name: str | None, **_: Any) -> None:
         on_change(GroupKey(str(namespace), str(name)))
@@ -165,9 +157,8 @@ class Watcher:
                 await asyncio.sleep(RESPAWN_SECONDS)
 
     async def _run_kopf(self) -> None:
-        connectors: list[aiohttp.BaseConnector] = []
         tasks = await kopf.spawn_tasks(
-            registry=build_registry(self._access, self._on_change, connectors),
+            registry=build_registry(self._access, self._on_change),
             settings=build_settings(),
             clusterwide=self._namespace is None,
             namespaces=[] if self._namespace is None else [self._namespace],
@@ -176,9 +167,4 @@ class Watcher:
         )
         if self._after_spawn is not None:
             self._after_spawn()
-        try:
-            await kopf.run_tasks(tasks, ignored=TasksOfOthers())
-        finally:
-            for connector in connectors:
-                # Not in order: that would wait for a server that may be gone.
-                await connector.close(abort_ssl=True)
+        await kopf.run_tasks(tasks, ignored=TasksOfOthers())
