@@ -10,10 +10,9 @@ name.
 
 `remove_member` is what scaling in, decommissioning and replacing a lost disk need. An administrator may be wrong on purpose,
 the operator may not: it removes only the dead, never the master (an election comes first), never a seat without which the
-set would be below the floor (safety rule 1), nor, where masters shrink first, anybody else's disk while the set is below it, and
-nobody at all while a replica is eligible under the floor or while no seat
-says whose data counts: there the elections wait for everybody who could hold more, and to forget one of those would be to elect
-without asking it. Who is superseded (its pod came back without the disk) can tell nothing any more, but its seat still counts.
+set would be below the floor (safety rule 1), nor, where masters shrink first, anybody else's disk while the set is below it,
+and nobody at all while a replica is eligible under the floor or while no seat says whose data counts: there the elections
+wait for everybody who could hold more, and to forget one of those would be to elect without asking it. Who is superseded (its pod came back without the disk) can tell nothing any more, but its seat still counts.
 """
 
 from collections.abc import Mapping
@@ -98,12 +97,9 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
     left = record.sync_state_set - {broker_id}
     floor = settings.min_in_sync_replicas if settings.shrink_floor else 1
     if broker_id not in record.sync_state_set:
-        below = settings.masters_shrink_first and len(left) < floor and broker_id not in record.superseded
-        return (
-            f"rule 1: the set is {draw_ids(left)}, below the least of {floor}, and more disks may be needed"
-            if below
-            else None
-        )
+        if settings.masters_shrink_first and len(left) < floor and broker_id not in record.superseded:
+            return f"rule 1: the set is {draw_ids(left)}, below the least of {floor}, and more disks may be needed"
+        return None
     if record.master_broker_id is None:
         return f"nobody is master, and the next one comes from the set {draw_ids(record.sync_state_set)}"
     if len(left) < floor:
