@@ -87,15 +87,22 @@ def _each_change(plane: ControllerPlane) -> list[list[tuple[int, str, str]]]:
 NEVER = 3600.0
 
 
+async def _three_compared(
+    start_plane: StartPlane, group: FakeGroup, observer: Observer
+) -> tuple[ControllerPlane, list[FakeBroker]]:
+    """The first comparisons of a new master are over: the next would be in an hour."""
+    plane, brokers = await _three(
+        start_plane, group, observer, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
+    )
+    await eventually(lambda: brokers[2].asked.count(21) > 0, what="the slaves to have been compared")
+    return plane, brokers
+
+
 async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_than_it_is_so(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     told = Told()
-    plane, (first, second, third) = await _three(
-        start_plane, group, told, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
-    )
-    # The first comparisons of a new master are over: the next would be in an hour.
-    await eventually(lambda: third.asked.count(21) > 0, what="the slaves to have been compared")
+    plane, (first, second, third) = await _three_compared(start_plane, group, told)
     first.topics["orders"] = third.topics["orders"] = 4
     first.groups["billing"] = third.groups["billing"] = 3
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 2"):
@@ -195,6 +202,12 @@ async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(
     assert _diverged(plane) == []
 
 
+async def _compared_again(broker: FakeBroker) -> None:
+    """Whatever one more comparison would do is done."""
+    compared = broker.asked.count(21)
+    await eventually(lambda: broker.asked.count(21) >= compared + 3, what="later comparisons")
+
+
 def _copies_again(broker: FakeBroker) -> list[int]:
     """The requests that make a slave copy all again, as they came."""
     return [code for code in broker.asked if code in (17, 215, 200, 207)]
@@ -224,18 +237,14 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     told = Told()
-    plane, (first, second, third) = await _three(
-        start_plane, group, told, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
-    )
-    await eventually(lambda: third.asked.count(21) > 0, what="the slaves to have been compared")
+    plane, (first, second, third) = await _three_compared(start_plane, group, told)
     first.topics["orders"] = third.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 1"):
         await plane.switch_master(KEY, to_broker_id=2)
     assert _copies_again(second) == []
     # It refuses, as a Python replica does: nothing stops, and it is not asked again by every comparison.
     await eventually(lambda: _copies_again(second) == [17], what="it to be asked soon, for all the hour")
-    compared = second.asked.count(21)
-    await eventually(lambda: second.asked.count(21) >= compared + 3, what="later comparisons")
+    await _compared_again(second)
     assert _copies_again(second) == [17]
     assert _diverged(plane) == [(2, "Topic", "orders")]
     assert told.copied_again == []
@@ -283,8 +292,7 @@ async def test_nobody_is_made_to_whom_the_master_has_no_link_to(start_plane: Sta
     await eventually(lambda: plane.snapshot(KEY).unlinked == {3}, what="3 to count as unlinked")
     first.topics["orders"] = second.topics["orders"] = 4
     await eventually(lambda: _diverged(plane) == [(3, "Topic", "orders")], what="the difference")
-    compared = third.asked.count(21)
-    await eventually(lambda: third.asked.count(21) >= compared + 3, what="later comparisons")
+    await _compared_again(third)
     assert _copies_again(third) == []
     third.ignores_ha_pushes_for_ever = False
     await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="it to be linked, and then made to")
@@ -311,8 +319,7 @@ async def test_who_was_made_master_meanwhile_is_not_asked(start_plane: StartPlan
     first.topics["orders"] = second.topics["orders"] = 4
     first.groups["billing"] = second.groups["billing"] = 3
     await eventually(lambda: len(_diverged(plane)) == 2, what="the differences")
-    compared = third.asked.count(21)
-    await eventually(lambda: third.asked.count(21) >= compared + 3, what="later comparisons")
+    await _compared_again(third)
     assert _copies_again(third) == []
     third.config["brokerRole"] = "SLAVE"
     await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="a slave to be made to")
