@@ -11,8 +11,9 @@ name.
 `remove_member` is what scaling in, decommissioning and replacing a lost disk need. An administrator may be wrong on purpose,
 the operator may not: it removes only the dead, never the master (an election comes first), never a seat without which the
 set would be below the floor (safety rule 1), nor, where masters shrink first, anybody else's disk while the set is below it,
-and nobody at all while a replica is eligible under the floor or while no seat says whose data counts: there the elections
-wait for everybody who could hold more, and to forget one of those would be to elect without asking it. Who is superseded (its pod came back without the disk) can tell nothing any more, but its seat still counts.
+and nobody at all while a replica is eligible under the floor or while no seat says whose data counts: there the elections wait
+for everybody who could hold more, and to forget one of those would be to elect without asking it. Who is superseded (its pod
+came back without the disk) can tell nothing any more, but its seat still counts.
 """
 
 from collections.abc import Mapping
