@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,14 +28,14 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import request
 from rocketmq_remoting.java_json import loads
 from rocketmq_remoting.server import RemotingServer
 from tests.real.parts import java
 from tests.real.parts.process import free_port
+from tests.upstream import lab as upstream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from brokergroup_operator.observe.group_view import MetadataDifference
@@ -55,17 +56,7 @@ TABLES = {
 }
 
 
-async def eventually(look: Callable[[], Awaitable[bool] | bool | None], what: str) -> None:
-    """Wait until it holds."""
-    try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while True:
-                found = look()
-                if found is not None and (found if isinstance(found, bool) else await found):
-                    return
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        pytest.fail(f"not within {DEADLINE_SECONDS} s: {what}")
+eventually = partial(upstream.eventually, within_seconds=DEADLINE_SECONDS)
 
 
 class Relay:
@@ -177,8 +168,8 @@ class Lab:
         assert address is not None
         return address
 
-    async def ask(self, address: str, code: int, body: bytes | None = None, **fields: str) -> RemotingCommand:
-        return await self.client.invoke(address, request(code, ext_fields=fields, body=body), timeout_seconds=10.0)
+    async def ask(self, address: str, code: int, body: object = None, **fields: object) -> RemotingCommand:
+        return await upstream.ask(self.client, address, code, body, **fields)
 
     async def names(self, address: str, code: RequestCode) -> set[str]:
         return set(loads((await self.ask(address, code)).body or b"")[TABLES[code]])
@@ -187,7 +178,7 @@ class Lab:
         queues = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicSysFlag": "0", "order": "false"}
         topic = {"topic": LOST, "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"} | queues
         assert (await self.ask(master, RequestCode.UPDATE_AND_CREATE_TOPIC, **topic)).code == 0
-        group = json.dumps({"groupName": LOST, "retryMaxTimes": 3}).encode()
+        group = {"groupName": LOST, "retryMaxTimes": 3}
         assert (await self.ask(master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group)).code == 0
 
     async def stop(self) -> None:
