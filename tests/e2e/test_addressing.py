@@ -12,6 +12,7 @@ from brokergroup_operator.demo.processes import free_port
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS, SECRETS, SERVICES
 from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
+from tests.e2e.known_addresses import reached_where_known
 from tests.e2e.test_signed_group import SECRET_NAME, secret
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ async def test_a_change_of_addressing_is_rolled_out(house: House) -> None:
         await group.until_settled()
         with pytest.raises(InvalidError, match="can't change between a pod's own address"):
             await house.patch_group("moving", network={"addressing": "PodIP"})
-        async with group.under_load():
+        async with group.under_load(), reached_where_known(group):
             await house.patch_group("moving", network=WISHES["NodePort"])
 
             def is_moved() -> bool:

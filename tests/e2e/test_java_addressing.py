@@ -15,6 +15,7 @@ from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
 from tests.e2e.java_house import JavaHouse, open_java_house
 from tests.e2e.java_services import carried_services
+from tests.e2e.known_addresses import reached_where_known
 from tests.e2e.stories import ask, holds, objects_of
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ async def test_a_change_to_node_ports_is_rolled_out(orders: WholeGroup, java_hou
     # Each member takes five; the third is the broker's.
     ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(orders)))}
     known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}
-    async with orders.under_load():
+    async with orders.under_load(), reached_where_known(orders):
         await java_house.patch_group("orders", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
         await orders.until(lambda: recorded(orders) == known, "all have node ports", deadline_seconds=120)
         await orders.until_acknowledged()

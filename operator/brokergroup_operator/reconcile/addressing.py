@@ -26,6 +26,7 @@ from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import fence_container, foreign, identity, observed
 from brokergroup_operator.reconcile.drift import apply_if_drifted
+from brokergroup_operator.reconcile.former_ports import PORTS, address_of, cluster_ip, ingresses, with_former_ports
 from brokergroup_operator.reconcile.place import Place
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 
@@ -57,7 +58,7 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
         if slot is None:
             return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
         return Place(port=_node_port(group, slot))
-    host = _cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
+    host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
     if host and not _is_ip(host) and group.spec.implementation is Implementation.REPLICA:
         # A message id holds an IP address, and a Java broker looks its own up.
         return Place(
@@ -81,7 +82,8 @@ def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
     if group.spec.network.addressing.has_member_services:
         slots = node_port_slots(group, [member.pod for member in members.members], seen.services, seen.pods)
         for member in members.members:
-            wanted = build_member_service(group, member, slot=slots[member.pod])
+            new = build_member_service(group, member, slot=slots[member.pod])
+            wanted = with_former_ports(new, seen.services.get(member.pod), seen.pods.get(member.pod))
             for action in apply_if_drifted(SERVICES, seen.services, wanted):
                 yield _where_it_was(action, seen, member)
     yield from _surplus(seen, members)
@@ -91,9 +93,9 @@ def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
     """A Service keeps its address. One that is made again gets that by which the member is known, if nobody has taken it."""
     service = seen.services.get(member.pod)
     if service is not None:
-        host = _cluster_ip(service)
+        host = cluster_ip(service)
     elif seen.group.spec.network.addressing is Addressing.SERVICE_IP:
-        host = _known_by(seen.pods.get(member.pod)).rpartition(":")[0]
+        host = address_of(seen.pods.get(member.pod)).rpartition(":")[0]
     else:
         return action
     if not isinstance(action, ApplyObject) or not _is_ip(host):
@@ -107,17 +109,13 @@ def address_is_lost(seen: Observed, member: Member) -> bool:
 
     Also no controller reaches the broker then, while its heartbeats go on.
     """
-    host, _, port = _known_by(seen.pods.get(member.pod)).rpartition(":")
+    host, _, port = address_of(seen.pods.get(member.pod)).rpartition(":")
     service = seen.services.get(member.pod)
     if not port or service is None or observed.being_deleted(service):
         return False
     if not host:
         return port not in {str(one.get("nodePort")) for one in service["spec"].get("ports") or []}
-    return host not in {_cluster_ip(service), *_ingresses(service)}
-
-
-def _known_by(pod: JsonObject | None) -> str:
-    return observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "")
+    return host not in {cluster_ip(service), *ingresses(service)}
 
 
 def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
@@ -156,15 +154,16 @@ def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> Js
 
 def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
     """Name, number above the broker's own port, protocol."""
-    yield names.PORT_BROKER, 0, "TCP"
-    # From there a Java slave copies its master's topics.
-    yield names.PORT_FAST, -names.FAST_PORT_OFFSET, "TCP"
-    addressing = group.spec.network.addressing
-    if addressing is Addressing.SERVICE_IP:
-        yield names.PORT_HA, group.spec.network.ha_port - group.spec.network.listen_port, "TCP"
-    # Few load balancers carry TCP and UDP at once; fences ask each other's pods then (fence_container.py).
-    if addressing is not Addressing.LOAD_BALANCER and fence_container.wanted(group.spec):
-        yield names.PORT_FENCE, names.FENCE_PORT_OFFSET, "UDP"
+    network = group.spec.network
+    offered = {
+        names.PORT_BROKER: (0, "TCP"),
+        # From there a Java slave copies its master's topics.
+        names.PORT_FAST: (-names.FAST_PORT_OFFSET, "TCP"),
+        names.PORT_HA: (network.ha_port - network.listen_port, "TCP"),
+    }
+    if fence_container.wanted(group.spec):
+        offered[names.PORT_FENCE] = (names.FENCE_PORT_OFFSET, "UDP")
+    return ((name, *offered[name]) for name in PORTS[network.addressing] if name in offered)
 
 
 def _port(group: BrokerGroup, name: str, above: int, protocol: str, *, slot: int) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def node_port_slots(
     slots = {name: slot for name in services if (slot := _slot_of(group, services[name])) is not None}
     taken = set(slots.values())
     for name in names_of_pods:
-        host, _, port = _known_by(pods.get(name)).rpartition(":")
+        host, _, port = address_of(pods.get(name)).rpartition(":")
         slot = None if host or not port else _slot_at(group, int(port))
         if name not in slots and slot is not None and slot not in taken:
             slots[name] = slot
@@ -213,23 +212,13 @@ def _node_port(group: BrokerGroup, slot: int) -> int:
     return (group.spec.network.first_node_port or 0) + slot * NODE_PORTS_EACH + BROKER_PLACE
 
 
+def _ingress(service: JsonObject) -> str:
+    return next(iter(ingresses(service)), "")
+
+
 def _is_ip(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return False
     return True
-
-
-def _cluster_ip(service: JsonObject) -> str:
-    address = str(service["spec"].get("clusterIP") or "")
-    return "" if address == "None" else address
-
-
-def _ingress(service: JsonObject) -> str:
-    return next(iter(_ingresses(service)), "")
-
-
-def _ingresses(service: JsonObject) -> list[str]:
-    given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
-    return [str(one.get("ip") or one.get("hostname") or "") for one in given]

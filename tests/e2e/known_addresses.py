@@ -1,0 +1,68 @@
+"""Calls every broker at the address by which its pod is known, again and again, while a story goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import PODS
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from tests.e2e.stories import ask, objects_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.e2e.house import WholeGroup
+
+PAUSE_SECONDS = 0.2
+# So many calls must have been answered, else nothing was shown.
+FEWEST_ANSWERED = 10
+
+
+@asynccontextmanager
+async def reached_where_known(group: WholeGroup) -> AsyncIterator[None]:
+    """For the length of a block: whoever is ready, and not about to end, answers a new connection to where he is known."""
+    answered, unreached = [], []
+
+    async def look() -> None:
+        while True:
+            before = await _known(group)
+            for pod, (uid, address) in before.items():
+                try:
+                    await ask(address, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+                    answered.append(address)
+                except RemotingError as error:
+                    if (await _known(group)).get(pod) == (uid, address):
+                        unreached.append(f"{pod} at {address}: {error}")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    task = asyncio.create_task(look())
+    try:
+        yield
+        assert not task.done(), task.exception()
+        assert not unreached, "\n".join([*unreached[:20], group.story()])
+        assert len(answered) >= FEWEST_ANSWERED
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _known(group: WholeGroup) -> dict[str, tuple[str, str]]:
+    """Of each pod that is ready and stays: its uid, and where it is known."""
+    pods = await objects_of(group, PODS)
+    return {name: (pod["metadata"]["uid"], _address(pod)) for name, pod in pods.items() if _is_ready(pod)}
+
+
+def _address(pod: dict[str, Any]) -> str:
+    host, _, port = pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS].rpartition(":")
+    return f"{host or pod['status']['hostIP']}:{port}"
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
