@@ -76,17 +76,17 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         | NODE_PORT_PORTS
         | {
             "former-broker": "10911/TCP at 30106",
-            "former-ha": "10912/TCP at 30108",
-            "former-fast": "10909/TCP at 30109",
+            "former-fast": "10909/TCP at 30108",
+            "former-ha": "10912/TCP at 30109",
             "former-fence": "10913/UDP at 30105",
         },
     ),
     "NodePort to ServiceIP": (
         NODE_PORT,
         SERVICE_IP,
-        {"type": "NodePort"}
-        | SERVICE_IP_PORTS
-        | {
+        # Nothing else, the log above all, is opened on the nodes meanwhile.
+        {
+            "type": "NodePort",
             "former-broker": "30107/TCP at 30107",
             "former-fast": "30105/TCP at 30105",
             "former-fence": "30109/UDP at 30109",
@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "LoadBalancer to ServiceIP": (
         LOAD_BALANCER,
         SERVICE_IP,
-        {"type": "LoadBalancer", "broker": "10911/TCP", "fast": "10909/TCP", "ha": "10912/TCP"},
+        {"type": "LoadBalancer", "broker": "10911/TCP", "fast": "10909/TCP"},
     ),
     "NodePort to LoadBalancer": (
         NODE_PORT,
@@ -212,6 +212,52 @@ def test_a_pod_that_another_service_made_known_gets_nothing() -> None:
     pod = pod_of(of(SERVICE_IP), there)
     there["spec"]["clusterIP"] = "10.96.9.9"
     assert with_former_ports(member_service(of(NODE_PORT)), there, pod) == member_service(of(NODE_PORT))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            SERVICE_IP,
+            SERVICE_IP | {"listenPort": 10913},
+            {"broker": "10913 broker", "fast": "10911 broker", "former-fast": "10909 fast", "ha": "10912 ha"},
+        ),
+        (
+            NODE_PORT,
+            NODE_PORT | {"firstNodePort": 30098},
+            {"broker": "30105 fast", "fast": "30103 fast", "former-broker": "30107 broker"},
+        ),
+    ],
+    ids=["it listens where the next one is fast", "it is fast where the next one listens"],
+)
+def test_a_number_leads_where_the_pod_that_is_there_listens(
+    before: dict[str, Any], after: dict[str, Any], expected: dict[str, str]
+) -> None:
+    """Of the wished Service it has the name all the same: by that the member's node ports are told."""
+    service = moved(of(before), of(after))
+    led = {port["name"]: f"{port['port']} {port['targetPort']}" for port in service["spec"]["ports"]}
+    assert {name: led[name] for name in expected} == expected
+    assert not any(port["nodePort"] != port["port"] for port in service["spec"]["ports"] if "nodePort" in port)
+
+
+def test_a_number_that_another_port_needs_now_is_not_kept() -> None:
+    """Twice in the middle of a roll: what the former port has been given meanwhile is now the broker's own."""
+    first = stored(member_service(of(SERVICE_IP)))
+    pod = pod_of(of(SERVICE_IP), first)
+    second = stored(with_former_ports(member_service(of(NODE_PORT)), first, pod))
+    assert shown(second)["former-broker"] == "10911/TCP at 30106"
+    third = with_former_ports(member_service(of(NODE_PORT | {"firstNodePort": 30099})), second, pod)
+    assert shown(third)["broker"] == "30106/TCP at 30106"
+    assert shown(third)["former-broker"] == "10911/TCP at 30105"
+
+
+def test_a_pod_gets_nobody_a_node_port_that_its_service_has_not() -> None:
+    """Who may write to pods may not open ports of nodes by that."""
+    there = stored(member_service(of(SERVICE_IP)))
+    other = stored(member_service(of(NODE_PORT)))
+    assert with_former_ports(member_service(of(SERVICE_IP)), there, pod_of(of(NODE_PORT), other)) == member_service(
+        of(SERVICE_IP)
+    )
 
 
 def moving(before: dict[str, Any], after: dict[str, Any]) -> Observed:

@@ -21,12 +21,21 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import fence_container, foreign, identity, observed
 from brokergroup_operator.reconcile.drift import apply_if_drifted
-from brokergroup_operator.reconcile.former_ports import PORTS, address_of, cluster_ip, ingresses, with_former_ports
+from brokergroup_operator.reconcile.former_ports import (
+    PORTS,
+    address_of,
+    cluster_ip,
+    ingresses,
+    known_by,
+    node_ports,
+    with_former_ports,
+)
 from brokergroup_operator.reconcile.place import Place
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 
@@ -95,7 +104,7 @@ def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
     if service is not None:
         host = cluster_ip(service)
     elif seen.group.spec.network.addressing is Addressing.SERVICE_IP:
-        host = address_of(seen.pods.get(member.pod)).rpartition(":")[0]
+        host, _ = address_of(seen.pods.get(member.pod)) or ("", 0)
     else:
         return action
     if not isinstance(action, ApplyObject) or not _is_ip(host):
@@ -109,13 +118,10 @@ def address_is_lost(seen: Observed, member: Member) -> bool:
 
     Also no controller reaches the broker then, while its heartbeats go on.
     """
-    host, _, port = address_of(seen.pods.get(member.pod)).rpartition(":")
-    service = seen.services.get(member.pod)
-    if not port or service is None or observed.being_deleted(service):
+    pod, service = seen.pods.get(member.pod), seen.services.get(member.pod)
+    if address_of(pod) is None or service is None or observed.being_deleted(service):
         return False
-    if not host:
-        return port not in {str(one.get("nodePort")) for one in service["spec"].get("ports") or []}
-    return host not in {cluster_ip(service), *ingresses(service)}
+    return known_by(service, pod) is None
 
 
 def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
@@ -183,26 +189,41 @@ def node_port_slots(
     slots = {name: slot for name in services if (slot := _slot_of(group, services[name])) is not None}
     taken = set(slots.values())
     for name in names_of_pods:
-        host, _, port = address_of(pods.get(name)).rpartition(":")
-        slot = None if host or not port else _slot_at(group, int(port))
-        if name not in slots and slot is not None and slot not in taken:
+        host, port = address_of(pods.get(name)) or ("", 0)
+        slot = None if host else _slot_at(group, port)
+        if name not in slots and slot is not None and slot < MAX_REPLICAS and slot not in taken:
             slots[name] = slot
             taken.add(slot)
     for name in names_of_pods:
         if name not in slots:
-            slots[name] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            others = {number for other in services if other != name for number in node_ports(services[other])}
+            slots[name] = _free_slot(group, taken, others)
             taken.add(slots[name])
     return slots
 
 
+def _free_slot(group: BrokerGroup, taken: set[int], others: set[int]) -> int:
+    """The first five of which no other member has a number. Members keep their former ones until they had their turn: where each
+    waited for the next one's, nobody's turn would come.
+    """
+    first = group.spec.network.first_node_port or 0
+    numbers = (
+        range(first + slot * NODE_PORTS_EACH, first + (slot + 1) * NODE_PORTS_EACH) for slot in range(MAX_REPLICAS)
+    )
+    free = (slot for slot, five in enumerate(numbers) if slot not in taken and others.isdisjoint(five))
+    return next(free, next(slot for slot in range(len(taken) + 1) if slot not in taken))
+
+
 def _slot_of(group: BrokerGroup, service: JsonObject) -> int | None:
-    ports = {port.get("name"): port.get("nodePort") for port in service["spec"].get("ports") or []}
-    return _slot_at(group, ports.get(names.PORT_BROKER))
+    """By the number that we chose: one that the API server chose is another than the port's own, and anywhere."""
+    ports = service["spec"].get("ports") or []
+    chosen = {port.get("name"): port["port"] for port in ports if port.get("nodePort") == port["port"]}
+    return _slot_at(group, chosen.get(names.PORT_BROKER, 0))
 
 
-def _slot_at(group: BrokerGroup, own: int | None) -> int | None:
+def _slot_at(group: BrokerGroup, own: int) -> int | None:
     first = group.spec.network.first_node_port
-    if first is None or not own or own < first + BROKER_PLACE:
+    if first is None or own < first + BROKER_PLACE:
         return None
     slot, rest = divmod(own - BROKER_PLACE - first, NODE_PORTS_EACH)
     return slot if rest == 0 else None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
 
 PREFIX: Final = "former-"
+# Of a port; Python reads no number that is much longer.
+MOST_DIGITS: Final = 5
 # Which ports of a pod its Service leads to. Few load balancers carry TCP and UDP at once; behind a node slaves dial pods.
 PORTS: Final = {
     Addressing.SERVICE_IP: (names.PORT_BROKER, names.PORT_FAST, names.PORT_HA, names.PORT_FENCE),
@@ -39,14 +41,20 @@ def with_former_ports(wanted: JsonObject, there: JsonObject | None, pod: JsonObj
         return wanted
     spec = wanted["spec"]
     kind = _type_of(spec["type"], known)
-    ports = {(port["port"], port["protocol"]): port for port in spec["ports"]}
-    for port in _of_pod(pod, known):
-        key, number = (port["port"], port["protocol"]), port["port"]
-        kept_port = ports.get(key, port | {"name": PREFIX + port["name"]})
-        ports[key] = kept_port | ({"nodePort": number} if known is Addressing.NODE_PORT else {})
+    new = {(port["port"], port["protocol"]): port for port in spec["ports"]}
+    # Nobody dials it at the cluster IP yet. On nodes and load balancers others would find them open; the log's has no lock.
+    ports = dict(new) if kind == spec["type"] or spec["type"] != "ClusterIP" else {}
+    for port in _of_pod(pod, there, known):
+        key, name = (port["port"], port["protocol"]), port["name"]
+        # Until then the number leads where this pod listens, also where the next one listens there for something else.
+        ports[key] = new.get(key, port | {"name": PREFIX + name}) | {"targetPort": name}
+        if known is Addressing.NODE_PORT:
+            ports[key] |= {"nodePort": port["port"]}
     kept = [port for port in ports.values() if kind != "LoadBalancer" or port["protocol"] == "TCP"]
+    if not kept:
+        return wanted
     if spec["type"] == "NodePort":
-        kept = _numbered(kept, {port["name"]: port.get("nodePort") for port in there["spec"].get("ports") or []})
+        kept = _numbered(kept, {port.get("name", ""): port.get("nodePort") for port in _ports_of(there)})
     policy = {"externalTrafficPolicy": "Local"} if kind == "NodePort" else {}
     rest = {key: value for key, value in spec.items() if key != "externalTrafficPolicy"}
     return wanted | {"spec": rest | {"type": kind, "ports": kept} | policy}
@@ -54,19 +62,30 @@ def with_former_ports(wanted: JsonObject, there: JsonObject | None, pod: JsonObj
 
 def known_by(there: JsonObject | None, pod: JsonObject | None) -> Addressing | None:
     """How the pod is known; None where this Service has no part in it."""
-    host, _, port = address_of(pod).rpartition(":")
-    if there is None or not port:
+    address = address_of(pod)
+    if there is None or address is None:
         return None
+    host, port = address
     if not host:
-        return Addressing.NODE_PORT
+        return Addressing.NODE_PORT if port in node_ports(there) else None
     if host == cluster_ip(there):
         return Addressing.SERVICE_IP
     return Addressing.LOAD_BALANCER if host in ingresses(there) else None
 
 
-def address_of(pod: JsonObject | None) -> str:
-    """Host and port by which the pod is known, where these are not its own; no host where it is its node's."""
-    return observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "")
+def address_of(pod: JsonObject | None) -> tuple[str, int] | None:
+    """Host and port by which the pod is known, where these are not its own; no host where it is its node's.
+
+    Whoever may write to the pod may write there what he likes: None where it is no address.
+    """
+    host, colon, port = observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "").rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= MOST_DIGITS
+    return (host, int(port)) if colon and is_number else None
+
+
+def node_ports(service: JsonObject) -> set[int]:
+    """The node ports that the Service has."""
+    return {port["nodePort"] for port in _ports_of(service) if port.get("nodePort")}
 
 
 def cluster_ip(service: JsonObject) -> str:
@@ -88,31 +107,35 @@ def _type_of(wanted: str, known: Addressing) -> str:
     return "NodePort" if known is Addressing.NODE_PORT and wanted == "ClusterIP" else wanted
 
 
-def _of_pod(pod: JsonObject, known: Addressing) -> Iterator[JsonObject]:
-    ours = (names.CONTAINER_BROKER, names.CONTAINER_FENCE)
-    for container in (one for one in pod["spec"]["containers"] if one["name"] in ours):
-        for port in container.get("ports") or []:
-            if (name := port.get("name")) in PORTS[known]:
-                protocol = port.get("protocol", "TCP")
-                yield {"name": name, "port": port["containerPort"], "targetPort": name, "protocol": protocol}
+def _of_pod(pod: JsonObject, there: JsonObject, known: Addressing) -> Iterator[JsonObject]:
+    """The ports by which it is known, each once. Of node ports those that the Service has: a pod gets nobody another one."""
+    ours, given = (names.CONTAINER_BROKER, names.CONTAINER_FENCE), node_ports(there)
+    containers = (one for one in pod["spec"]["containers"] if one["name"] in ours)
+    found = {port.get("name"): port for one in containers for port in one.get("ports") or []}
+    for name in (one for one in PORTS[known] if one in found):
+        number, protocol = found[name]["containerPort"], found[name].get("protocol", "TCP")
+        if known is not Addressing.NODE_PORT or number in given:
+            yield {"name": name, "port": number, "targetPort": name, "protocol": protocol}
 
 
 def _numbered(ports: list[JsonObject], present: dict[str, int | None]) -> list[JsonObject]:
     """With a node port for each: of those that have none, what they have already, or one that is left of the member's five.
 
-    Left to the API server they could be given a number that another member of the group is about to ask for.
+    Left to the API server they could be given a number that another member of the group is about to ask for. A fence's number
+    serves TCP too, and a broker's UDP, so five are enough.
     """
     own = next(port["nodePort"] for port in ports if port["name"] == names.PORT_BROKER)
     first = own - names.FAST_PORT_OFFSET
     taken = {(port.get("nodePort"), port["protocol"]) for port in ports}
     numbered = []
     for port in ports:
-        number = port.get("nodePort") or present.get(port["name"]) or _free(first, port["protocol"], taken)
+        left = (present.get(port["name"]), *range(first, first + NODE_PORTS_EACH))
+        free = (one for one in left if one and (one, port["protocol"]) not in taken)
+        number = port.get("nodePort") or next(free, None)
         taken.add((number, port["protocol"]))
-        numbered.append(port | {"nodePort": number})
+        numbered.append(port | ({"nodePort": number} if number else {}))
     return numbered
 
 
-def _free(first: int, protocol: str, taken: set[tuple[int | None, str]]) -> int:
-    """A fence's number serves TCP too, and a broker's UDP: at most three and one are looked for."""
-    return next(number for number in range(first, first + NODE_PORTS_EACH) if (number, protocol) not in taken)
+def _ports_of(service: JsonObject) -> list[JsonObject]:
+    return list(service["spec"].get("ports") or [])
