@@ -468,6 +468,8 @@ class FakeNameServer:
     def __init__(self, group: FakeGroup) -> None:
         self._group = group
         self._server = RemotingServer(self)
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def start(self) -> str:
         await self._server.start("127.0.0.1", 0)
@@ -482,9 +484,10 @@ class FakeNameServer:
     def connection_closed(self, connection: RemotingConnection) -> None:
         pass
 
-    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         if command.code != RequestCode.UNREGISTER_BROKER:
             return not_supported(command)
         header = headers.UnRegisterBrokerRequestHeader.decode(command.ext_fields)
         self._group.journal.append(f"104 {header.broker_addr}")
+        await self.answers.wait()
         return command.answer(0)

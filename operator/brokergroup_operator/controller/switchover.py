@@ -4,9 +4,11 @@
 2. Wait until its slaves have everything (907: no link behind). Who has no link is not elected: a Java master whose link to one
    slave broke acknowledges without it at once, and its 1001 may come late.
 3. Commit the election; 1004 goes on telling the old state.
-4. 1008 to the old master, and wait for its answer: told in any other order, a stall of 5 s and lost messages were measured.
-5. 104 for the old master at every NameServer.
-6. 1008 to the new master and the other slaves side by side, then 906 to every slave.
+4. 104 for the old master at every NameServer, and the slaves pointed nowhere; then 1008 to the old master, and wait for its
+   answer: told in any other order, a stall of 5 s and lost messages were measured.
+5. 104 once more: until it was told, the old master may have registered again.
+6. 1008 to the new master and the other slaves side by side; when the new master is, 906 to every slave that was told. One that
+   sleeps over its own 1008 holds up nobody: two of three acknowledge.
 7. Put the old master's ``minInSyncReplicas`` back. (Whether every slave is linked is the keeper's business.)
 
 Up to step 3 everything can be undone, and is when a step fails. After it, everything is repeated until it holds. If this
@@ -294,6 +296,7 @@ class Switchover:
         self, group: Group, record: BrokerGroupRecord, old: int, old_address: str, timeline: FailoverTimeline
     ) -> bool:
         """Steps 4 to 6; returns whether the new master is master now."""
+        await self._sequence.unregister_early(group, record, old_address)
         await self._sequence.point_nowhere(group, record, but=old)
         await self._sequence.tell(group, record, old)
         await self._sequence.unregister(group, record, (old_address,))
@@ -303,9 +306,8 @@ class Switchover:
         changed = await self._sequence.tell_master(group, record)
         if changed:
             timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-        if others:
-            await asyncio.wait(others, timeout=self._settings.slaves_first_unfenced_seconds)
-        await self._sequence.push_to_slaves(group, record)
+        pushes = self._sequence.spawn_pushes(group, record, others)
+        await asyncio.wait([pushes], timeout=self._settings.slaves_first_unfenced_seconds)
         return changed
 
     async def _restore(self, group: Group, address: str, previous: int | None) -> None:
