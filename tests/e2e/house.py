@@ -261,8 +261,8 @@ class WholeGroup:
         await self.until(lambda: len(self.ledger.acknowledgements) >= target, f"{count} more acknowledgements")
 
     @asynccontextmanager
-    async def under_load(self) -> AsyncIterator[None]:
-        """Send all the time, with the fault in the middle of it."""
+    async def under_load(self, *, served: bool = True) -> AsyncIterator[None]:
+        """Send all the time, with the fault in the middle of it; `served`: not before the first are acknowledged."""
         stop = asyncio.Event()
         producer = DemoProducer(
             route=lambda: self.known_route or self.seen.master_address(),
@@ -275,7 +275,8 @@ class WholeGroup:
         )
         sending = asyncio.create_task(producer.run(stop))
         try:
-            await self.until_acknowledged()
+            if served:
+                await self.until_acknowledged()
             yield
         finally:
             stop.set()
