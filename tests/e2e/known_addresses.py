@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import names
+from brokergroup_operator.controller.kubernetes_binding import place_of
 from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.reconcile.observed import pod_is_ready
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
@@ -53,16 +54,10 @@ async def reached_where_known(group: WholeGroup) -> AsyncIterator[None]:
 
 async def _known(group: WholeGroup) -> dict[str, tuple[str, str]]:
     """Of each pod that is ready and stays: its uid, and where it is known."""
-    pods = await objects_of(group, PODS)
-    return {name: (pod["metadata"]["uid"], _address(pod)) for name, pod in pods.items() if _is_ready(pod)}
-
-
-def _address(pod: dict[str, Any]) -> str:
-    host, _, port = pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS].rpartition(":")
-    return f"{host or pod['status']['hostIP']}:{port}"
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
+    known = {}
+    for name, pod in (await objects_of(group, PODS)).items():
+        if pod_is_ready(pod):
+            place = place_of(pod)
+            assert place is not None, f"{name} is known by its own address"
+            known[name] = (pod["metadata"]["uid"], place.address)
+    return known

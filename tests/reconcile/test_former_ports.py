@@ -14,14 +14,13 @@ from brokergroup_operator.reconcile.former_ports import with_former_ports
 from brokergroup_operator.reconcile.plan import ApplyObject
 from brokergroup_operator.reconcile.pods import build_pod
 from tests.reconcile import builders as b
+from tests.reconcile.test_addressing import WISHES, settled
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.observed import Observed
 
-SERVICE_IP = {"addressing": "ServiceIP"}
-NODE_PORT = {"addressing": "NodePort", "firstNodePort": 30100}
-LOAD_BALANCER = {"addressing": "LoadBalancer"}
+SERVICE_IP, NODE_PORT, LOAD_BALANCER = (WISHES[one] for one in ("ServiceIP", "NodePort", "LoadBalancer"))
 JAVA = {"implementation": "rocketmq"}
 
 
@@ -260,25 +259,15 @@ def test_a_pod_gets_nobody_a_node_port_that_its_service_has_not() -> None:
     )
 
 
-def moving(before: dict[str, Any], after: dict[str, Any]) -> Observed:
-    """Three members in full order, known by the first; the second is wished from now on."""
-    seen = b.settled(network=before)
-    services, pods = {}, {}
-    for broker_id in (1, 2, 3):
-        service = b.stored(build_member_service(seen.group, b.member(broker_id), slot=broker_id - 1))
-        service["spec"]["clusterIP"] = f"10.96.0.{broker_id}"
-        place = place_of(seen.group, b.member(broker_id), b.by_name(service))
-        made = build_pod(seen.group, b.member(broker_id), b.SETTINGS, place=place)
-        running = b.running_pod(seen.group, broker_id, role="master" if broker_id == 1 else "slave")
-        running["metadata"]["annotations"] |= made["metadata"]["annotations"]
-        services[f"orders-{broker_id}"] = service
-        pods[f"orders-{broker_id}"] = running | {"spec": made["spec"] | {"nodeName": "node-1"}}
-    wish = {"group": b.group(network=after), "group_object": b.group_object(network=after)}
-    return b.changed(seen, services={**seen.services, **services}, pods=pods, **wish)
+def moving() -> Observed:
+    """Three members in full order, known by their cluster IPs; node ports are wished from now on."""
+    return b.changed(
+        settled("ServiceIP"), group=b.group(network=NODE_PORT), group_object=b.group_object(network=NODE_PORT)
+    )
 
 
 def test_a_group_that_moves_loses_no_address_and_has_all_the_new_ones() -> None:
-    seen = moving(SERVICE_IP, NODE_PORT)
+    seen = moving()
     actions = evaluate(seen, b.SETTINGS, now=b.NOW).actions
     applied = b.by_name(*(a.object for a in actions if isinstance(a, ApplyObject) and a.resource == SERVICES))
     assert applied.keys() == seen.pods.keys()

@@ -14,6 +14,7 @@ from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH
 from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.kube.resources import SERVICES
+from brokergroup_operator.reconcile.former_ports import node_ports
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
 
 if TYPE_CHECKING:
@@ -68,6 +69,5 @@ def taken_number(error: InvalidError) -> int | None:
 
 
 def _numbers(service: JsonObject) -> set[int | None]:
-    spec = service["spec"]
     # Of the same numbers, for load balancers with externalTrafficPolicy Local.
-    return {spec.get("healthCheckNodePort"), *(port.get("nodePort") for port in spec.get("ports") or [])}
+    return {service["spec"].get("healthCheckNodePort"), *node_ports(service)}
