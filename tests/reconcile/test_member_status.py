@@ -91,3 +91,17 @@ def test_an_outdated_pod_shows_what_it_runs() -> None:
     assert status["members"][1]["revision"] == "older"
     assert status["members"][0]["revision"] == status["updateRevision"]
     assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)
+
+
+def test_an_outdated_pod_that_is_going_still_runs_what_it_ran() -> None:
+    """Counted as a new one it would say that an update had begun to arrive while its first pod was only being deleted."""
+    seen = c.going(c.outdated(c.settled(), "orders-2"), "orders-2")
+    status = status_of(seen)
+    assert status["members"][1]["revision"] == "older"
+    assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)
+
+
+def test_a_pod_that_is_going_and_runs_what_the_spec_says_is_counted() -> None:
+    status = status_of(c.going(c.settled(), "orders-2"))
+    assert status["members"][1]["revision"] == status["updateRevision"] == status["currentRevision"]
+    assert status["updatedReplicas"] == 3

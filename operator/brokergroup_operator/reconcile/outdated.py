@@ -53,10 +53,21 @@ class Outdated:
 
 def outdated_members(seen: Observed, members: Sequence[Member], settings: ReconcileSettings) -> list[Outdated]:
     """In the order of broker ids. A pod that is missing or going will be made right anyway."""
+    return _running_something_else(seen, members, settings, going=False)
+
+
+def outdated_and_going(seen: Observed, members: Sequence[Member], settings: ReconcileSettings) -> list[Outdated]:
+    """Whose pod is being deleted, and runs something else than the spec says until it has ended."""
+    return _running_something_else(seen, members, settings, going=True)
+
+
+def _running_something_else(
+    seen: Observed, members: Sequence[Member], settings: ReconcileSettings, *, going: bool
+) -> list[Outdated]:
     result = []
     for member in members:
         pod = seen.pods.get(member.pod)
-        if pod is None or observed.being_deleted(pod):
+        if pod is None or observed.being_deleted(pod) is not going:
             continue
         if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:
             continue  # its Service is being made again: until it has an address, nobody knows what the pod should run

@@ -27,7 +27,7 @@ from brokergroup_operator.reconcile.broker_config import content_hash
 from brokergroup_operator.reconcile.conditions import all_conditions
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.member_status import member_status
-from brokergroup_operator.reconcile.outdated import moment
+from brokergroup_operator.reconcile.outdated import moment, outdated_and_going
 from brokergroup_operator.reconcile.plan import Action, WriteStatus
 from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.transitions import transition_notes
@@ -91,7 +91,8 @@ def build_status(
     seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
 ) -> BrokerGroupStatus:
     record, conditions = seen.record, all_conditions(seen, members, course, invalid=invalid)
-    outdated = {item.member.pod for item in course.outdated}
+    going = outdated_and_going(seen, members.members, settings)
+    outdated = {item.member.pod for item in (*course.outdated, *going)}
     revision = update_revision(seen, settings)
     failovers = _failovers(seen)
     return BrokerGroupStatus(
