@@ -1,15 +1,15 @@
 """One replica as a process: put the parts together, run them, stop them in order.
 
 Start: configuration, store (locked, read and repaired), listeners, then the conversation with the controllers. Stop, on SIGTERM or
-SIGINT: no more connections and messages, who still waits is told, links close, everything is flushed. If any part fails for a
-reason nobody foresaw the whole process ends with it: a replica that half works is worse than one that restarts.
+SIGINT: the group is left (``leaving.py``), no more connections and messages, who still waits is told, links close, everything is
+flushed. If any part fails for a reason nobody foresaw the whole process ends with it: a replica that half works is worse than one
+that restarts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import signal
 import sys
@@ -26,12 +26,13 @@ from rocketmq_replica.client_requests import ClientRequests
 from rocketmq_replica.configuration import ConfigurationError, ReplicaConfiguration, load_configuration
 from rocketmq_replica.connections import new_client, server_tls
 from rocketmq_replica.consumer_groups import Clients, ConsumerOffsets
-from rocketmq_replica.controller_client import ControllerClient, ControllerError
+from rocketmq_replica.controller_client import ControllerClient
 from rocketmq_replica.delay_offsets import DelayOffsets
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.ha_client import HaClient
 from rocketmq_replica.ha_server import HaServer
 from rocketmq_replica.identity_files import IdentityFiles
+from rocketmq_replica.leaving import Leaving
 from rocketmq_replica.message_store import MessageStore, StorePaths
 from rocketmq_replica.metadata_requests import Metadata, MetadataRequests
 from rocketmq_replica.metadata_sync import MetadataSync
@@ -60,14 +61,6 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
-# How long a master whose role was moved goes on telling clients that it is master no more. Their routes still name it, and once
-# its pod's address is gone a connection to it gets no answer at all: a Java client waits 3 s for one and tries nothing else.
-_SEND_AWAY_SECONDS = 1.0
-# How long a master that leaves waits for members that are not linked. Our operator takes its slaves' links from it a moment
-# before it tells it that it is master no more: one that ended in that moment had sent nobody away (1 of 4 drains).
-_UNLINKED_SECONDS = 3.0
-# How long a slave that leaves waits for its master to do without it, which takes one commit of the controller.
-_LEAVE_SET_SECONDS = 1.0
 FAST_PORT_BELOW = 2
 
 
@@ -81,7 +74,6 @@ class ReplicaProcess:
         """
         self.configuration = configuration
         self.listening = asyncio.Event()
-        self._reigned_at_seconds = -math.inf
         tls = server_tls(configuration)
         self._controllers = new_client(configuration) if controllers is None else controllers
         self._controllers_are_shared = controllers is not None
@@ -114,6 +106,7 @@ class ReplicaProcess:
         )
         self.controller = ControllerClient(self._controllers, configuration, now_ms=wall_clock_ms)
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
+        self.leaving = Leaving(self.broker, self.ha_client, self.controller)
         self.saving = Saving(self.broker, offsets)
         self.upkeep = Upkeep(self.broker)
         self.metadata = MetadataSync(self.broker, metadata)
@@ -168,8 +161,7 @@ class ReplicaProcess:
                 )
             ]
             await stop.wait()
-            await self._leave_set()
-            await self._hand_over()
+            await self.leaving.leave()
             for task in running:
                 task.cancel()
 
@@ -181,56 +173,13 @@ class ReplicaProcess:
         except (OSError, OverflowError) as error:
             logger.warning("fast port %s:%d: %s; a Java slave of this replica gets no topics", host, port, error)
 
-    async def _hand_over(self) -> None:
-        """A master that is asked to stop goes on for a while, so that its mastership can be moved instead of lost.
-
-        Whoever stops it has to see to that: our operator does as soon as the pod is being deleted. Without another member of the
-        SyncStateSet nobody could take it. One that is elected again meanwhile begins anew; its slaves need a moment to link then.
-        """
-        self.ha_client.retire()
-        linked_at_seconds = monotonic_seconds()
-        deadline_seconds = linked_at_seconds + self.configuration.stop_hand_over_seconds
-        # Moved away and back between two looks is another reign, too.
-        deposed, first_reign = False, self.broker.reign
-        while (now := monotonic_seconds()) < deadline_seconds:
-            deposed = deposed or self.broker.reign is not first_reign
-            if self.broker.reign is not None:
-                self._reigned_at_seconds = now
-                if self.broker.has_successors:
-                    linked_at_seconds = now
-                in_vain = not self.broker.other_members or now > linked_at_seconds + _UNLINKED_SECONDS
-                if in_vain and not deposed:
-                    return
-            elif now >= self._reigned_at_seconds + _SEND_AWAY_SECONDS:
-                return
-            await asyncio.sleep(_TICK_SECONDS / 10)
-
-    async def _leave_set(self) -> None:
-        """A slave that is asked to stop goes on acknowledging until its master has left it out of the SyncStateSet.
-
-        With its link closed every producer would wait for the controller's commit; and for longer where the set would be too
-        small without it, until another slave has joined.
-        """
-        seconds = min(_LEAVE_SET_SECONDS, self.configuration.stop_hand_over_seconds)
-        if not seconds or not self.ha_client.linked or self.configuration.async_learner:
-            return
-        self.ha_client.step_back()
-        try:
-            async with asyncio.timeout(seconds):
-                while self.broker.broker_id in (await self.controller.replica_info()).sync_state_set:
-                    if self.broker.role is not Role.SLAVE:
-                        return
-                    await asyncio.sleep(_TICK_SECONDS / 10)
-        except (TimeoutError, ControllerError) as error:
-            logger.info("ending as a member of the SyncStateSet: %s", error or "not left out in time")
-
     async def _tick(self) -> None:
         while True:
             now = monotonic_seconds()
             self.ha_server.tick()
             self.ha_client.tick()
             if self.broker.reign is not None:
-                self._reigned_at_seconds = now
+                self.leaving.reigns(now)
                 self.broker.reign.tick(now_seconds=now)
                 self.broker.settle()
                 self.manager.report_if_needed()

@@ -20,6 +20,7 @@ from brokergroup_operator.demo.faults import hold
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.api_proxy import ApiProxy, Moment, Trap, Write
 from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, whole_group
+from tests.e2e.stories import change, pod_uids, up_to_date
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -168,6 +169,22 @@ async def test_while_a_pod_comes_back(orders: WholeGroup, mortal: Mortal, moment
     await orders.verify()
     assert (await orders.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"] != uid
     assert (orders.seen.master_epoch, orders.seen.record["nextBrokerId"]) == (epoch, 4)
+
+
+async def test_as_a_pod_is_told_to_end_by_an_update(orders: WholeGroup, mortal: Mortal) -> None:
+    """Its replica is in the SyncStateSet, which nobody can change now: it goes on until somebody can, and so do all sends."""
+    await orders.until_settled()
+    epoch, before = orders.seen.master_epoch, await pod_uids(orders)
+    async with orders.under_load():
+        trap = mortal.dies_at(deletes_a_pod, Moment.DONE_UNANSWERED)
+        await change(orders, {"spec": orders.house.newer})
+        await sprung(trap, orders)
+        await orders.until_acknowledged()
+        await mortal.start()
+        await orders.until(up_to_date(orders), "every pod is a new one", deadline_seconds=120)
+    await orders.verify()
+    assert not set((await pod_uids(orders)).values()) & set(before.values())
+    assert orders.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
 
 
 # ---- while a group is made: each case makes its own, of two, so as not to wait for three

@@ -86,6 +86,16 @@ class FakeController:
         await self.client.close()
         await self.server.stop(grace_seconds=0.1)
 
+    async def go_away(self) -> None:
+        """Every connection to it is reset, and nobody listens any more."""
+        await self.server.stop(grace_seconds=0)
+
+    async def come_back(self) -> None:
+        """At the address it had, with what it knew."""
+        self.server = RemotingServer(self)
+        host, _, port = self.address.rpartition(":")
+        await self.server.start(host, int(port))
+
     def connection_opened(self, connection: RemotingConnection) -> None: ...
 
     def connection_closed(self, connection: RemotingConnection) -> None: ...
