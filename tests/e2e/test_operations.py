@@ -61,7 +61,7 @@ async def orders(any_house: House, staff: Staff) -> AsyncIterator[WholeGroup]:
 
 
 def half_way(group: WholeGroup) -> Callable[[], bool]:
-    """A Java slave that ends is in the SyncStateSet for some seconds more: without an operator nothing is acknowledged then."""
+    """A Java slave that ends may be in the SyncStateSet for a while: without an operator nothing is acknowledged then."""
     return lambda: (
         0 < group.seen.status.get("updatedReplicas", 0) < group.replicas
         and len(group.seen.sync_state_set) < group.replicas
