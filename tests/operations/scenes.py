@@ -143,6 +143,7 @@ def scene(*operations: Operation, **changes: Any) -> Scene:
             record=known,
             live={number: LiveReplica(broker_id=number, epoch=5) for number in alive},
             writable=changes.pop("writable", True),
+            in_progress=changes.pop("in_progress", None),
             last_failover=changes.pop("last_failover", None),
             last_switchover=changes.pop("last_switchover", None),
         ),

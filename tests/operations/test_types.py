@@ -426,6 +426,7 @@ def test_a_kill_is_measured_and_over_when_all_are_in_sync_again() -> None:
     failover = timeline(kind=Kind.FAILOVER)
     after: dict[str, Any] = {"record": record(master=2, epoch=6, in_sync=(2, 3)), "last_failover": failover}
     assert judged(item, writable=False, **after) == GoOn(message="waits for the new master to serve writes")
+    assert judged(item, in_progress=failover, **after) == GoOn(message="waits for the new master to serve writes")
     took_over = judged(item, **after)
     assert isinstance(took_over, GoOn)
     assert took_over.message == "broker 2 took over in 250 ms; waits for broker 1 to be in sync"

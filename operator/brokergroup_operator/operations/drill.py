@@ -99,7 +99,8 @@ def _judge_kill(scene: Scene, operation: Operation) -> Judgement:
             kill = KillPod(name=scene.pod_name(victim), uid=str(pod["metadata"].get("uid", "")))
             return GoOn(message=before.message, effect=kill)
         return GoOn(message=f"pod {scene.pod_name(victim)} is killed; waits for an election")
-    if scene.master is None or not scene.writable:
+    # It may be heard as master before the change has ended, and what is noted before that lacks how long it took, for good.
+    if scene.master is None or not scene.writable or master_changes(scene):
         return GoOn(message="waits for the new master to serve writes")
     measured = _first_measured(operation, what_the_record_says(scene, victim))
     if not (scene.is_in_sync(victim) and scene.is_alive(victim)):
