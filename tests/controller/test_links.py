@@ -1,5 +1,7 @@
 """Alive and not linked to the master: seen at the master's 907 also where the SyncStateSet says that all is well; the cure."""
 
+import asyncio
+
 import pytest
 
 from brokergroup_operator.controller.directory import FixedDirectory
@@ -120,6 +122,29 @@ async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: Start
     await eventually(lambda: len(second.asked) > asked + 10, what="it to be told again many times")
     assert told.cured == [(2, 3)]
     assert (plane.snapshot(KEY).record.master_epoch, plane.snapshot(KEY).unlinked) == (3, {2})
+
+
+async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(start_plane: StartPlane, group: FakeGroup) -> None:
+    """As a Java broker that ends: its ports are closed, and its heartbeats go on for seconds."""
+    told = Told()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT),
+        observer=told,
+        link_check_seconds=0.05,
+        link_missing_longest_seconds=0.05,
+        role_change_deadline_seconds=0.05,
+        cure_after_seconds=0.1,
+    )
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    await eventually(lambda: second.asked, what="the first look")
+    second.role_change_waits, second.ignores_ha_pushes_for_ever = asyncio.Event(), True
+    first.linked.discard(2)
+    tellings = group.journal.count("1008 to 2")
+    await eventually(lambda: group.journal.count("1008 to 2") > tellings + 8, what="it to be told again many times")
+    assert (told.cured, plane.snapshot(KEY).record.master_epoch, plane.snapshot(KEY).unlinked) == ([], 1, {2})
+    second.role_change_waits.set()
+    await eventually(lambda: told.cured == [(2, 3)], what="the cure of one that answers")
 
 
 def _status(*hosts: str) -> HARuntimeInfoBody:

@@ -176,14 +176,14 @@ class Links:
 
     async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing) -> None:
         log.warning("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
-        await self._sequence.tell(group, record, broker_id)
+        # One that ends closes its ports, and is heard for seconds after that (Java): no epochs are spent on it.
+        if await self._sequence.is_told(group, record, broker_id):
+            state.told += 1
         if state.patience_seconds is not None:
             master_address = record.address_of(record.master_broker_id) or ""
             other_spelling = respelled(ha_address_of(group.binding, master_address))
             await self._sequence.push_ha_address(group, record, broker_id, ha_address=other_spelling)
         await self._sequence.push_ha_address(group, record, broker_id)
-        if group.told.get(broker_id) == record.master_epoch:
-            state.told += 1
         state.patience_seconds = min(
             2 * (state.patience_seconds or self._settings.link_missing_seconds),
             self._settings.link_missing_longest_seconds,

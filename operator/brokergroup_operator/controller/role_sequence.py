@@ -116,18 +116,24 @@ class RoleSequence:
         return True
 
     async def tell(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
+        """1008 to one member, whether it answers or not."""
+        await self.is_told(group, record, broker_id)
+
+    async def is_told(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
         """1008 to one member, if it is still the member at that address; success is remembered in ``group.told``."""
         address = record.address_of(broker_id)
         if address is None or is_outdated(group, record) or group.registering[broker_id]:
-            return
+            return False
         try:
             await self._calls.change_role(address, record)
         except BrokerCallError as error:
             log.warning("role change not confirmed", group=str(group.key), broker_id=broker_id, error=str(error))
-            return
-        if not is_outdated(group, record):
-            group.told[broker_id] = record.master_epoch
-            group.changed()
+            return False
+        if is_outdated(group, record):
+            return False
+        group.told[broker_id] = record.master_epoch
+        group.changed()
+        return True
 
     async def push_ha_address(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, ha_address: str | None = None
