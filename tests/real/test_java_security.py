@@ -300,7 +300,8 @@ async def test_a_broker_leaves_a_draining_controller_for_the_other_one(lab: Java
         leaders_answers.seen.clear()
         await leader.stop()
         assert [code for code, answer in leaders_answers.seen if answer == ResponseCode.GO_AWAY], leaders_answers.seen
-        assert "Receive go away" in lab.log_of("one")
+        # It logs on a thread of its own.
+        await eventually(lambda: "Receive go away" in lab.log_of("one"), "the broker logs that it was sent away")
         await eventually(lambda: polled in others_answers.seen, "the broker polls the other one")
         after = record_of(other)
         assert (after.master_broker_id, after.master_epoch) == (before.master_broker_id, before.master_epoch)
