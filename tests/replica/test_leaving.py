@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica import leaving
-from tests.replica.support import Client, FakeController, Starter, eventually, log_bytes
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
 from tests.replica.test_start_and_surface import start_pair
 
 SUCCESS = ResponseCode.SUCCESS
@@ -126,21 +126,34 @@ async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
     assert controller.members == {1, 2}
 
 
+async def relinked(replica: RunningReplica, before: object) -> None:
+    """It has stepped back: another link stands."""
+    client = replica.process.ha_client
+    await eventually(lambda: client.linked and client.connection is not before)
+
+
+@pytest.mark.parametrize("answered_first", [False, True], ids=["away before", "away after an answer"])
 async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out(
-    start: Starter, controller: FakeController, client: Client
+    start: Starter, controller: FakeController, client: Client, *, answered_first: bool
 ) -> None:
     """The only operator was killed as a pod of a rolling update was told to end: nothing was acknowledged until it was back."""
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     before = two.process.ha_client.connection
+    if answered_first:
+        refuse_another_set(controller)
+        asked = controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        two.stop_event.set()
+        await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
     await controller.go_away()
     two.stop_event.set()
-    await eventually(lambda: two.process.ha_client.linked and two.process.ha_client.connection is not before)
+    await relinked(two, before)
     for number in range(3):
         assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
     with pytest.raises(TimeoutError):  # longer than it waits for a controller that answers
         await asyncio.wait_for(asyncio.shield(two.task), 1.5 * leaving._LEAVE_SET_SECONDS)
     assert (await client.send(one.address, b"still")).code == SUCCESS
     assert (log_bytes(two), controller.members) == (log_bytes(one), {1, 2})
+    controller.refused.clear()
     await controller.come_back()
     await asyncio.wait_for(two.task, 15)
     assert controller.members == {1}
@@ -154,11 +167,16 @@ async def test_a_slave_ends_though_no_controller_comes_back(start: Starter, cont
     assert controller.members == {1, 2}
 
 
+@pytest.mark.parametrize("first", ["master", "slave"])
 async def test_a_slave_whose_master_is_gone_too_waits_for_no_controller(
-    start: Starter, controller: FakeController
+    start: Starter, controller: FakeController, first: str
 ) -> None:
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    before = two.process.ha_client.connection
     await controller.go_away()
+    if first == "slave":
+        two.stop_event.set()
+        await relinked(two, before)
     one.task.cancel()
     await asyncio.wait([one.task])
     await asyncio.wait_for(two.stop(), 15)
