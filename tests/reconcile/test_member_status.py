@@ -105,3 +105,10 @@ def test_a_pod_that_is_going_and_runs_what_the_spec_says_is_counted() -> None:
     status = status_of(c.going(c.settled(), "orders-2"))
     assert status["members"][1]["revision"] == status["updateRevision"] == status["currentRevision"]
     assert status["updatedReplicas"] == 3
+
+
+def test_an_update_whose_last_pod_has_yet_to_come_is_not_complete() -> None:
+    missing = c.live(c.rolling(c.without_pods(c.settled(), "orders-2")), 1, 3)
+    status = status_of(missing)
+    assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)
+    assert status_of(c.rolling(c.settled()))["currentRevision"] == status["updateRevision"]

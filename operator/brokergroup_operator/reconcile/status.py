@@ -31,6 +31,7 @@ from brokergroup_operator.reconcile.outdated import moment, outdated_and_going
 from brokergroup_operator.reconcile.plan import Action, WriteStatus
 from brokergroup_operator.reconcile.pods import build_pod
 from brokergroup_operator.reconcile.transitions import transition_notes
+from brokergroup_operator.reconcile.turns import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,8 @@ def build_status(
             member_status(seen, member, revision="" if member.pod in outdated else revision)
             for member in members.members
         ],
-        current_revision=_shown(seen, "currentRevision") if outdated else revision,
+        # While it holds its turn the update is not complete, though no old pod is left: the last new one has yet to come.
+        current_revision=_shown(seen, "currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
         update_revision=revision,
         endpoints=_endpoints(seen, members),
         last_failover=failovers[0] if failovers else None,
