@@ -126,6 +126,25 @@ async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
     assert controller.members == {1, 2}
 
 
+async def test_a_slave_whose_group_no_controller_knows_ends(start: Starter, controller: FakeController) -> None:
+    _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    refuse_another_set(controller)
+    unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+    controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
+    await asyncio.wait_for(two.stop(), 15)
+    assert controller.members == {1, 2}
+
+
+async def test_a_learner_is_in_no_set_and_waits_for_no_controller(start: Starter, controller: FakeController) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    learner = await start("r2", asyncLearner="true", stopHandOverTimeout=60_000)
+    await eventually(lambda: learner.process.ha_client.linked)
+    await controller.go_away()
+    await asyncio.wait_for(learner.stop(), 15)
+    assert controller.members == {1}
+
+
 async def relinked(replica: RunningReplica, before: object) -> None:
     """It has stepped back: another link stands."""
     client = replica.process.ha_client
