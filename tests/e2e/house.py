@@ -201,6 +201,8 @@ class WholeGroup:
     ledger: Ledger = field(default_factory=Ledger)
     # Where clients go on sending although the record does not say it (any more): as real ones, by the route they know.
     known_route: str | None = None
+    # Of the spec as a story changed it last: a status of an older one tells nothing of it.
+    generation: int = 0
 
     @property
     def name(self) -> str:

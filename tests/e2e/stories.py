@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 async def change(group: WholeGroup, patch: dict[str, Any]) -> None:
-    await group.house.api.patch(BROKER_GROUPS, group.name, patch, namespace=NAMESPACE, content_type=PatchType.MERGE)
+    changed = await group.house.api.patch(
+        BROKER_GROUPS, group.name, patch, namespace=NAMESPACE, content_type=PatchType.MERGE
+    )
+    group.generation = int(changed["metadata"]["generation"])
 
 
 def condition(group: WholeGroup, kind: str) -> tuple[str, str]:
@@ -60,13 +63,12 @@ async def holds(group: WholeGroup, what: str, check: Callable[[], Awaitable[Any]
 
 
 def up_to_date(group: WholeGroup) -> Callable[[], bool]:
-    """Every pod runs what the spec says, as far as the status knows the spec of now."""
-    generation = group.seen.status.get("observedGeneration", 0)
+    """Every pod runs what the spec says, by a status that knows the spec as it was changed last."""
 
     def check() -> bool:
         status = group.seen.status
         return (
-            status.get("observedGeneration", 0) >= generation
+            status.get("observedGeneration", 0) >= group.generation
             and condition(group, "UpToDate")[0] == "True"
             and status.get("updatedReplicas") == group.replicas
             and group.is_settled()
