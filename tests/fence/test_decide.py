@@ -408,7 +408,8 @@ def test_whoever_can_be_elected_finds_us_dead(
     and only who was heard within ``heartbeat``.
     """
     rules = FenceRules(isolation, fence_timeout, heartbeat, interval)
-    # The CRD refuses both, but for the length of two looks: a kill comes at the first look after isolation or bound.
+    # A kill comes at the first look after isolation or bound. The CRD refuses what leaves no time until the election, but not what
+    # leaves less than two looks: that stays open (docs/architecture.md).
     left = min(earliest_election_seconds(rules) - isolation, fence_timeout / 4)
     if 2 * interval > heartbeat or left <= 2 * TICK:
         return
