@@ -51,9 +51,13 @@ CMD ["--help"]
 FROM ${PYTHON_IMAGE} AS operator
 LABEL org.opencontainers.image.title="brokergroup-operator" \
       org.opencontainers.image.licenses="Apache-2.0"
+# Libraries ask for the user's name, and raise where the number has none.
+RUN groupadd --gid 65532 brokergroup \
+    && useradd --uid 65532 --gid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin brokergroup
 COPY --from=build /opt/brokergroup /opt/brokergroup
 # Bytecode is compiled already, and the root file system may be read-only.
 ENV PATH=/opt/brokergroup/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 65532:65532

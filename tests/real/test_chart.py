@@ -203,6 +203,14 @@ def test_the_operator_understands_its_command_line() -> None:
         assert parsed["max_groups_rolling"] == int(values.get("maxGroupsRolling", "1"))
 
 
+def test_further_environment_reaches_the_operator() -> None:
+    values = {"extraEnv[0]__name": "HTTPS_PROXY", "extraEnv[0]__value": "proxy:3128"}
+    stateful_set = next(item for item in rendered("system", **values) if item["kind"] == "StatefulSet")
+    assert {"name": "HTTPS_PROXY", "value": "proxy:3128"} in stateful_set["spec"]["template"]["spec"]["containers"][0][
+        "env"
+    ]
+
+
 def test_what_is_secured_reaches_the_command_line_and_the_pod() -> None:
     values = {name: value.format() for name, value in VARIANTS["secured"].items()}
     stateful_set = next(item for item in rendered("system", **values) if item["kind"] == "StatefulSet")

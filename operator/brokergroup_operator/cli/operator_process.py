@@ -82,6 +82,7 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
             after_watch_spawned=lambda: _take_signals_back(stop),
             circumstances=incidents,
         )
+        metrics.health.ask(reconcile.trouble)
         stack.push_async_callback(reconcile.stop)
         await reconcile.start()
         await stop.wait()

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from brokergroup_operator.observe.health import Health
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
@@ -189,6 +190,7 @@ class Metrics:
     def __init__(self, *, upstream_names: bool = True, controller_address: str = "") -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, which nothing reads
         self.registry = CollectorRegistry()
+        self.health = Health()
         self._counts = MetricsObserver(self.registry)
         self._upstream = UpstreamMetrics(self.registry, controller_address) if upstream_names else None
         self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])
@@ -207,10 +209,10 @@ class Metrics:
             self.registry.register(collector)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; the port is known afterwards where 0 was asked for. Serves ``/healthz`` as well."""
+        """Listen; the port is known afterwards where 0 was asked for. Serves ``/healthz`` as well (``health``)."""
         application = web.Application()
         application.router.add_get("/metrics", self._metrics)
-        application.router.add_get("/healthz", _healthy)
+        application.router.add_get("/healthz", self._healthz)
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
@@ -226,9 +228,9 @@ class Metrics:
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-
-async def _healthy(_: web.Request) -> web.Response:
-    return web.Response(text="ok\n")
+    async def _healthz(self, _: web.Request) -> web.Response:
+        troubles = self.health.troubles()
+        return web.Response(text="\n".join(troubles or ["ok"]) + "\n", status=503 if troubles else 200)
 
 
 def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, record: BrokerGroupRecord) -> None:

@@ -70,6 +70,7 @@ class ReconcilePlane:
         self._leading = asyncio.Event()
         self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
+        self._watcher: Watcher | None = None
         self._elector: LeaderElector | None = None
         if settings.leader_election is not None:
             self._elector = LeaderElector(
@@ -88,6 +89,12 @@ class ReconcilePlane:
     def is_leading(self) -> bool:
         """Whether this plane does the reconciling now."""
         return self._leading.is_set()
+
+    def trouble(self) -> str | None:
+        """For `/healthz`: what only a restart of this process would end; None while there is nothing of that kind."""
+        if self._main is not None and self._main.done() and not self._main.cancelled():
+            return f"the reconcile plane has ended: {self._main.exception()!r}"
+        return None if self._watcher is None else self._watcher.trouble()
 
     def _may_write_seconds(self) -> float:
         return math.inf if self._elector is None else self._elector.leads_for_seconds
@@ -135,8 +142,10 @@ class ReconcilePlane:
             self._access,
             namespace=self._settings.namespace,
             on_change=queue.add,
+            identity=self._settings.instance,
             after_spawn=self._after_watch_spawned,
         )
+        self._watcher = watcher
         unsubscribe = self._view.subscribe(queue.add)
         watcher.start()
         nodes = NodeWatch(
@@ -153,6 +162,7 @@ class ReconcilePlane:
             await queue.stop()
             await operations.stop()
             await self._applier.settle()
+            self._watcher = None
             await watcher.stop()
 
     def _reconciler(self, turns: RollingTurns) -> Reconciler:

@@ -6,6 +6,8 @@ What makes that safe (tests/reconcile/test_plane.py holds it in place):
   so we hand it a collection that contains every task whose coroutine is not kopf's own.
 - Kopf keeps its settings and credentials in context variables, so it is spawned inside a task of its own.
 - In the main thread it takes SIGINT and SIGTERM; `after_spawn` lets the command line take them back.
+- Asked for no identity, it asks the system for the user's name. An image whose user has no name then never watches anything
+  (seen on a real cluster, once a second), so it is told one.
 - It writes nothing: `on.event` handlers keep no state in annotations, peering is off (equal priorities would pause
   everyone; the Lease decides), and it posts no Events.
 """
@@ -14,12 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import aiohttp
 import kopf
 import structlog
+from kopf._cogs.clients.errors import APIError, APISessionClosed
+from kopf._core.engines.peering import Identity
 
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile.kinds import (
@@ -43,6 +49,12 @@ log = structlog.get_logger(__name__)
 KOPF_FOLDER: Final = str(Path(inspect.getfile(kopf)).parent)
 RESPAWN_SECONDS: Final = 1.0
 STOP_TIMEOUT_SECONDS: Final = 10.0
+# A run of kopf that lasted so long had its watches.
+LASTED_SECONDS: Final = 20.0
+# So long kopf may fail at once, start after start, before the process asks to be restarted.
+FAILING_SECONDS: Final = 60.0
+# What kopf ends with while the API cannot be reached, or refuses us: a restart of this process would change nothing.
+OUTAGES: Final = (APIError, APISessionClosed, kopf.LoginError, OSError, TimeoutError, aiohttp.ClientError)
 # Children are found by their label; the group and its record by their name.
 LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
 NAMED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES)
@@ -125,12 +137,19 @@ class Watcher:
         *,
         namespace: str | None,
         on_change: Callable[[GroupKey], None],
+        identity: str,
         after_spawn: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._namespace = namespace
         self._on_change = on_change
+        self._identity = identity
         self._after_spawn = after_spawn
+        self._clock = clock
+        self._running_since: float | None = None
+        self._failing_since: float | None = None
+        self._failure = ""
         self._stop_flag = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -144,8 +163,28 @@ class Watcher:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def trouble(self) -> str | None:
+        """Why no watch lives and none will without a restart of this process; None while one lives, or the API is away."""
+        now = self._clock()
+        if self._failing_since is None or now - self._failing_since < FAILING_SECONDS:
+            return None
+        if self._running_since is not None and now - self._running_since >= LASTED_SECONDS:
+            return None
+        return f"no watch for {now - self._failing_since:.0f} s: {self._failure}"
+
+    def _note_end(self, error: BaseException | None) -> None:
+        now = self._clock()
+        lasted = self._running_since is not None and now - self._running_since >= LASTED_SECONDS
+        self._running_since = None
+        if isinstance(error, OUTAGES):
+            self._failing_since = None
+        elif lasted or self._failing_since is None:
+            self._failing_since = now
+        self._failure = repr(error)
+
     async def _keep_running(self) -> None:
         while not self._stop_flag.is_set():
+            self._running_since = self._clock()
             kopf_task = asyncio.create_task(self._run_kopf(), name="kopf")
             try:
                 await asyncio.wait({kopf_task})
@@ -153,6 +192,7 @@ class Watcher:
                 kopf_task.cancel()
             if not self._stop_flag.is_set():
                 error = None if kopf_task.cancelled() else kopf_task.exception()
+                self._note_end(error)
                 log.warning("watch.ended", error=repr(error), respawn_seconds=RESPAWN_SECONDS)
                 await asyncio.sleep(RESPAWN_SECONDS)
 
@@ -160,6 +200,7 @@ class Watcher:
         tasks = await kopf.spawn_tasks(
             registry=build_registry(self._access, self._on_change),
             settings=build_settings(),
+            identity=Identity(self._identity),
             clusterwide=self._namespace is None,
             namespaces=[] if self._namespace is None else [self._namespace],
             standalone=True,
