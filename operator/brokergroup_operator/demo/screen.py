@@ -5,6 +5,7 @@ keeps only the JSON at the end.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -69,7 +70,8 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):  # the terminal was closed; nothing can be shown any more
+                self._live.stop()
 
     def show(self, view: DemoView) -> None:
         if self._live is not None:
