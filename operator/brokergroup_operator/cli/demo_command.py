@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.demo.run import DemoSettings
 
 ROCKETMQ_VERSION = "5.5.0"
+_DIRECTORY = Path(".demo")
 # What a shell reports for a process that SIGHUP ended.
 _HUNG_UP = 129
 
@@ -23,9 +24,7 @@ def demo(
     implementation: Annotated[
         Literal["replica", "rocketmq"], typer.Option("--implementation", help="Python replicas, or Java brokers (root)")
     ] = "replica",
-    directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = Path(
-        ".demo"
-    ),
+    directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = _DIRECTORY,
     pace_seconds: Annotated[
         float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)
     ] = 2.0,
@@ -57,12 +56,12 @@ def demo(
                 rocketmq_home=rocketmq_home,
                 pace_seconds=pace_seconds,
             )
-            _play(settings)
+            _play(settings, shown_directory=directory)
     except (DemoFolderError, DemoManifestError) as error:
         raise _fail(str(error)) from error
 
 
-def _play(settings: "DemoSettings") -> None:
+def _play(settings: "DemoSettings", *, shown_directory: Path) -> None:
     from brokergroup_operator.cli.signals import run_until_signalled, stop_signals
     from brokergroup_operator.demo.processes import DemoProcessError
     from brokergroup_operator.demo.readback import ReadbackError
@@ -88,8 +87,16 @@ def _play(settings: "DemoSettings") -> None:
         raise typer.Exit(_HUNG_UP) from error
     [result] = results
     typer.echo(f"demo: took {time.monotonic() - started:.1f} s", err=True)
+    typer.echo(f"demo: availability and recovery times of this run: {_report_command(shown_directory)}", err=True)
     typer.echo(json.dumps(result.document))
     raise typer.Exit(0 if result.holds else 1)
+
+
+def _report_command(directory: Path) -> str:
+    if directory == _DIRECTORY:
+        return "make sla-report"
+    files = f"--prometheus-export {directory / 'prometheus.json'} --incidents {directory / 'incidents.jsonl'}"
+    return f"brokergroup sla report {files} --out {directory / 'report'}"
 
 
 def _cancel_at_hang_up() -> None:

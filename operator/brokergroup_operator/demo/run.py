@@ -22,6 +22,7 @@ from brokergroup_operator.demo.processes import DemoProcesses, free_port
 from brokergroup_operator.demo.producer import DemoProducer
 from brokergroup_operator.demo.readback import read_keys
 from brokergroup_operator.demo.scenario import DemoTimeoutError, Scenario
+from brokergroup_operator.demo.scraper import scraping
 from brokergroup_operator.demo.screen import Screen
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import ApiError, ApiUnavailableError, KubernetesApi, OutcomeUnknownError
@@ -64,6 +65,16 @@ class DemoSettings:
     thaw_after_seconds: float = 1.0
 
     @property
+    def export(self) -> Path:
+        """The operator's metrics of the whole run, where `make sla-report` reads them."""
+        return self.directory / "prometheus.json"
+
+    @property
+    def incident_log(self) -> Path:
+        """The operator's incidents, where `make sla-report` reads them."""
+        return self.directory / "incidents.jsonl"
+
+    @property
     def sandbox_arguments(self) -> list[str]:
         if self.rocketmq_home is None:
             return ["--network", "loopback"]
@@ -88,16 +99,17 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
     try:
         kubeconfig = await _start_sandbox(processes, settings)
         async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
-            endpoints = await _start_operator(processes, settings.directory, kubeconfig, await _node_address(api))
+            endpoints = await _start_operator(processes, settings, kubeconfig, await _node_address(api))
             manifest = settings.manifest
             manifest["metadata"]["namespace"] = _NAMESPACE
             if settings.rocketmq_home is not None:
                 manifest["spec"]["nameServers"] = [
                     await start_name_server(api, settings.name_server_manifest, processes)
                 ]
-            await _apply(api, manifest, processes)
             hints = _hints(manifest["metadata"]["name"], endpoints)
-            return await _play(settings, processes, api, manifest, hints, stop)
+            async with scraping(endpoints["metrics"], settings.export):
+                await _apply(api, manifest, processes)
+                return await _play(settings, processes, api, manifest, hints, stop)
     finally:
         await processes.stop()
         # Nothing is left of a sandbox that ended by itself; of one that had to be killed, its brokers.
@@ -121,20 +133,22 @@ async def _node_address(api: KubernetesApi) -> str:
     return str(addresses["InternalIP"])
 
 
-async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path, host: str) -> Mapping[str, str]:
+async def _start_operator(
+    processes: DemoProcesses, settings: DemoSettings, kubeconfig: Path, host: str
+) -> Mapping[str, str]:
     # For whoever wants to look from outside: a Prometheus to scrape, mqadmin to ask.
     endpoints = {
         "controller": f"{host}:{free_port(host)}",
         "metrics": f"127.0.0.1:{free_port()}",
         "kubeconfig": str(kubeconfig),
     }
-    (directory / "endpoints.json").write_text(json.dumps(endpoints))
+    (settings.directory / "endpoints.json").write_text(json.dumps(endpoints))
     await processes.start(
         "operator", "operator",
         "--kubeconfig", str(kubeconfig), "--namespace", _NAMESPACE,
         "--listen", endpoints["controller"], "--controller-address", endpoints["controller"],
         "--metrics-listen", endpoints["metrics"],
-        "--incident-log", str(directory / "incidents.jsonl"),
+        "--incident-log", str(settings.incident_log),
     )  # fmt: skip
     return endpoints
 
@@ -155,7 +169,7 @@ async def _play(
                 group=group,
                 ledger=ledger,
                 processes=processes,
-                incident_log=settings.directory / "incidents.jsonl",
+                incident_log=settings.incident_log,
                 container_pid=lambda pod: read_container_pid(settings.directory / SANDBOX, _NAMESPACE, pod, "broker"),
                 screen=screen,
                 stop=stop,

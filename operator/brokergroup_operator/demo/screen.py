@@ -83,11 +83,11 @@ class Screen:
             self.console.print(f"{line} | {view.per_second:.0f} acks/s", highlight=False, soft_wrap=True)
 
     def close_with(self, view: DemoView) -> None:
-        """The last picture stays; where nothing redraws, this is the one table printed."""
+        """The last picture stays, without hints to a cluster that ends now; where nothing redraws, it is the one table printed."""
         if self._live is not None:
-            self._live.update(draw(view, self.hints))
+            self._live.update(draw(view))
         else:
-            self.console.print(draw(view, self.hints))
+            self.console.print(draw(view))
 
 
 def _one_line(view: DemoView) -> str:
