@@ -62,6 +62,20 @@ test-switchover: .venv/.installed-all ## 30 switchovers, rolling restarts and dr
 	@$(BIN)/python tests/real/parts/install.py rocketmq netns >&2
 	@$(BIN)/python -m tests.switchover.run $(ARGUMENTS)
 
+##@ On real nodes (root; containerd, kubelet and the rest installed by name): tests/node/README.md
+
+.PHONY: node
+node: .venv/.installed-all ## A real Kubernetes of two nodes with this checkout's image on them; stays up, prints its KUBECONFIG
+	@$(BIN)/python -m tests.node.cluster up
+
+.PHONY: test-node
+test-node: .venv/.installed-all ## Chart, groups, freezes, kills under load on two real nodes (ARGUMENTS=--all: drain, cut, upgrade, uninstall too)
+	@$(BIN)/python -m tests.node.run $(ARGUMENTS)
+
+.PHONY: node-down
+node-down: .venv/.installed-all ## End the two nodes, and see that nothing of the machine's settings stays changed
+	@$(BIN)/python -m tests.node.cluster down
+
 ##@ Proofs and figures
 
 .PHONY: test-sieve

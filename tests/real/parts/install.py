@@ -25,6 +25,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +42,25 @@ PYTHON_CLIENT_VERSION = "5.1.2"
 KUBERNETES_VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
+COREDNS_VERSION = "v1.12.4"
+DEBIAN_RELEASE = "bookworm"
 MINIMUM_JAVA = 17
 MINIMUM_GO = (1, 25)
+KUBERNETES_PROGRAMS = ("kube-apiserver", "kubectl")
+NODE_PROGRAMS = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
+# What a node and the images for it need from Debian: a file that each package brings, or a program on the path.
+NODE_PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "conntrack": "conntrack",
+    "iptables": "iptables",
+    "nft": "nftables",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+}
+BASE_IMAGE = f"localhost/brokergroup-base:{DEBIAN_RELEASE}"
+JAVA_IMAGE = f"docker.io/apache/rocketmq:{ROCKETMQ_VERSION}"
 
 
 class PartError(Exception):
@@ -91,6 +110,31 @@ def kubernetes_folder() -> Path:
     return cache_folder() / f"kubernetes-{KUBERNETES_VERSION}"
 
 
+def node_folder() -> Path:
+    """The folder of the programs that make pods: controller-manager, scheduler, kube-proxy, kubelet."""
+    return cache_folder() / f"kubernetes-node-{KUBERNETES_VERSION}"
+
+
+def pause_program() -> Path:
+    """What holds a pod's namespaces open."""
+    return cache_folder() / "pause-1" / "pause"
+
+
+def coredns_program() -> Path:
+    """The real CoreDNS."""
+    return cache_folder() / f"coredns-{COREDNS_VERSION}" / "coredns"
+
+
+def base_image_archive() -> Path:
+    """The image that stands in for the Dockerfile's base, as a docker archive."""
+    return cache_folder() / f"base-image-{DEBIAN_RELEASE}" / "image.tar"
+
+
+def java_image_archive() -> Path:
+    """The image of the Java brokers, as a docker archive."""
+    return cache_folder() / f"rocketmq-image-{ROCKETMQ_VERSION}" / "image.tar"
+
+
 def etcd_program() -> Path:
     """The real etcd."""
     return cache_folder() / f"etcd-{ETCD_VERSION}" / "etcd"
@@ -108,6 +152,10 @@ def prometheus_program(name: str = "prometheus") -> Path | None:
         return unpacked[-1]
     on_path = shutil.which(name)
     return Path(on_path) if on_path else None
+
+
+# Parts are brought by two threads, and apt refuses a second one of itself.
+one_apt = threading.Lock()
 
 
 def run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
@@ -152,8 +200,9 @@ def apt_install(*packages: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise PartError(f"needs the packages {' '.join(packages)}, and installing them needs root on a Debian machine")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    run(["apt-get", "update", "-q"], env=quiet)
-    run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages], env=quiet)
+    with one_apt:
+        run(["apt-get", "update", "-q"], env=quiet)
+        run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages], env=quiet)
 
 
 def first_version(command: list[str], pattern: str) -> tuple[int, ...] | None:
@@ -247,22 +296,121 @@ def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags
             run([*command, "-o", str(aside / program), package], cwd=source, env={"CGO_ENABLED": "0"})
 
 
-def install_kubernetes() -> None:
+def kubernetes_flags() -> str:
+    """What makes the programs tell their version; kubectl compares it with the server's."""
     major, minor = KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
     stamp = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
-    flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
-    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kubectl")}
-    go_build(HERE / "kubernetes", programs, kubernetes_folder(), link_flags=flags)
+    return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
+
+
+def install_kubernetes() -> None:
+    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS}
+    go_build(HERE / "kubernetes", programs, kubernetes_folder(), link_flags=kubernetes_flags())
+
+
+def install_node_programs() -> None:
+    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in NODE_PROGRAMS}
+    go_build(HERE / "kubernetes", programs, node_folder(), link_flags=kubernetes_flags())
+
+
+def install_pause() -> None:
+    go_build(HERE / "pause", {"pause": "."}, pause_program().parent)
 
 
 def install_etcd() -> None:
     go_build(HERE / "etcd", {"etcd": "."}, etcd_program().parent)
 
 
+def go_install(package: str, target: Path) -> None:
+    """Build a program of a published module by its version; the module's own go.sum guards what is compiled."""
+    with built_aside(target) as aside:
+        command = ["nice", "-n", "10", "go", "install", "-trimpath", "-ldflags", "-s -w", package]
+        run(command, env={"GOBIN": str(aside), "CGO_ENABLED": "0"})
+
+
 def install_helm() -> None:
-    with built_aside(helm_program().parent) as aside:
-        command = ["nice", "-n", "10", "go", "install", "-trimpath", "-ldflags", "-s -w"]
-        run([*command, f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"], env={"GOBIN": str(aside), "CGO_ENABLED": "0"})
+    go_install(f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}", helm_program().parent)
+
+
+def install_coredns() -> None:
+    go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
+
+
+def node_packages_missing() -> str | None:
+    absent = [
+        package for program, package in NODE_PACKAGES.items() if not (shutil.which(program) or Path(program).is_file())
+    ]
+    return f"Debian's packages {' '.join(absent)} are not here" if absent else None
+
+
+def debian_mirror() -> str:
+    """The mirror from which this machine has its own packages."""
+    sources = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).splitlines()
+    return next((uri for uri in sources if uri.rstrip("/").endswith("/debian")), "http://deb.debian.org/debian")
+
+
+def buildah(store: Path, *arguments: str) -> str:
+    """Run buildah on an image store of its own, without a daemon."""
+    environment = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": os.environ.get("STORAGE_DRIVER", "overlay")}
+    return run(["buildah", "--root", str(store / "root"), "--runroot", str(store / "run"), *arguments], env=environment)
+
+
+def remove_store(store: Path) -> None:
+    """Overlay layers stay mounted where a build was killed."""
+    with contextlib.suppress(PartError):
+        buildah(store, "umount", "--all")
+    shutil.rmtree(store, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def image_store() -> Iterator[Path]:
+    """A store for one build, which leaves an archive and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="brokergroup-images-") as folder:
+        store = Path(folder)
+        try:
+            yield store
+        finally:
+            remove_store(store / "store")
+
+
+def make_base_root(root: Path) -> None:
+    """Debian with its own Python and pip, as the image that it stands in for has them."""
+    packages = "python3,python3-pip,python3-venv,ca-certificates"
+    run(["debootstrap", "--variant=minbase", f"--include={packages}", DEBIAN_RELEASE, str(root), debian_mirror()])
+    # The official image lets pip install beside Debian's packages.
+    for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
+        marker.unlink()
+    for leftover in [*root.glob("var/cache/apt/archives/*.deb"), *root.glob("var/lib/apt/lists/*_*")]:
+        leftover.unlink()
+    for name in ("python", "python3"):
+        (root / "usr/local/bin" / name).symlink_to("/usr/bin/python3")
+    # Which certificates and which mirrors this machine trusts, the builds in this image trust too.
+    shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "etc/ssl/certs/ca-certificates.crt")
+
+
+def install_base_image() -> None:
+    certificates = "/etc/ssl/certs/ca-certificates.crt"
+    settings = [f"SSL_CERT_FILE={certificates}", f"PIP_CERT={certificates}", "PATH=/usr/local/bin:/usr/sbin:/usr/bin"]
+    with built_aside(base_image_archive().parent) as aside, image_store() as folder:
+        make_base_root(folder / "debian")
+        container = buildah(folder / "store", "from", "scratch").strip()
+        buildah(folder / "store", "add", "-q", container, str(folder / "debian"), "/")
+        environment = [word for setting in settings for word in ("--env", setting)]
+        buildah(folder / "store", "config", *environment, "--cmd", "python3", container)
+        buildah(folder / "store", "commit", "-q", container, BASE_IMAGE)
+        buildah(folder / "store", "rm", container)
+        buildah(folder / "store", "push", BASE_IMAGE, f"docker-archive:{aside / 'image.tar'}:{BASE_IMAGE}")
+
+
+def install_java_image() -> None:
+    with built_aside(java_image_archive().parent) as aside, image_store() as folder:
+        buildah(folder / "store", "pull", f"docker-archive:{base_image_archive()}")
+        context = Path(shutil.copytree(HERE / "images" / "java", folder / "context"))
+        shutil.copytree(rocketmq_home() / "lib", context / "lib")
+        arguments = ["--build-arg", f"BASE={BASE_IMAGE}", "--build-arg", f"ROCKETMQ_VERSION={ROCKETMQ_VERSION}"]
+        command = ["bud", "-q", "--pull-never", "--network", "host", *arguments, "-t", JAVA_IMAGE, str(context)]
+        buildah(folder / "store", *command)
+        buildah(folder / "store", "push", JAVA_IMAGE, f"docker-archive:{aside / 'image.tar'}:{JAVA_IMAGE}")
 
 
 def prometheus_missing() -> str | None:
@@ -282,7 +430,8 @@ def install_prometheus() -> None:
         except PartError:
             if os.geteuid() != 0:
                 raise
-            run(["apt-get", "update", "-q"])
+            with one_apt:
+                run(["apt-get", "update", "-q"])
             run(["apt-get", "download", "-q", "prometheus"], cwd=folder)
         package = next(folder.glob("prometheus_*.deb"))
         version = run(["dpkg-deb", "--field", str(package), "Version"]).strip()
@@ -397,6 +546,36 @@ PARTS: dict[str, Part] = {
         Part("etcd", f"etcd {ETCD_VERSION}", lambda: no_files(etcd_program()), install_etcd, ("go",)),
         Part("helm", f"Helm {HELM_VERSION}", lambda: no_files(helm_program()), install_helm, ("go",)),
         Part("prometheus", "Prometheus and promtool", prometheus_missing, install_prometheus),
+        Part(
+            "node-packages",
+            "containerd, runc, CNI, buildah, debootstrap",
+            node_packages_missing,
+            lambda: apt_install(*NODE_PACKAGES.values()),
+            ("root",),
+        ),
+        Part(
+            "node-programs",
+            f"{', '.join(NODE_PROGRAMS)} {KUBERNETES_VERSION}",
+            lambda: no_files(*(node_folder() / name for name in NODE_PROGRAMS)),
+            install_node_programs,
+            ("go",),
+        ),
+        Part("pause", "what holds a pod open", lambda: no_files(pause_program()), install_pause, ("go",)),
+        Part("coredns", f"CoreDNS {COREDNS_VERSION}", lambda: no_files(coredns_program()), install_coredns, ("go",)),
+        Part(
+            "base-image",
+            f"Debian {DEBIAN_RELEASE} with Python, in place of the Dockerfile's base image",
+            lambda: no_files(base_image_archive()),
+            install_base_image,
+            ("node-packages",),
+        ),
+        Part(
+            "rocketmq-image",
+            f"the image of Java RocketMQ {ROCKETMQ_VERSION}",
+            lambda: no_files(java_image_archive()),
+            install_java_image,
+            ("rocketmq", "base-image"),
+        ),
     )
 }
 
@@ -426,17 +605,35 @@ def bring(name: str) -> None:
 
 
 def bring_all(names: list[str]) -> dict[str, str]:
-    """Bring every part named, one installer at a time on a machine; hand back what failed and why."""
-    failed: dict[str, str] = {}
+    """Bring every part named, one installer at a time on a machine; hand back what failed and why.
+
+    What Go builds takes a processor for many minutes, and what the registries send takes none: they go side by side.
+    """
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with (cache_folder() / ".lock").open("w") as lock:
+    built = [name for name in names if "go" in everything_needed(name)]
+    fetched = [name for name in names if name not in built]
+    with (cache_folder() / ".lock").open("w") as lock, ThreadPoolExecutor(2) as side_by_side:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for name in names:
-            try:
-                bring(name)
-            except PartError as error:
-                failed[name] = str(error)
-                print(f"{name}: FAILED: {error}", file=sys.stderr, flush=True)
+        failed: dict[str, str] = {}
+        for part_of_them in side_by_side.map(bring_in_order, (built, fetched)):
+            failed |= part_of_them
+    return failed
+
+
+def everything_needed(name: str) -> set[str]:
+    """A part and what it needs, and what that needs."""
+    return {name}.union(*(everything_needed(needed) for needed in PARTS[name].needs))
+
+
+def bring_in_order(names: list[str]) -> dict[str, str]:
+    """Bring one part after the other; hand back what failed and why."""
+    failed: dict[str, str] = {}
+    for name in names:
+        try:
+            bring(name)
+        except PartError as error:
+            failed[name] = str(error)
+            print(f"{name}: FAILED: {error}", file=sys.stderr, flush=True)
     return failed
 
 

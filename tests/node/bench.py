@@ -1,0 +1,268 @@
+"""A group under load on the two nodes: what is done to its master, and what is seen of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.node.cluster import OPERATOR_NAMESPACE, condition, say
+from tests.node.faults import pod_named
+from tests.node.kubectl import get, until
+from tests.node.load import create_topic
+from tests.node.places import REPOSITORY, state_folder
+from tests.node.processes import NodeError
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from tests.node.faults import Fault
+    from tests.node.records import OperatorRecords
+
+NEW_MASTER_SECONDS = 90.0
+WHOLE_SECONDS = 180.0
+FIRST_SEND_SECONDS = 60.0
+STEADY_SECONDS = 2.0
+# The pod that ran the failover writes the incident when the set is full again.
+INCIDENT_SECONDS = 20.0
+# Another pod's view of the same failover would be written by then.
+OTHERS_SECONDS = 4.0
+
+
+class CheckError(Exception):
+    """What was expected was not seen; the message says what was."""
+
+
+def expect(holds: object, told: str) -> None:
+    if not holds:
+        raise CheckError(told)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A BrokerGroup of the run."""
+
+    name: str
+    implementation: str
+
+    @property
+    def label(self) -> str:
+        """In figures."""
+        return "java" if self.implementation == "rocketmq" else "replica"
+
+    def read(self) -> dict[str, Any]:
+        found: dict[str, Any] = get("brokergroup", self.name)
+        return found
+
+    def status(self) -> dict[str, Any]:
+        return self.read().get("status") or {}
+
+    def master(self) -> dict[str, Any]:
+        """The master's pod."""
+        return pod_named(self.master_name())
+
+    def master_name(self) -> str:
+        name: str = (self.status().get("master") or {}).get("pod", "")
+        return name
+
+    def is_whole(self) -> bool:
+        group = self.read()
+        judged = [condition(group, name) for name in ("Ready", "FailoverSafe", "UpToDate")]
+        return all(one.get("status") == "True" for one in judged) and group["metadata"]["generation"] == group[
+            "status"
+        ].get("observedGeneration")
+
+    def wait_until_whole(self) -> None:
+        until(f"{self.name} is Ready, FailoverSafe and UpToDate", self.is_whole, WHOLE_SECONDS, 0.3)
+
+    def pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = get("pods", "-l", f"brokergroup.dev/broker-group={self.name}")["items"]
+        return found
+
+
+@dataclass
+class Load:
+    """The program that sends."""
+
+    group: Group
+    process: subprocess.Popen[str]
+
+    def wait_until_it_sends(self) -> None:
+        assert self.process.stdout is not None
+        answered, _, _ = select.select([self.process.stdout], [], [], FIRST_SEND_SECONDS)
+        line = self.process.stdout.readline() if answered else f"(nothing within {FIRST_SEND_SECONDS:g} s)"
+        expect(line.strip() == "ready", f"{self.group.name}: nothing was acknowledged before the fault: {line!r}")
+
+    def stop(self) -> dict[str, Any]:
+        """What it saw. Raises CheckError where an acknowledged message is lost, or nobody could tell."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            told, _ = self.process.communicate(timeout=90)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise CheckError(f"{self.group.name}: the load did not end within 90 s") from None
+        expect(self.process.returncode == 0, f"{self.group.name}: the load ended with {self.process.returncode}")
+        seen: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
+        return seen
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Bench:
+    """What all checks share."""
+
+    groups: dict[str, Group]
+    records: OperatorRecords
+    name_server: str = ""
+    image_mib: int = 0
+    # By fault and kind of broker.
+    gaps: dict[str, dict[str, float]] = field(default_factory=dict)
+    unfenced: dict[str, dict[str, int]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    checks: int = 0
+    false_failovers: int = 0
+    lost: int = 0
+    loads: list[Load] = field(default_factory=list)
+
+    def start_load(self, group: Group, name: str) -> Load:
+        """Begin to send to the group; each load has a topic of its own."""
+        topic = f"{name}-{group.name}-{int(time.time())}"
+        master = group.master()
+        broker = next(one for one in group.status()["members"] if one["pod"] == master["metadata"]["name"])
+        address = broker.get("address") or f"{master['status']['podIP']}:10911"
+        asyncio.run(create_topic(address, topic))
+        broker_name = group.read()["spec"].get("brokerName") or group.name
+        command = [sys.executable, "-m", "tests.node.load", self.name_server, broker_name, topic]
+        errors = state_folder() / "logs" / f"load-{topic}.log"
+        with errors.open("w") as output:
+            process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True
+            )
+        load = Load(group, process)
+        self.loads.append(load)
+        load.wait_until_it_sends()
+        return load
+
+    def end_load(self, load: Load) -> float:
+        """Stop it; hand back the longest gap in seconds. Raises CheckError where something acknowledged is lost."""
+        seen = load.stop()
+        self.lost += len(seen["lost"])
+        say(
+            f"  {load.group.name}: {seen['acknowledged']} acknowledged, longest gap {seen['longest_gap_s']} s, "
+            f"lost {len(seen['lost'])}"
+        )
+        expect(not seen["lost"], f"{load.group.name}: acknowledged and lost: {seen['lost'][:5]} of {len(seen['lost'])}")
+        gap: float = seen["longest_gap_s"]
+        return gap
+
+    def end_loads(self) -> None:
+        """Those that a failed check has left."""
+        for load in self.loads:
+            load.kill()
+        self.loads.clear()
+
+    def close(self) -> None:
+        self.end_loads()
+        self.records.stop()
+
+    def strike(self, group: Group, name: str, fault: Fault, *, kind: str | None = None) -> None:
+        """One fault to the group's master under load: another is master, the group is whole, nothing acknowledged is lost, and it
+        is told as one failover. A `kind` is asked for where only that one is right.
+        """
+        before = Seen.of(self, group)
+        load = self.start_load(group, name)
+        time.sleep(STEADY_SECONDS)
+        pod = group.master()
+        say(f"  {name}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
+        fault(pod, group.implementation)
+        self.finish(group, name, before, load)
+        self.judge(group, name, before, kind)
+
+    def finish(self, group: Group, name: str, before: Seen, load: Load) -> None:
+        """Another is master, the group is whole, and nothing is lost."""
+        until(f"{group.name} has another master", lambda: self._is_another(group, before), NEW_MASTER_SECONDS, 0.2)
+        group.wait_until_whole()
+        self.gaps.setdefault(name, {})[group.label] = self.end_load(load)
+
+    def _is_another(self, group: Group, before: Seen) -> bool:
+        status = group.status()
+        return bool((status.get("master") or {}).get("pod")) and status.get("masterEpoch", 0) > before.epoch
+
+    def judge(self, group: Group, name: str, before: Seen, kind: str | None) -> None:
+        """Exactly one completed incident, one count of the metric, and the status tells of that one."""
+        with contextlib.suppress(NodeError):
+            until("an incident", lambda: self._new(group, before), INCIDENT_SECONDS, 0.5)
+        time.sleep(OTHERS_SECONDS)
+        after, new, status = Seen.of(self, group), self._new(group, before), group.status()
+        self.false_failovers += max(0, status["masterEpoch"] - before.epoch - 1)
+        self.unfenced.setdefault(name, {})[group.label] = self.times_unfenced(group, before, new)
+        wrong = told_wrong(status, new, after.counts - before.counts, kind)
+        expect(not wrong, f"{group.name}: {'; '.join(wrong)}: {[described(one) for one in new]}")
+
+    def times_unfenced(self, group: Group, before: Seen, new: list[dict[str, Any]]) -> int:
+        """By the incidents, and by the Events that a person sees."""
+        events = get("events", "--field-selector", f"reason=Unfenced,involvedObject.name={group.name}")["items"]
+        fresh = [one for one in events if one["metadata"]["uid"] not in before.events]
+        return max(len(fresh), len([one for one in new if one.get("unfenced")]))
+
+    def _new(self, group: Group, before: Seen) -> list[dict[str, Any]]:
+        return [one for one in self.records.incidents(group.name) if incident_key(one) not in before.incidents]
+
+
+def described(incident: dict[str, Any]) -> str:
+    return f"{incident['kind']} {incident['outcome']} epoch {incident.get('epoch')} by {incident.get('writtenBy')}"
+
+
+def told_wrong(status: dict[str, Any], new: list[dict[str, Any]], counted: Counter[str], kind: str | None) -> list[str]:
+    """What is wrong with how one failover is told: by the incidents that are new, the metric's rise and the group's status."""
+    epoch, last = status["masterEpoch"], (status.get("lastFailover") or {}).get("epoch")
+    wrong = []
+    if [one["outcome"] for one in new] != ["completed"]:
+        wrong.append(f"one failover, {len(new)} incidents: expected one that is completed")
+    if kind is not None and {one["kind"] for one in new} != {kind}:
+        wrong.append(f"expected a {kind}")
+    if epoch not in [one.get("epoch") for one in new]:
+        wrong.append(f"no incident of masterEpoch {epoch}")
+    if any(one["kind"] == "failover" for one in new):
+        if sum(counted.values()) != 1:
+            wrong.append(f"failovers_total rose by {dict(counted)}: expected 1")
+        if last != epoch:
+            wrong.append(f"lastFailover.epoch is {last}, masterEpoch {epoch}")
+    return wrong
+
+
+def incident_key(incident: dict[str, Any]) -> str:
+    return f"{incident['id']} {incident.get('writtenBy')} {incident['outcome']}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A group at one moment."""
+
+    epoch: int
+    incidents: frozenset[str]
+    counts: Counter[str]
+    events: frozenset[str]
+
+    @staticmethod
+    def of(bench: Bench, group: Group) -> Seen:
+        known = frozenset(map(incident_key, bench.records.incidents(group.name)))
+        events = get("events", "--field-selector", f"involvedObject.name={group.name}")["items"]
+        told = frozenset(one["metadata"]["uid"] for one in events)
+        return Seen(group.status().get("masterEpoch", 0), known, bench.records.failovers_total(group.name), told)
+
+
+def operator_pods() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = get("-n", OPERATOR_NAMESPACE, "pods")["items"]
+    return found

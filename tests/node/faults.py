@@ -1,0 +1,76 @@
+"""What is done to a broker: the process behind a pod is found by its cgroup, as the kernel knows it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.node.kubectl import get, kubectl
+from tests.node.processes import NodeError, Process, command_line, process_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # What is done to a pod, whose broker is of this implementation.
+    Fault = Callable[[dict[str, Any], str], None]
+
+BROKER = {
+    "rocketmq": re.compile(r"java .*BrokerStartup"),
+    "replica": re.compile(r"brokergroup[^ ]* replica|brokergroup_operator\S* replica"),
+}
+
+
+def pod_pids(pod: dict[str, Any]) -> list[int]:
+    """All processes of a pod, by its UID in their cgroups."""
+    uid, found = pod["metadata"]["uid"], []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "cgroup").read_text(encoding="utf-8")
+            except OSError:
+                continue
+            if f"pod{uid}" in text:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def broker_process(pod: dict[str, Any], implementation: str) -> Process:
+    """The broker itself, not a shell or a launcher in front of it: the last of those that match."""
+    lines = {pid: command_line(pid) for pid in pod_pids(pod)}
+    matching = [pid for pid, line in lines.items() if BROKER[implementation].search(line)]
+    process = process_of(matching[-1]) if matching else None
+    if process is None:
+        raise NodeError(f"pod {pod['metadata']['name']} has no broker among its processes: {lines}")
+    return process
+
+
+def freeze(pod: dict[str, Any], implementation: str) -> None:
+    broker_process(pod, implementation).send(signal.SIGSTOP)
+
+
+def kill(pod: dict[str, Any], implementation: str) -> None:
+    broker_process(pod, implementation).send(signal.SIGKILL)
+
+
+def delete(pod: dict[str, Any], implementation: str) -> None:
+    kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+
+
+def delete_by_force(pod: dict[str, Any], implementation: str) -> None:
+    kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0", "--wait=false")
+
+
+def user_of(pid: int) -> int:
+    """As which number of the machine a process runs; -1 for one that is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return -1
+    return int(re.search(r"^Uid:\s+\d+\s+(\d+)", text, re.MULTILINE)[1])  # type: ignore[index]
+
+
+def pod_named(name: str, namespace: str = "default") -> dict[str, Any]:
+    found: dict[str, Any] = get("-n", namespace, "pod", name)
+    return found

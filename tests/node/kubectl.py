@@ -1,0 +1,77 @@
+"""kubectl and helm against the two nodes, as the cluster's administrator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.node.places import REPOSITORY, kubeconfig
+from tests.node.processes import NodeError, command
+from tests.real.parts import install
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Set when the run is interrupted: no thread goes on waiting.
+given_up = threading.Event()
+CHART = REPOSITORY / "charts" / "brokergroup-operator"
+
+
+def kubectl_run(*arguments: str, stdin: str | None = None, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Run it; the caller looks at the exit code."""
+    return subprocess.run(
+        [str(install.kubernetes_folder() / "kubectl"), "--kubeconfig", str(kubeconfig()), *arguments],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def kubectl(*arguments: str, stdin: str | None = None, seconds: float = 60.0) -> str:
+    """Run it; it has to succeed. Hands back what it printed."""
+    program = (str(install.kubernetes_folder() / "kubectl"), "--kubeconfig", str(kubeconfig()))
+    return command(*program, *arguments, stdin=stdin, seconds=seconds)
+
+
+def get(*arguments: str) -> Any:
+    """`kubectl get … -o json`, read."""
+    return json.loads(kubectl("get", *arguments, "-o", "json"))
+
+
+def helm(*arguments: str, seconds: float = 180.0) -> str:
+    return command(str(install.helm_program()), "--kubeconfig", str(kubeconfig()), *arguments, seconds=seconds)
+
+
+def helm_template() -> str:
+    """The chart of this checkout, as it comes without any setting."""
+    return command(
+        str(install.helm_program()), "template", "--kube-version", install.KUBERNETES_VERSION, "name", str(CHART)
+    )
+
+
+def until(what: str, holds: Callable[[], Any], seconds: float = 120.0, pause_seconds: float = 0.2) -> Any:
+    """Ask again and again until the answer is true, and hand it back."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = holds()
+        if answer:
+            return answer
+        if given_up.is_set():
+            raise NodeError(f"{what}: interrupted")
+        if time.monotonic() > deadline:
+            raise NodeError(f"{what}: not within {seconds:g} s")
+        time.sleep(pause_seconds)
+
+
+def environment() -> dict[str, str]:
+    """What a shell needs so that the commands of our documents work as they stand there."""
+    programs = [install.kubernetes_folder(), install.helm_program().parent]
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig())}

@@ -1,0 +1,138 @@
+"""Sends numbered messages from outside the cluster, as a client does: the NameServer tells where the master is.
+
+    python -m tests.node.load NAME_SERVER BROKER_NAME TOPIC
+
+A program of its own, so that nothing else keeps it from sending. Prints `ready` after the first acknowledgement; on SIGTERM it
+stops, reads the last master's log back and prints one line of JSON: what was acknowledged, the gaps, what is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.readback import ReadbackError, read_keys
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+
+QUEUES = 4
+ROUTE_POLL_SECONDS = 0.1
+READ_BACK_SECONDS = 30.0
+GAP_SECONDS = 0.25
+
+
+@dataclass
+class Route:
+    """The master's address as the NameServer tells it, asked for again and again."""
+
+    name_server: str
+    broker_name: str
+    master: str | None = None
+    changes: list[tuple[float, str]] = field(default_factory=list)
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        client = RemotingClient(connect_timeout_seconds=1)
+        try:
+            while not stop.is_set():
+                try:
+                    self.take(await client.invoke(self.name_server, cluster_request(), timeout_seconds=1))
+                except RemotingError as error:
+                    print(f"route: {error!r}", file=sys.stderr)
+                await asyncio.sleep(ROUTE_POLL_SECONDS)
+        finally:
+            await client.close()
+
+    def take(self, answer: Any) -> None:
+        # Java writes numbers as keys without quotes; 0 is the master.
+        told = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', answer.body or b"{}"))
+        addresses = told.get("brokerAddrTable", {}).get(self.broker_name, {}).get("brokerAddrs", {})
+        address = addresses.get("0")
+        if address and address != self.master:
+            self.master = address
+            self.changes.append((time.time(), address))
+
+
+def cluster_request() -> Any:
+    return request(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+async def create_topic(address: str, topic: str) -> None:
+    """At the master; slaves take it over from it."""
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(QUEUES),
+        "writeQueueNums": str(QUEUES),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    client = RemotingClient(connect_timeout_seconds=2)
+    try:
+        answer = await client.invoke(
+            address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields), timeout_seconds=5
+        )
+    finally:
+        await client.close()
+    if answer.code != ResponseCode.SUCCESS:
+        raise RuntimeError(f"{address}: topic {topic} was not created: code {answer.code} ({answer.remark})")
+
+
+async def lost_messages(producer: DemoProducer, route: Route) -> list[str]:
+    """Acknowledged and not in the last master's log; asked again while that one is not ready to be read."""
+    deadline = time.monotonic() + READ_BACK_SECONDS
+    while True:
+        try:
+            assert route.master is not None
+            return producer.ledger.missing_from(await read_keys(route.master, producer.topic, QUEUES))
+        except (ReadbackError, RemotingError):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
+
+
+async def main(name_server: str, broker_name: str, topic: str) -> None:
+    stop_sending, stop_following = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop_sending.set)
+    route = Route(name_server, broker_name)
+    producer = DemoProducer(lambda: route.master, broker_name, topic)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(route.follow(stop_following))
+        sending = tasks.create_task(producer.run(stop_sending))
+        tasks.create_task(tell_when_ready(producer, stop_sending))
+        await sending
+        lost = await lost_messages(producer, route)
+        stop_following.set()
+    times = [one.at_seconds for one in producer.ledger.acknowledgements]
+    gaps = [(begin, round(end - begin, 3)) for begin, end in itertools.pairwise(times)]
+    told = {
+        "acknowledged": len(times),
+        "failures": producer.ledger.failures,
+        "gaps": [gap for gap in gaps if gap[1] > GAP_SECONDS],
+        "longest_gap_s": max((length for _, length in gaps), default=0.0),
+        "masters": route.changes,
+        "lost": lost,
+    }
+    print(json.dumps(told), flush=True)
+
+
+async def tell_when_ready(producer: DemoProducer, stop: asyncio.Event) -> None:
+    while not producer.ledger.acknowledgements and not stop.is_set():  # noqa: ASYNC110 (the ledger wakes nobody)
+        await asyncio.sleep(0.05)
+    print("ready", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:4]))

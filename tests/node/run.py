@@ -1,0 +1,147 @@
+"""Two real nodes: install the chart, break masters under load, and see that what the documents promise holds there.
+
+    python -m tests.node.run                the short run: everything but drain, cut, upgrade, uninstall
+    python -m tests.node.run --all          those too
+    python -m tests.node.run --only freeze  one check, on a cluster that `make node` has left up, or on one of its own
+
+What it starts it ends, also after a failure or an interrupt; a cluster that was up before stays up. The last line of standard
+output is JSON, and the exit code is 0 only if every check held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from typing import NoReturn
+
+from tests.node import checks, cluster, images
+from tests.node.bench import Bench, CheckError, Group
+from tests.node.checks import CHECKS, Check
+from tests.node.cluster import OPERATOR_NAMESPACE, say
+from tests.node.kubectl import given_up, kubectl_run
+from tests.node.places import nodes
+from tests.node.processes import NodeError
+from tests.node.records import OperatorRecords
+from tests.real.parts.install import PartError
+
+GROUPS = {"replica": Group("quickstart", "replica"), "java": Group("orders", "rocketmq")}
+
+
+def chosen(options: argparse.Namespace) -> list[Check]:
+    if options.only:
+        return [check for check in CHECKS if check.sets_up or check.name in options.only]
+    return [check for check in CHECKS if options.all or not check.slow]
+
+
+def run_check(bench: Bench, check: Check) -> str | None:
+    """Why it did not hold; None if it did."""
+    began = time.monotonic()
+    say(f"{check.name} …")
+    try:
+        check.run(bench)
+    except (CheckError, NodeError, AssertionError, OSError, KeyError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}" if not isinstance(error, CheckError | NodeError) else str(error)
+        say(f"{check.name}: FAILED after {time.monotonic() - began:.1f} s: {why}")
+        return why
+    finally:
+        bench.end_loads()
+    say(f"{check.name}: holds, {time.monotonic() - began:.1f} s")
+    return None
+
+
+def has_groups() -> bool:
+    """Whether an earlier run has set the cluster up."""
+    return all(kubectl_run("get", "brokergroup", group.name).returncode == 0 for group in GROUPS.values())
+
+
+def measure(bench: Bench, wanted: list[Check], failed: dict[str, str]) -> None:
+    """Run them one by one; why each that failed did not hold goes into `failed`."""
+    if has_groups():
+        say("the groups are there already: what sets them up is not checked")
+        checks.find_name_server(bench)
+        wanted = [check for check in wanted if not check.sets_up]
+    bench.records.start()
+    try:
+        for check in wanted:
+            bench.checks += 1
+            why = run_check(bench, check)
+            if why is not None:
+                failed[check.name] = why
+    finally:
+        bench.close()
+
+
+def end(*, kept: bool, failed: dict[str, str]) -> None:
+    """Down, and nothing of the machine's settings changed: a check too, where the cluster was ours alone."""
+    if kept:
+        return
+    left = cluster.down()
+    if left:
+        failed["machine-as-before"] = "; ".join(left)
+        say(f"machine-as-before: FAILED: {failed['machine-as-before']}")
+
+
+def interrupted(number: int, _frame: object) -> NoReturn:
+    """As by Ctrl-C: what runs is ended by the same way."""
+    given_up.set()
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def figures(bench: Bench, failed: dict[str, str], seconds: float) -> dict[str, object]:
+    freeze = {
+        label: {
+            "gap_s": bench.gaps.get("freeze", {}).get(label),
+            "unfenced": bench.unfenced.get("freeze", {}).get(label),
+        }
+        for label in GROUPS
+    }
+    return {
+        "nodes": len(nodes()),
+        "checks": bench.checks,
+        "failed": len(failed),
+        "freeze": freeze,
+        "gaps_s": bench.gaps,
+        "lost": bench.lost,
+        "false_failovers": bench.false_failovers,
+        "image_mib": bench.image_mib,
+        "seconds": round(seconds),
+        "seconds_of": bench.seconds,
+        "why": failed,
+    }
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="the slow ones too: drain, cut, upgrade, uninstall")
+    names = [check.name for check in CHECKS]
+    parser.add_argument("--only", action="append", choices=names, metavar="CHECK", help=f"of {', '.join(names)}")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGINT, interrupted)
+    began = time.monotonic()
+    kept = options.keep or cluster.is_up()
+    bench = Bench(GROUPS, OperatorRecords(OPERATOR_NAMESPACE))
+    failed: dict[str, str] = {}
+    try:
+        bench.image_mib = images.image_mib(cluster.up())
+        measure(bench, chosen(options), failed)
+    except (NodeError, PartError) as error:
+        failed["cluster"] = str(error)
+        say(f"FAILED: {error}")
+    except KeyboardInterrupt as interrupt:
+        failed["interrupted"] = str(interrupt)
+    finally:
+        # A second interrupt must not leave half of it running.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        end(kept=kept, failed=failed)
+    print(json.dumps(figures(bench, failed, time.monotonic() - began)))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
