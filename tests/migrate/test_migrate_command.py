@@ -109,10 +109,23 @@ def test_cut_over_without_yes_only_says_what_it_would_do(running: Running, tmp_p
     assert not (tmp_path / "records").exists()
 
 
-def test_nobody_there_is_exit_code_3() -> None:
-    result = migrate("plan", "--controller", "127.0.0.1:1")
-    assert result.exit_code == 3
-    assert "127.0.0.1:1" in result.output
+@pytest.mark.parametrize("verb", [["plan"], ["apply", "--store", "memory"]])
+def test_nobody_there_is_exit_code_2_for_nothing_began(verb: list[str]) -> None:
+    result = CliRunner().invoke(app, ["migrate", *verb, "--controller", "127.0.0.1:1", "--broker-name", NAME])
+    assert result.exit_code == 2
+    assert "127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize("text", [";;;", "nonsense", "127.0.0.1:99999", ""])
+def test_an_address_that_is_none_is_named_with_its_option(text: str) -> None:
+    for option, arguments in (
+        ("--controller", ["--controller", text]),
+        ("--name-server", ["--controller", "127.0.0.1:1", "--name-server", text]),
+    ):
+        result = CliRunner().invoke(app, ["migrate", "plan", *arguments])
+        assert result.exit_code == 2
+        assert option in result.stderr
+        assert "expected" in result.stderr
 
 
 @pytest.mark.parametrize("output", ["yaml", ""])

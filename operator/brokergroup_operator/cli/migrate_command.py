@@ -68,7 +68,7 @@ def plan(
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r}: expected table or json", param_hint="--output")
     source = _source(controller, name_servers, broker_names, credentials_file)
-    reading, plans = _run(run.plan(source))
+    reading, plans = _run(run.plan(source), failed=REFUSED)
     if output == "json":
         document = {
             "leader": reading.leader,
@@ -106,7 +106,7 @@ def apply(
     from brokergroup_operator.migrate import run
 
     source = _source(controller, name_servers, broker_names, credentials_file)
-    reading, plans = _run(run.plan(source))
+    reading, plans = _run(run.plan(source), failed=REFUSED)
     blocking = [f"{name}: not known to this controller" for name in run.unknown_names(source, reading)]
     blocking += [
         f"{one.record.broker_name}: {doubt.what}: {doubt.remedy}"
@@ -171,9 +171,9 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.migrate.cut_over import CutOverSettings
 
     source = _source(controller, name_servers, broker_names, credentials_file)
-    home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
+    home = _home(store, listen, advertise, kubeconfig)
     if not yes:
-        reading, plans = _run(run.plan(source))
+        reading, plans = _run(run.plan(source), failed=REFUSED)
         would = controller_list or home.address
         typer.echo(
             f"would follow {', '.join(reading.peers)} until stopped, then give every broker controllerAddr={would}"
@@ -213,11 +213,13 @@ def back(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.migrate.back import BackSettings
 
     source = _source(controller, name_servers, broker_names, credentials_file)
-    home = run.Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
+    home = _home(store, listen, advertise, kubeconfig)
     settings = BackSettings(
         controller=controller, own_address=home.address, controller_list=controller_list, gone=frozenset(gone or ())
     )
-    states = _run(run.back(source, home, settings, dry_run=not yes, report=report_line))
+    states = _run(
+        run.back(source, home, settings, dry_run=not yes, report=report_line), failed=FAILED if yes else REFUSED
+    )
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
     for state in states:
@@ -230,6 +232,9 @@ def _source(
     from brokergroup_operator.migrate.run import Source
     from rocketmq_remoting.signature import Credentials
 
+    parse_endpoint(controller, "--controller")
+    for name_server in name_servers or ():
+        parse_endpoint(name_server, "--name-server")
     credentials = None
     if credentials_file is not None:
         try:
@@ -271,9 +276,11 @@ def _refuse(why: str) -> None:
     raise typer.Exit(REFUSED)
 
 
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
+def _run(work: Coroutine[Any, Any, Any], *, failed: int = FAILED) -> Any:
+    """`failed` is the exit code of what can only fail before anything is done (REFUSED), or may have begun (FAILED)."""
+
     async def main() -> Any:
-        return await _telling(work)
+        return await _telling(work, failed)
 
     return asyncio.run(main())
 
@@ -282,13 +289,13 @@ def _run_until_signalled(work: Callable[[asyncio.Event], Awaitable[None]]) -> No
     from brokergroup_operator.cli.signals import run_until_signalled
 
     async def run(stop: asyncio.Event) -> None:
-        await _telling(work(stop))
+        await _telling(work(stop), FAILED)
 
     run_until_signalled(run)
 
 
-async def _telling(work: Awaitable[Any]) -> Any:
-    """Say why a verb ended early, and leave with the exit code that says so."""
+async def _telling(work: Awaitable[Any], failed: int) -> Any:
+    """Say why a verb could not do it, and leave with the exit code that says whether it had begun."""
     from brokergroup_operator.kube import ApiError
     from brokergroup_operator.migrate.back import BackError
     from brokergroup_operator.migrate.cut_over import CutOverError
@@ -313,4 +320,4 @@ async def _telling(work: Awaitable[Any]) -> Any:
         ValueError,
     ) as error:
         typer.echo(f"migrate: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        raise typer.Exit(failed) from error

@@ -1,0 +1,36 @@
+"""The manifests that people copy first can be applied as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def test_the_example_of_an_operation_is_done_at_once_to_the_group_of_the_quick_start() -> None:
+    """Of a group that is not there it is Rejected after 5 s; before its notBefore it waits."""
+    [operation] = _documents((ROOT / "examples/operation.yaml").read_text())
+    groups = [
+        document["metadata"]["name"]
+        for document in _documents((ROOT / "examples/quickstart.yaml").read_text())
+        if document["kind"] == "BrokerGroup"
+    ]
+    assert groups == [operation["spec"]["brokerGroupRef"]["name"]]
+    assert "namespace" not in operation["metadata"]
+    assert "notBefore" not in operation["spec"]["switchover"]
+
+
+def test_no_page_shows_a_manifest_that_apply_refuses_for_its_generate_name() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            if "kind:" in block:
+                for document in _documents(block):
+                    assert "generateName" not in (document.get("metadata") or {}), page.name
