@@ -15,6 +15,7 @@ from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.handler import RemotingHandler, not_supported
+from rocketmq_remoting.listener import Listener
 from rocketmq_remoting.peer_log import PeerLog
 from rocketmq_remoting.tls import ServerTls, TlsMode
 from rocketmq_remoting.tls_front import ServerFront
@@ -69,7 +70,7 @@ class RemotingServer:
         self._unknown: set[RemotingConnection] = set()
         self._unknown_per_host: Counter[str] = Counter()
         self._lost_in_flight: set[RemotingConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._host = ""
         self._port = 0
 
@@ -90,28 +91,27 @@ class RemotingServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. OSError when the address cannot be bound."""
-        if self._server is not None:
+        if self._listener is not None:
             raise RuntimeError(f"the server listens on {self._host}:{self._port} already")
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port, backlog=1024)
-        self._host, self._port = self._server.sockets[0].getsockname()[:2]
+        self._listener = await Listener.open(self._connection, host, port, backlog=1024)
+        self._host, self._port = self._listener.host, self._listener.port
         if self._tls is not None:
             self._tls_files = asyncio.create_task(_watch_files(self._tls), name="tls files")
 
     def stop_listening(self) -> None:
         """Take no more connections; those that stand go on."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.stop_accepting()
 
     async def stop(self, *, grace_seconds: float = 3.0) -> None:
         """Stop listening, answer what is being handled for at most ``grace_seconds``, close every connection."""
-        if self._server is None:
+        if self._listener is None:
             return
         if self._tls_files is not None:
             self._tls_files.cancel()
             await asyncio.gather(self._tls_files, return_exceptions=True)
             self._tls_files = None
-        self._server.close()
+        await self._listener.close()
         connections = [*self._connections, *self._lost_in_flight]
         await _within(grace_seconds, [connection.wait_answered() for connection in connections])
         for connection in connections:
@@ -122,7 +122,7 @@ class RemotingServer:
             connection.cancel_in_flight()
         await asyncio.gather(*(connection.wait_closed() for connection in connections))
         await asyncio.gather(*(connection.wait_answered() for connection in connections))
-        self._server = None
+        self._listener = None
 
     def _connection(self) -> asyncio.Protocol:
         connection = RemotingConnection(

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
+from rocketmq_remoting.listener import Listener
 from rocketmq_replica.broker import Broker, monotonic_seconds
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.ha_frames import HaFrameError
@@ -191,13 +192,13 @@ class HaServer:
         configuration = broker.configuration
         self.keepalive_seconds = max(configuration.ha_send_heartbeat_interval_seconds, _SHORTEST_KEEPALIVE_SECONDS)
         self.housekeeping_seconds = configuration.ha_housekeeping_interval_seconds
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._pump_scheduled = False
         self._last_confirm_offset = -1
 
     async def start(self, host: str, port: int) -> None:
         """Listen; every replica does, whatever its role."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: SlaveConnection(self), host, port)
+        self._listener = await Listener.open(lambda: SlaveConnection(self), host, port)
 
     def wake(self) -> None:
         """There is something new to send: once per turn of the loop, so that many sends make one frame."""
@@ -223,8 +224,8 @@ class HaServer:
 
     async def stop(self) -> None:
         """Stop listening and end every link."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            await self._listener.close()
         self.close_links()
 
     def _pump_all(self) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.left_house import LeftHouses
 from tests.real.parts import install
+from tests.support import draws
 
 
 def real_is_required() -> bool:
@@ -110,7 +111,17 @@ def why_skipped(report: pytest.TestReport | pytest.CollectReport) -> str:
     return where[2].removeprefix("Skipped: ") if isinstance(where, tuple) else str(where)
 
 
+def refuse_golden_writes() -> None:
+    """Files that a person has read are written anew by a person: a run of CI would write what it should compare."""
+    if os.environ.get("UPDATE_GOLDEN") and (real_is_required() or os.environ.get("CI", "") not in {"", "0", "false"}):
+        raise pytest.UsageError(
+            "UPDATE_GOLDEN is set in CI (CI or REQUIRE_REAL=1): expected it unset, or a run by hand"
+        )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    refuse_golden_writes()
+    draws.load_profile()
     # looptime asks for the event loop of every test, also of one that needs none: asked first, asyncio makes a loop
     # that nobody closes, and the warning about it fails whatever test runs when it is collected. Said once that there
     # is none, it makes none.

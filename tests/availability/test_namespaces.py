@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from brokergroup_operator.api import names
-from brokergroup_operator.demo.processes import DemoProcesses, free_port
+from brokergroup_operator.demo.processes import DemoProcesses
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import (
@@ -32,6 +32,7 @@ from tests.availability.stand_in_node import StandInNode
 from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.house import eventually, kubeconfig_for
 from tests.our_kinds import server_with_our_kinds
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -432,17 +432,8 @@ class FakeBroker:
             await asyncio.gather(self._task, return_exceptions=True)
         for other in self.group.brokers.values():
             other.linked.discard(self.broker_id)
-        # The listener first; and asyncio loses a connection that is accepted in the very turn in which its server closes.
-        await self._accept_nobody()
         await self._server.stop(grace_seconds=0.0)
         await self._client.close()
-
-    async def _accept_nobody(self) -> None:
-        listening = self._server._server
-        for listener in listening.sockets if listening is not None else ():
-            asyncio.get_running_loop().remove_reader(listener.fileno())
-        for _ in range(3):
-            await asyncio.sleep(0)
 
     async def drop_connections(self) -> None:
         """Lose every outgoing connection and come back with the next heartbeat."""

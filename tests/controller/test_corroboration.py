@@ -1,7 +1,6 @@
 """A master that is silent at one controller plane only: the other planes are asked before anybody is killed (fault F14)."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,6 +22,7 @@ from rocketmq_remoting.command import RemotingCommand
 from rocketmq_remoting.server import RemotingServer, not_supported
 from tests.controller.conftest import StartPlane
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.support.places import free_port
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
@@ -84,17 +84,10 @@ async def serving(handler: StuckPlane) -> AsyncIterator[str]:
     await server.stop(grace_seconds=0.0)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def _three_planes(
     start_plane: StartPlane, group: FakeGroup, **changes: object
 ) -> tuple[list[ControllerPlane], list[KillingFencer], list[Asked]]:
-    store, ports = MemoryRecordStore(), [_free_port() for _ in range(3)]
+    store, ports = MemoryRecordStore(), [free_port() for _ in range(3)]
     peers = tuple(f"127.0.0.1:{port}" for port in ports)
     fencers, asked = [KillingFencer(group) for _ in ports], [Asked() for _ in ports]
     planes = [
@@ -151,7 +144,7 @@ async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office
 ) -> None:
     stuck, fencer = StuckPlane(), KillingFencer(group)
     async with serving(stuck) as stuck_address:
-        own = f"127.0.0.1:{_free_port()}"
+        own = f"127.0.0.1:{free_port()}"
         plane = await start_plane(
             directory=FixedDirectory(settings=STRICT),
             fencer=fencer,
@@ -174,7 +167,7 @@ async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(
 ) -> None:
     mute, fencer = StuckPlane(answers=False), KillingFencer(group)
     async with serving(mute) as mute_address:
-        own = f"127.0.0.1:{_free_port()}"
+        own = f"127.0.0.1:{free_port()}"
         plane = await start_plane(
             directory=FixedDirectory(settings=STRICT),
             fencer=fencer,

@@ -48,9 +48,9 @@ class Fencer(KillingFencer):
 def nothing_answers_at(broker: FakeBroker) -> Iterator[None]:
     """Connections to its address are neither taken nor refused: what listens there has its queue full."""
     host, _, port = broker.address.rpartition(":")
-    server = broker._server._server  # the connections it has must stay
-    assert server is not None
-    server.close()
+    listener = broker._server._listener  # the connections it has must stay
+    assert listener is not None
+    listener._server.close()
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         full.bind((host, int(port)))

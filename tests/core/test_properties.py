@@ -27,6 +27,7 @@ from controller_core.events import (
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
 from tests.core.small_world import Beat, Command, History, Scope, World, commands, take_step, warm_world
+from tests.support.draws import examples
 
 SCOPE = Scope(unfenced=True)
 BEGINNINGS = (World(), warm_world())
@@ -54,7 +55,7 @@ SETTINGS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), wanted=SETTINGS)
 def test_every_way_keeps_the_invariants(data: st.DataObject, wanted: ControllerSettings) -> None:
     world = data.draw(st.sampled_from(BEGINNINGS), label="beginning")

@@ -6,7 +6,6 @@ moves it (25, 26), and looks whether a dead one's port is still open: so each ad
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from dataclasses import dataclass, field
@@ -61,13 +60,6 @@ class Endpoint:
         if self.server is None:
             return
         server, self.server = self.server, None
-        # asyncio loses a connection that is accepted in the very turn in which its server closes: accept nothing more, and let
-        # those that were accepted become connections first.
-        assert server._server is not None
-        for listener in server._server.sockets:
-            asyncio.get_running_loop().remove_reader(listener.fileno())
-        for _ in range(5):
-            await asyncio.sleep(0)
         await server.stop(grace_seconds=0.0)
 
     def connection_opened(self, connection: RemotingConnection) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses, free_port
+from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses
 from brokergroup_operator.demo.producer import DemoProducer
 from brokergroup_operator.demo.readback import read_keys
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
@@ -33,6 +33,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from tests.e2e.history import RecordHistory, record_history
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.demo.processes import free_port
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS, SECRETS, SERVICES
 from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
 from tests.e2e.known_addresses import reached_where_known
 from tests.e2e.test_signed_group import SECRET_NAME, secret
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from tests.e2e.house import House

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
@@ -351,7 +351,6 @@ def earliest_election_seconds(rules: FenceRules) -> float:
     return rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds - rules.heartbeat_interval_seconds
 
 
-@settings(deadline=None)
 @given(rules=limits, plan=stalls, cut=st.floats(0.0, 10.0))
 def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules, plan: list[Stall], cut: float) -> None:
     """And the bound lies before the moment in which another one can be elected."""
@@ -368,7 +367,6 @@ def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules,
     assert heard_for_seconds >= rules.isolation_seconds
 
 
-@settings(deadline=None)
 @given(rules=limits, gaps=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12))
 def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: FenceRules, gaps: list[float]) -> None:
     """Controllers answer whenever we are let run for two periods: then nobody dies of a busy machine."""
@@ -383,7 +381,6 @@ def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: Fe
     assert run_starved(core, plan, until=until, cut=until) is None
 
 
-@settings(deadline=None)
 @given(
     cut_us=st.just(10.0),
     cut_other=st.floats(4.0, 20.0),
@@ -423,7 +420,6 @@ def test_whoever_can_be_elected_finds_us_dead(
         assert died_at is not None
 
 
-@settings(deadline=None)
 @given(isolation=st.floats(0.5, 10.0), fence_timeout=st.floats(0.3, 10.0), heals=st.floats(0.0, 20.0))
 def test_after_an_outage_of_all_who_is_heard_first_finds_us_dead(
     isolation: float, fence_timeout: float, heals: float

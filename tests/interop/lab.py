@@ -21,7 +21,8 @@ from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, Replicas
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.java_json import loads
 from tests.real.parts.java import JavaProgram, broker_properties, start_broker, start_name_server, write_properties
-from tests.real.parts.process import RealProcess, free_port, start
+from tests.real.parts.process import RealProcess, start
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -33,8 +33,10 @@ def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
     assert lines[1] == "  brokerName orders   rocketmq 5.5.0   durability Strict"
     assert lines[2] == "  master broker 2 (orders-2), epoch 5"
     assert lines[3] == "  SyncStateSet 1, 2 (epoch 9)   ready 3/3"
-    assert lines[5].split() == ["ID", "POD", "ROLE", "STATE", "SEAT", "LAG", "ADDRESS"]
-    assert lines[8].split() == ["3", "orders-3", "slave", "CatchingUp", "None", "3145728", "10.0.0.3:10911"]
+    assert lines[4].startswith("! no Lease is named on this group")
+    assert lines[5].startswith("  status written ")
+    assert lines[7].split() == ["ID", "POD", "ROLE", "STATE", "SEAT", "LAG", "ADDRESS"]
+    assert lines[10].split() == ["3", "orders-3", "slave", "CatchingUp", "None", "3145728", "10.0.0.3:10911"]
     text = "\n".join(lines)
     assert "!   FailoverSafe   False" in text
     assert "Last failover: connectionRefused, broker 1 -> 2, epoch 5, 41 ms" in text
@@ -142,7 +144,7 @@ def test_explain_says_who_is_in_the_way_and_what_helps(bench: Bench) -> None:
     bench.create_group(replicas=4, maintenance={"paused": True})
     said = bench.run("explain", "orders")
     assert said.code == 1
-    assert said.out.splitlines()[0] == "orders is NOT FailoverSafe: NotEnoughCandidates: 1 candidate, 2 are needed"
+    assert said.out.splitlines()[1] == "orders is NOT FailoverSafe: NotEnoughCandidates: 1 candidate, 2 are needed"
     assert "broker 3 is CatchingUp: it copies what it lacks: kubectl brokergroup lag orders -w" in said.out
     assert "1 of 4 members do not exist yet" in said.out
     assert "Ready=False, MembersOutOfSync" in said.out
@@ -154,7 +156,12 @@ def test_explain_of_a_safe_group_and_of_one_that_nobody_has_judged() -> None:
     paused = {"type": "Paused", "status": "True", "reason": "Paused", "message": "by the spec"}
     master = {"brokerId": 1, "epoch": 1}
     status = {"observedGeneration": 1, "master": master, "conditions": [safe, paused]}
-    assert list(explanation({"metadata": metadata, "spec": {"replicas": 0}, "status": status})) == [
+    judged = {"metadata": metadata, "spec": {"replicas": 0}, "status": status}
+    assert list(explanation(judged, doubt="its Lease is gone"))[:2] == [
+        "orders: its Lease is gone",
+        "orders WAS FailoverSafe: 2 candidates",
+    ]
+    assert list(explanation(judged)) == [
         "orders is FailoverSafe: 2 candidates",
         "  the status is about generation 1 of the spec, which is at 2: the operator is behind",
         "  Paused=True, Paused: by the spec",
@@ -195,13 +202,47 @@ def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[
     assert (hand_over in said.out) == ("is away" in told)
 
 
-def test_explain_of_who_may_not_read_leases_is_without_a_word_of_them(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As most who may view a group: the Lease is in the operator's namespace."""
-    bench.create_group()
-    annotations = {ANNOTATION_OPERATOR: "elsewhere/its-lease"}
+SAFE_STATUS: dict[str, Any] = STATUS | {
+    "conditions": [
+        {
+            "type": "FailoverSafe", "status": "True", "reason": "EnoughCandidates", "message": "1 can take over",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        }
+    ]
+}  # fmt: skip
+
+
+def take(bench: Bench, holder: str) -> None:
+    annotations = {ANNOTATION_OPERATOR: holder}
     bench.api("PATCH", BROKER_GROUPS.path(bench.namespace, "orders"), {"metadata": {"annotations": annotations}})
+
+
+def test_explain_of_a_safe_group_needs_a_heartbeat(bench: Bench) -> None:
+    """On a real cluster it said "is FailoverSafe" and exited 0 with no operator running."""
+    bench.create_group(status=SAFE_STATUS)
+    said = bench.run("explain", "orders")
+    assert (said.code, said.out.splitlines()[1]) == (9, "orders WAS FailoverSafe: 1 can take over")
+    assert "no Lease is named on this group" in said.out
+
+    take(bench, f"{bench.namespace}/its-lease")
+    said = bench.run("explain", "orders")
+    assert (said.code, said.out.splitlines()[1]) == (9, "orders WAS FailoverSafe: 1 can take over")
+    assert f"! operator {bench.namespace}/its-lease is away (its Lease is gone)" in bench.run("status", "orders").out
+    assert f"! operator {bench.namespace}/its-lease is away (its Lease is gone)" in bench.run("status").err
+
+    bench.create(LEASES, "its-lease", spec=RENEWED | {"renewTime": "2999-01-01T00:00:00.000000Z"})
+    said = bench.run("explain", "orders")
+    assert (said.code, said.out.splitlines()[0]) == (0, "orders is FailoverSafe: 1 can take over")
+    assert f"  operator {bench.namespace}/its-lease renewed its Lease 0s ago (operator-1)" in bench.must(
+        "status", "orders"
+    )
+    assert bench.run("status").err == ""
+
+
+def test_explain_of_who_may_not_read_leases_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As most who may view a group: the Lease is in the operator's namespace."""
+    bench.create_group(status=SAFE_STATUS)
+    take(bench, "elsewhere/its-lease")
     get = Cluster.get
 
     def refused(self: Cluster, kind: Kind, name: str, *, namespace: str | None = None) -> dict[str, Any]:
@@ -210,7 +251,10 @@ def test_explain_of_who_may_not_read_leases_is_without_a_word_of_them(
         return get(self, kind, name, namespace=namespace)
 
     monkeypatch.setattr(Cluster, "get", refused)
-    assert bench.run("explain", "orders").out.startswith("orders is NOT FailoverSafe")
+    said = bench.run("explain", "orders")
+    assert said.out.startswith("orders: you may not read the Lease of operator elsewhere/its-lease, so nothing proves")
+    assert said.code == 9
+    assert "! you may not read the Lease of operator elsewhere/its-lease" in bench.must("status", "orders")
 
 
 def test_explain_of_a_group_that_nobody_has_taken(bench: Bench) -> None:
@@ -235,7 +279,7 @@ def test_explain_names_what_the_group_is_stalled_on_first(bench: Bench, reason: 
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
     }  # fmt: skip
     bench.create_group(status=STATUS | {"conditions": [*STATUS["conditions"], stalled]})
-    lines = bench.run("explain", "orders").out.splitlines()
+    _, *lines = bench.run("explain", "orders").out.splitlines()
     assert lines[0] == f"orders is stalled: {reason}: Pod orders-3: so it is"
     assert lines[1].startswith(f"  -> {helps}" if helps else "orders is NOT FailoverSafe")
     assert len([line for line in lines if "so it is" in line]) == 1

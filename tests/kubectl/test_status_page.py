@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence, status_written
 from brokergroup_operator.kubectl.status_page import page
 
 
@@ -12,9 +13,24 @@ def group(**annotations: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"replicas": 3}, "status": {}}
 
 
-def test_the_operator_of_a_group_is_named_and_how_to_hand_it_over() -> None:
-    """One that is gone leaves its last status behind for ever, and nothing said whose it was."""
-    shown = page(group(**{"brokergroup.dev/operator": "old/brokergroup-operator"}), [])
-    assert "operator old/brokergroup-operator" in shown
-    assert "kubectl annotate -n shop brokergroup orders brokergroup.dev/operator-" in shown
-    assert "operator" not in page(group(), [])
+HERE = Heartbeat(Presence.HERE, "operator old/brokergroup-operator renewed its Lease 1s ago (brokergroup-operator-0)")
+AWAY = Heartbeat(Presence.AWAY, "operator old/brokergroup-operator is away (its Lease is gone)")
+
+
+def test_how_old_the_page_is_stands_on_it() -> None:
+    """One that is gone leaves its last status behind for ever, and the page looked as if all were well."""
+    assert f"\n  {HERE.message}\n" in page(group(), [], heard=HERE) + "\n"
+    assert f"\n! {AWAY.message}\n" in page(group(), [], heard=AWAY) + "\n"
+
+
+def test_the_status_says_when_it_was_written() -> None:
+    written = group()
+    written["metadata"]["managedFields"] = [
+        {"manager": "operator", "subresource": "status", "time": "2026-01-02T00:00:00Z"},
+        {"manager": "operator", "subresource": "status", "time": "2026-01-01T00:00:00Z"},
+        {"manager": "kubectl", "time": "2999-01-01T00:00:00Z"},
+    ]
+    assert status_written(written["metadata"]) == "2026-01-02T00:00:00Z"
+    assert "d ago, and holds" in page(written, [], heard=HERE)
+    assert "d ago, and nothing proves that it still holds" in page(written, [], heard=AWAY)
+    assert "status written" not in page(group(), [], heard=HERE)

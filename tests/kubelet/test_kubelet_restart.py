@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.folder_lock import FolderInUseError
 from brokergroup_operator.kube.resources import NODES, PODS
 from brokergroup_operator.sandbox.kubelet.leftovers import KUBELET_MARK, kill_leftovers
 from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
-from brokergroup_operator.sandbox.kubelet.process_kubelet import DataFolderInUseError
 from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +113,7 @@ def test_a_process_in_the_middle_of_its_exec_is_found_too(tmp_path: Path) -> Non
 
 
 async def test_two_kubelets_on_one_data_folder_are_refused(node: Node) -> None:
-    with pytest.raises(DataFolderInUseError, match="used by another kubelet"):
+    with pytest.raises(FolderInUseError, match=f"in use by process {os.getpid()} "):
         await node.new_kubelet().start()
 
 

@@ -30,7 +30,7 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import RemotingError
 from tests.migrate.conftest import eventually
 from tests.real.parts import java
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

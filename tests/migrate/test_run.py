@@ -20,7 +20,7 @@ from brokergroup_operator.records.store import GroupKey
 from tests.migrate.conftest import EPOCH, eventually
 from tests.migrate.fake_brokers import NAME
 from tests.migrate.fake_java import FakeJavaController
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

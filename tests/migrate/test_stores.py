@@ -27,7 +27,7 @@ from rocketmq_remoting.headers import ApplyBrokerIdRequestHeader
 from tests.migrate.conftest import eventually
 from tests.migrate.test_plan import STATE
 from tests.our_kinds import server_with_our_kinds
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

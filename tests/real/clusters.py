@@ -6,11 +6,10 @@ RBAC is in force: the operator, a process of its own, has the rights that the ch
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +21,8 @@ from brokergroup_operator.sandbox.kubelet import ImageCatalogue, ProcessKubelet
 from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
 from tests.real.parts import helm, install
 from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, start_kube_apiserver
-from tests.real.parts.process import RealProcess, free_port, start
+from tests.real.parts.process import RealProcess, start
+from tests.support.places import free_port, pod_network_place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from tests.real.parts.kubectl import Kubectl
 
-BRIDGE = "bgtest0"
-SUBNET = ipaddress.IPv4Network("10.89.0.0/24")
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 DEADLINE_SECONDS = 120.0
 Found = TypeVar("Found")
@@ -126,8 +124,10 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
     server = await asyncio.to_thread(start_kube_apiserver, folder / "api")
     try:
         await asyncio.to_thread(install_kinds_and_rights, server.client)
-        async with KubernetesApi.from_kubeconfig(server.kubeconfig) as api:
-            network = NetworkNamespaces(folder / "next-address", bridge=BRIDGE, subnet=SUBNET)
+        async with AsyncExitStack() as stack:
+            place = stack.enter_context(pod_network_place())
+            api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(server.kubeconfig))
+            network = NetworkNamespaces(folder / "next-address", bridge=place.bridge, subnet=place.subnet)
             kubelet = ProcessKubelet(
                 api, node_name="node-a", data_dir=folder / "node", network=network, images=images()
             )

@@ -13,7 +13,7 @@ from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.reconcile.broker_config import broker_properties
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from tests.real.parts import java
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,7 +31,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.java_json import loads
 from rocketmq_remoting.server import RemotingServer
 from tests.real.parts import java
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 from tests.upstream import lab as upstream
 
 if TYPE_CHECKING:

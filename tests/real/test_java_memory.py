@@ -10,7 +10,8 @@ from msgspec import convert
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.reconcile.containers import JAVA_MAIN_CLASS, java_arguments
 from tests.real.parts import install, java
-from tests.real.parts.process import accepts_connections, free_port, start
+from tests.real.parts.process import accepts_connections, start
+from tests.support.places import free_port
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(240)]
 LIMIT_MEBIBYTES = 512

@@ -19,7 +19,7 @@ import pytest
 
 from tests.real.parts import install, java
 from tests.real.parts.kubernetes_api import start_kube_apiserver
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"<!-- (?P<how>run|not run): (?P<what>[^\n]*?) -->\n```\n(?P<text>.*?)```", re.DOTALL)

@@ -25,7 +25,7 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from tests.real.parts import java
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

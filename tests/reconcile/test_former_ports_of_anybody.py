@@ -13,6 +13,7 @@ from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.plan import ApplyObject
 from tests.reconcile import builders as b
 from tests.reconcile.test_former_ports import JAVA, LOAD_BALANCER, NODE_PORT, SERVICE_IP
+from tests.support.draws import examples
 
 SETTLED = {wish["addressing"]: b.settled(network=wish, **JAVA) for wish in (SERVICE_IP, NODE_PORT, LOAD_BALANCER)}
 # A few of each, so that they meet.
@@ -65,7 +66,7 @@ STATUSES = st.sampled_from([{}, {"loadBalancer": {}}, {"loadBalancer": None}]) |
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(
     wish=st.sampled_from(list(SETTLED)),
     address=ADDRESSES,

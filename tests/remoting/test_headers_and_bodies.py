@@ -51,6 +51,7 @@ from rocketmq_remoting.headers import (
     decode_send_header,
 )
 from rocketmq_remoting.json_body import JsonBody
+from tests.support.draws import examples
 
 HEADER_CLASSES = [
     member
@@ -96,13 +97,13 @@ def test_one_module_gives_every_header() -> None:
     assert by_name == {header_class.__name__ for header_class in HEADER_CLASSES}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(HEADER_CLASSES).flatmap(values_of))
 def test_a_header_is_read_as_it_was_written(header: ExtFieldsHeader) -> None:
     assert type(header).decode(header.encode()) == header
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(HEADER_CLASSES), st.none() | st.dictionaries(st.text(), st.text()), st.text())
 def test_no_ext_fields_can_make_a_header_fail(
     header_class: type[ExtFieldsHeader], ext_fields: dict[str, str] | None, text: str
@@ -307,7 +308,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(BODY_CLASSES), st.binary(max_size=60) | ANY_JSON.map(java_json.dumps))
 def test_any_body_is_read_or_a_body_error(body_class: type[JsonBody], data: bytes) -> None:
     try:

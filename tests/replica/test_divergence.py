@@ -24,6 +24,7 @@ from rocketmq_replica.slave_link import SlaveLink
 from rocketmq_replica.sync_state import SlaveProgress, SyncState
 from tests.replica.test_commit_log import everything, open_store, put
 from tests.replica.test_crash_safety import boundaries
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from rocketmq_replica.message_store import MessageStore
@@ -102,7 +103,7 @@ _STEP = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @example([("write", 8), ("follow", 2, 1000), ("write", 1), ("elect", 2), ("write", 1)])  # each wrote the same blank
 @given(st.lists(_STEP, max_size=30))
 def test_any_history_ends_with_the_common_prefix(steps: list[tuple[object, ...]]) -> None:

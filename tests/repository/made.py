@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Made:
-    """How that run ended: its exit code, what it printed, and its count if it came to one."""
+    """How that run ended: its exit code, what it printed, its errors, and its count if it came to one."""
 
     code: int
     printed: str
+    errors: str
     counts: dict[str, Any] | None
 
 
@@ -38,7 +39,7 @@ def run_made(folder: Path, source: str, **environment: str) -> Made:
         check=False,
     )
     counts = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
-    return Made(done.returncode, done.stdout, counts)
+    return Made(done.returncode, done.stdout, done.stderr, counts)
 
 
 def count(folder: Path, source: str, **environment: str) -> tuple[int, dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.repository.made import count
+from tests.repository.made import count, run_made
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,3 +88,14 @@ def test_a_marker_that_names_no_known_part_stops_the_run(tmp_path: Path, argumen
     code, counts = count(tmp_path, source)
     assert code == pytest.ExitCode.USAGE_ERROR
     assert counts.get("passed", 0) == 0
+
+
+@pytest.mark.parametrize("ci", [{"CI": "true"}, {"REQUIRE_REAL": "1"}])
+def test_ci_never_writes_golden_files(tmp_path: Path, ci: dict[str, str]) -> None:
+    made = run_made(tmp_path, "def test_good(): pass", UPDATE_GOLDEN="1", **ci)
+    assert made.code == pytest.ExitCode.USAGE_ERROR
+    assert "UPDATE_GOLDEN is set in CI" in made.errors
+
+
+def test_by_hand_golden_files_can_be_written(tmp_path: Path) -> None:
+    assert count(tmp_path, "def test_good(): pass", UPDATE_GOLDEN="1", CI="")[0] == 0

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.real.parts import java
-from tests.real.parts.process import free_port, start
+from tests.real.parts.process import start
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,6 +14,7 @@ from sla_reports.reduction.day_pieces import Intervals, day_pieces, hour_counts,
 from sla_reports.reduction.runs import Run, gap_limit_ms
 from tests.sla.histories import INTERVAL_MS, START_MS, fleets
 from tests.sla.reference import Sample, instants, runs_of
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +43,7 @@ def _as_runs(table: pa.Table) -> list[Run]:
     return [Run(**row) for row in table.to_pylist()]
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(samples=fleets(4), rows=st.integers(1, 2000), in_order=st.booleans())
 def test_a_day_is_what_a_plain_loop_finds(samples: list[Sample], rows: int, in_order: bool) -> None:
     if in_order:
@@ -98,9 +99,7 @@ def _lake(spark: SparkSession, samples: Iterable[Sample], folder: Path) -> Path:
 
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
-@settings(
-    max_examples=1, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@settings(max_examples=examples(1), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(samples=fleets(25))
 def test_a_written_lake_is_what_a_plain_loop_finds(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]

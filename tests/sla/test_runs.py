@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms, merge
 from tests.sla.histories import INTERVAL_MS, START_MS, fleets, histories
 from tests.sla.reference import Sample, instants, runs_of
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 GAP_MS = gap_limit_ms(INTERVAL_MS)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(samples=histories("up"), data=st.data())
 def test_merging_chunks_in_any_order_is_the_whole(samples: list[Sample], data: st.DataObject) -> None:
     times = sorted({at_ms for _, at_ms, _ in samples})
@@ -56,7 +57,7 @@ def test_chunks_that_overlap_are_refused() -> None:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 # Nothing is shrunk: each try is a Spark job of a second.
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(samples=fleets(25), partitions=st.integers(1, 5))
 def test_the_jvm_finds_what_a_plain_loop_finds(spark: SparkSession, samples: list[Sample], partitions: int) -> None:
     from sla_reports.reduction import cells, intervals

@@ -27,6 +27,7 @@ from sla_reports.states.spans import (
 )
 from tests.sla.histories import INTERVAL_MS, START_MS, histories
 from tests.sla.reference import Sample, instants, runs_of
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def _state_at(at_ms: int, samples: Sequence[tuple[int, float | None]], end_ms: i
     return State.UP if before[-1][1] >= 1 else State.DOWN
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(samples=histories("up"), data=st.data())
 def test_each_instant_has_the_state_of_the_rule(samples: list[Sample], data: st.DataObject) -> None:
     seen = [(at_ms, value) for _, at_ms, value, _ in instants(samples)]

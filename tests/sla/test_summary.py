@@ -24,6 +24,7 @@ from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import Window
 from tests.sla.histories import INTERVAL_MS, START_MS, histories
 from tests.sla.reference import Sample, milliseconds_by_state, runs_of
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
 
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(max_examples=examples(3), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(lines=clusters(), partitions=st.integers(1, 4), cut=st.integers(0, 600_000), length=st.integers(1, 900_000))
 def test_figures_are_those_of_plain_loops(
     spark: SparkSession, lines: dict[str, list[Sample]], partitions: int, cut: int, length: int

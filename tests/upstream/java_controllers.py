@@ -12,7 +12,8 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.errors import RemotingError
 from tests.real.parts import install
 from tests.real.parts.java import JavaProgram, java_command, write_properties
-from tests.real.parts.process import RealProcessError, free_port, start
+from tests.real.parts.process import RealProcessError, start
+from tests.support.places import free_port
 from tests.upstream.lab import ask
 
 if TYPE_CHECKING:

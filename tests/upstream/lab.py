@@ -365,16 +365,7 @@ class WireBroker:
         self._port = self._server.port
 
     async def stop_listening(self) -> None:
-        """Close its port; its own connections stay.
-
-        asyncio loses a connection that is accepted in the very turn in which its server closes: so what is accepted already is
-        let in first, and nothing is accepted any more.
-        """
-        loop = asyncio.get_running_loop()
-        for listener in self._server._server.sockets if self._server._server is not None else ():
-            loop.remove_reader(listener.fileno())
-        for _ in range(3):
-            await asyncio.sleep(0)
+        """Close its port; its own connections stay."""
         await self._server.stop(grace_seconds=0.0)
 
     async def listen_again(self) -> None:

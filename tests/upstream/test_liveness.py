@@ -9,7 +9,7 @@ from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.fencing import FenceOutcome
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
-from tests.real.parts.process import free_port
+from tests.support.places import free_port
 from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:

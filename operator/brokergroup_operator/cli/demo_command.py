@@ -2,14 +2,20 @@
 
 import asyncio
 import json
-import shutil
+import signal
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+if TYPE_CHECKING:
+    from brokergroup_operator.demo.run import DemoSettings
+
 ROCKETMQ_VERSION = "5.5.0"
+_DIRECTORY = Path(".demo")
+# What a shell reports for a process that SIGHUP ended.
+_HUNG_UP = 129
 
 
 def demo(
@@ -18,52 +24,93 @@ def demo(
     implementation: Annotated[
         Literal["replica", "rocketmq"], typer.Option("--implementation", help="Python replicas, or Java brokers (root)")
     ] = "replica",
-    directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = Path(
-        ".demo"
-    ),
+    directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = _DIRECTORY,
     pace_seconds: Annotated[
         float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)
     ] = 2.0,
     manifest: Annotated[Path | None, typer.Option("--manifest", help="The BrokerGroup to apply")] = None,
 ) -> None:
     """Start a sandbox, the operator and a group; kill its master, freeze the next; read everything back."""
-    from brokergroup_operator.cli.signals import run_until_signalled
-    from brokergroup_operator.demo.processes import DemoProcessError
-    from brokergroup_operator.demo.run import DemoResult, DemoSettings, run_demo
-    from brokergroup_operator.demo.scenario import DemoStoppedError, DemoTimeoutError
+    from brokergroup_operator.demo.folder import DemoFolderError, demo_folder
+    from brokergroup_operator.demo.manifest import DemoManifestError, read_broker_group
+    from brokergroup_operator.demo.own_log import logging_to
+    from brokergroup_operator.demo.run import DemoSettings
     from brokergroup_operator.sandbox.kubelet.images import installed_rocketmq_homes
 
     java = implementation == "rocketmq"
     rocketmq_home = installed_rocketmq_homes().get(ROCKETMQ_VERSION) if java else None
     if java and rocketmq_home is None:
-        typer.echo(
-            f"demo: RocketMQ {ROCKETMQ_VERSION} is not in the cache of real parts; `make demo-real` brings it", err=True
-        )
-        raise typer.Exit(2)
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    settings = DemoSettings(
-        directory=directory.resolve(),
-        manifest=manifest or Path("examples") / ("rocketmq.yaml" if java else "quickstart.yaml"),
-        once=once,
-        rocketmq_home=rocketmq_home,
-        pace_seconds=pace_seconds,
-    )
+        raise _fail(f"RocketMQ {ROCKETMQ_VERSION} is not in the cache of real parts; `make demo-real` brings it")
+    try:
+        group = read_broker_group(manifest or Path("examples") / ("rocketmq.yaml" if java else "quickstart.yaml"))
+        with demo_folder(directory.resolve()) as lock, logging_to(lock.file.parent / "logs" / "demo.log"):
+            typer.echo(
+                f"demo: logs are in {directory / 'logs'}; this process's own is {directory / 'logs' / 'demo.log'}",
+                err=True,
+            )
+            settings = DemoSettings(
+                directory=directory.resolve(),
+                lock_descriptor=lock.descriptor,
+                manifest=group,
+                once=once,
+                rocketmq_home=rocketmq_home,
+                pace_seconds=pace_seconds,
+            )
+            _play(settings, shown_directory=directory)
+    except (DemoFolderError, DemoManifestError) as error:
+        raise _fail(str(error)) from error
+
+
+def _play(settings: "DemoSettings", *, shown_directory: Path) -> None:
+    from brokergroup_operator.cli.signals import run_until_signalled, stop_signals
+    from brokergroup_operator.demo.processes import DemoProcessError
+    from brokergroup_operator.demo.readback import ReadbackError
+    from brokergroup_operator.demo.run import DemoResult, run_demo
+    from brokergroup_operator.demo.scenario import DemoStoppedError, DemoTimeoutError
+
     results: list[DemoResult] = []
     started = time.monotonic()
 
     async def run(stop: asyncio.Event) -> None:
+        if signal.SIGHUP in stop_signals():
+            _cancel_at_hang_up()
         results.append(await run_demo(settings, stop))
 
     try:
         run_until_signalled(run)
-    except (DemoProcessError, DemoTimeoutError) as error:
-        typer.echo(f"demo: {error}", err=True)
-        raise typer.Exit(2) from error
+    except (DemoProcessError, DemoTimeoutError, ReadbackError) as error:
+        raise _fail(str(error)) from error
     except DemoStoppedError as error:
         typer.echo(f"demo: ended while {error}: no verdict", err=True)
         raise typer.Exit(130) from error
+    except asyncio.CancelledError as error:
+        raise typer.Exit(_HUNG_UP) from error
     [result] = results
     typer.echo(f"demo: took {time.monotonic() - started:.1f} s", err=True)
+    typer.echo(f"demo: availability and recovery times of this run: {_report_command(shown_directory)}", err=True)
     typer.echo(json.dumps(result.document))
     raise typer.Exit(0 if result.holds else 1)
+
+
+def _report_command(directory: Path) -> str:
+    if directory == _DIRECTORY:
+        return "make sla-report"
+    files = f"--prometheus-export {directory / 'prometheus.json'} --incidents {directory / 'incidents.jsonl'}"
+    return f"brokergroup sla report {files} --out {directory / 'report'}"
+
+
+def _cancel_at_hang_up() -> None:
+    """The terminal was closed: no verdict, for it has no reader; only the end of everything. make may send the signal twice."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def hang_up() -> None:
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        if task is not None:
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+
+def _fail(message: str) -> typer.Exit:
+    typer.echo(f"demo: {message}", err=True)
+    return typer.Exit(2)

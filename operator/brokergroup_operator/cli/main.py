@@ -3,6 +3,8 @@
 Each subcommand imports what it runs only when it is called: a replica must not pay for kopf, nor `--help` for anything.
 """
 
+from typing import Annotated
+
 import typer
 
 from brokergroup_operator.cli import migrate_command, sla_command
@@ -12,6 +14,7 @@ from brokergroup_operator.cli.fence_command import fence
 from brokergroup_operator.cli.operator_command import operator
 from brokergroup_operator.cli.replica_command import replica
 from brokergroup_operator.cli.sandbox_command import sandbox
+from brokergroup_operator.cli.signals import end_with_standard_input
 
 app = typer.Typer(
     help="RocketMQ broker groups on Kubernetes: the operator is the controller.",
@@ -27,6 +30,17 @@ app.command("sandbox")(sandbox)
 app.command("demo")(demo)
 app.add_typer(sla_command.app, name="sla")
 app.add_typer(migrate_command.app, name="migrate")
+
+
+@app.callback()
+def every_command(
+    *,
+    until_stdin_ends: Annotated[
+        bool, typer.Option("--until-stdin-ends", help="End when standard input does: for a child whose parent may die")
+    ] = False,
+) -> None:
+    if until_stdin_ends:
+        end_with_standard_input()
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ def sandbox(
     """Run the sandbox until SIGTERM. It has no authentication and listens on loopback only."""
     from brokergroup_operator.cli.endpoints import parse_endpoint
     from brokergroup_operator.cli.signals import run_until_signalled
-    from brokergroup_operator.sandbox.kubelet.process_kubelet import DataFolderInUseError
+    from brokergroup_operator.folder_lock import FolderInUseError
     from brokergroup_operator.sandbox.run import run_sandbox
 
     if not _is_loopback(host):
@@ -51,7 +51,7 @@ def sandbox(
 
     try:
         run_until_signalled(run)
-    except DataFolderInUseError as error:
+    except FolderInUseError as error:
         raise typer.BadParameter(str(error), param_hint="--data-dir") from error
 
 

@@ -109,7 +109,10 @@ class Group:
         self._lock = asyncio.Lock()
         self.registering: Counter[int] = Counter()
         self._stored: StoredRecord | None = None
+        # Since when the record has named its present master in its present epoch, as far as this plane saw it.
+        self.master_known_seconds = self.met_seconds
         self._copy_is_good = False
+        self._was_read = False
         self._unanswered = UnansweredWrites()
         self.incidents = Incidents(observer)
         self._held_back: tuple[BrokerGroupRecord | None, float] = (None, 0.0)
@@ -275,7 +278,9 @@ class Group:
 
     def _last_heard_seconds(self, broker_id: int) -> float:
         entry = self.table.entry(self.identity(broker_id))
-        return entry.last_seen_seconds if entry is not None else self.met_seconds
+        if entry is not None:
+            return entry.last_seen_seconds
+        return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
         """Keep a timeline open until enough members are in sync again."""
@@ -395,9 +400,11 @@ class Group:
         return True
 
     async def _read(self, deadline_seconds: float) -> None:
-        before = self._stored
+        before, first_read = self._stored, not self._was_read
         self._stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
-        self._copy_is_good = True
+        self._copy_is_good = self._was_read = True
+        if not first_read:
+            self._note_master(before)
         self.table.note_seats(str(self.key), self.record)
         if (written := self._unanswered.find(self.record)) is not None:
             self._is_durable(written.before, written.decision)
@@ -406,7 +413,7 @@ class Group:
             self.changed()
 
     async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
-        before = self.record
+        before, stored_before = self.record, self._stored
         try:
             self._stored = await self._store.commit(self.key, decision.record, self._stored, deadline_seconds)
         except RecordStoreError:
@@ -414,10 +421,19 @@ class Group:
             self._copy_is_good = False
             raise
         self._copy_is_good = True
+        self._note_master(stored_before)
         self.table.note_seats(str(self.key), self.record)
         self._is_durable(before, decision)
         self._note_in_sync()
         self.changed()
+
+    def _note_master(self, before: StoredRecord | None) -> None:
+        """Another master, or the same one in a new epoch, is another process, or was told something new: it begins to be known."""
+        was, now = before.record if before is not None else None, self.record
+        if now is not None and (
+            was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch)
+        ):
+            self.master_known_seconds = asyncio.get_running_loop().time()
 
     def _is_durable(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))

@@ -8,6 +8,8 @@ Before anything is done about it, the doubt is held against everything else that
 * its connection closed and nothing else: it gets 400 ms to come back, and the whole heartbeat timeout while something still listens
   at its address, since a healthy broker reconnects only with its next heartbeat;
 * not certainly dead: the other controller planes are asked too, and one that they hear is left alone (``corroboration.py``);
+* never heard by this plane: it may have registered with another plane and not opened its port yet. It gets as long as a start
+  takes, from when the record named it, and a closed port proves its death only when no other plane hears it either;
 * silent: shortly before its deadline it is asked something (907). A master that answers is cut off from us in one direction only,
   its data path is healthy, and it is left alone; a frozen one does not answer.
 """
@@ -138,7 +140,8 @@ class MasterWatch:
         entry = group.table.entry(group.identity(master))
         if entry is None:
             reported = self._is_terminated(group, master, record.address_of(master) or "") is not None
-            return Suspicion.UNHEARD if reported or self.is_warm(group, record) else None
+            overdue = self.is_warm(group, record) and not self._may_be_starting(group)
+            return Suspicion.UNHEARD if reported or overdue else None
         if entry.connection_id is None:
             return Suspicion.CLOSED
         if not entry.alive(now_seconds):
@@ -166,6 +169,16 @@ class MasterWatch:
             if replica.registered
         )
 
+    def _may_be_starting(self, group: Group) -> bool:
+        """Whether the master's process may be so new that it has not come to this plane yet.
+
+        One that the record named before this plane knew the group has had its start; then only its rescan counts (``is_warm``).
+        """
+        if group.master_known_seconds <= group.met_seconds:
+            return False
+        known_for_seconds = asyncio.get_running_loop().time() - group.master_known_seconds
+        return known_for_seconds < self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
+
     async def corroborate(
         self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
     ) -> Verdict | None:
@@ -177,10 +190,10 @@ class MasterWatch:
             while clock() < case.deadline_seconds:
                 if self._is_settled(case):
                     return None
+                self._ask_others_near_the_end(case)
                 verdict = self._look(case, probe)
                 if verdict is not None:
-                    return verdict
-                self._ask_others_near_the_end(case)
+                    return None if await self._is_starting(case, verdict) else verdict
                 if probe.done():
                     if suspicion is not Suspicion.CLOSED:
                         break
@@ -229,6 +242,12 @@ class MasterWatch:
             case.group.changed()
         await asyncio.sleep(self._settings.other_planes_pause_seconds)  # and not asked again at every tick
         return True
+
+    async def _is_starting(self, case: _Case, verdict: Verdict) -> bool:
+        """Whether the closed port of a master never heard here is one that is not open yet: another plane hears the process."""
+        if case.suspicion is not Suspicion.UNHEARD or verdict.trigger is not Trigger.CONNECTION_REFUSED:
+            return False
+        return await self._is_heard_elsewhere(case)
 
     def _open(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> _Case:
         now_seconds = asyncio.get_running_loop().time()

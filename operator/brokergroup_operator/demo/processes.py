@@ -1,5 +1,8 @@
 """The demo's own processes: the sandbox and the operator, each a child with a log file, stopped by pid and in reverse order.
 
+Each child reads a pipe that the demo holds and ends when it is closed (`brokergroup --until-stdin-ends`), so that even a demo
+that is killed takes everything with it. Each holds the lock of the demo's folder until it has ended.
+
 They are processes of their own, not tasks of ours, because that is how they run elsewhere: the operator can be killed and started
 again, and the producer's timings don't share an event loop with what they measure.
 """
@@ -37,6 +40,7 @@ class DemoProcesses:
     """Starts `brokergroup` subcommands and stops them all, last one first."""
 
     log_directory: Path
+    lock_descriptor: int
     children: list[ChildProcess] = field(default_factory=list)
 
     async def start(self, name: str, *arguments: str) -> ChildProcess:
@@ -44,9 +48,11 @@ class DemoProcesses:
         log_path = self.log_directory / f"{name}.log"
         with log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "brokergroup_operator.cli.main", *arguments),
+                *(sys.executable, "-m", "brokergroup_operator.cli.main", "--until-stdin-ends", *arguments),
+                stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                pass_fds=(self.lock_descriptor,),
                 # Ctrl-C is for the demo, which then ends its children in order; the terminal must not end them all at once.
                 start_new_session=True,
             )

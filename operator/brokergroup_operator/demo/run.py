@@ -6,25 +6,28 @@ master's log does not hold.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
+from brokergroup_operator.demo.folder import SANDBOX
 from brokergroup_operator.demo.java_producer import JavaProducer
 from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.manifest import DemoManifestError
 from brokergroup_operator.demo.name_server import start_name_server
 from brokergroup_operator.demo.processes import DemoProcesses, free_port
 from brokergroup_operator.demo.producer import DemoProducer
 from brokergroup_operator.demo.readback import read_keys
-from brokergroup_operator.demo.scenario import Scenario
+from brokergroup_operator.demo.scenario import DemoTimeoutError, Scenario
+from brokergroup_operator.demo.scraper import scraping
 from brokergroup_operator.demo.screen import Screen
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
-from brokergroup_operator.kube import ApiError, KubernetesApi
+from brokergroup_operator.kube import ApiError, ApiUnavailableError, KubernetesApi, OutcomeUnknownError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES
+from brokergroup_operator.sandbox.kubelet.leftovers import kill_leftovers
 from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
 
 _NAMESPACE = "default"
@@ -52,13 +55,24 @@ class DemoSettings:
     """
 
     directory: Path
-    manifest: Path
+    lock_descriptor: int
+    manifest: dict[str, Any]
     once: bool
     rocketmq_home: Path | None = None
     name_server_manifest: Path = Path("examples/nameserver.yaml")
     # How long at least the group is left in peace before each fault, and at the end.
     pace_seconds: float = 2.0
     thaw_after_seconds: float = 1.0
+
+    @property
+    def export(self) -> Path:
+        """The operator's metrics of the whole run, where `make sla-report` reads them."""
+        return self.directory / "prometheus.json"
+
+    @property
+    def incident_log(self) -> Path:
+        """The operator's incidents, where `make sla-report` reads them."""
+        return self.directory / "incidents.jsonl"
 
     @property
     def sandbox_arguments(self) -> list[str]:
@@ -76,35 +90,39 @@ class DemoResult:
 
 
 async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
-    """Play the whole demo. Raises DemoTimeoutError or DemoProcessError where it could not go on, DemoStoppedError when asked to."""
-    processes = DemoProcesses(settings.directory / "logs")
+    """Play the whole demo.
+
+    Raises DemoTimeoutError, DemoProcessError, DemoManifestError or ReadbackError where it could not go on, DemoStoppedError when
+    asked to end.
+    """
+    processes = DemoProcesses(settings.directory / "logs", settings.lock_descriptor)
     try:
         kubeconfig = await _start_sandbox(processes, settings)
         async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
-            endpoints = await _start_operator(processes, settings.directory, kubeconfig, await _node_address(api))
-            manifest = yaml.safe_load(settings.manifest.read_text())
-            manifest["metadata"].setdefault("namespace", _NAMESPACE)
+            endpoints = await _start_operator(processes, settings, kubeconfig, await _node_address(api))
+            manifest = settings.manifest
+            manifest["metadata"]["namespace"] = _NAMESPACE
             if settings.rocketmq_home is not None:
                 manifest["spec"]["nameServers"] = [
                     await start_name_server(api, settings.name_server_manifest, processes)
                 ]
-            await _apply(api, manifest, processes)
             hints = _hints(manifest["metadata"]["name"], endpoints)
-            return await _play(settings, processes, api, manifest, hints, stop)
+            async with scraping(endpoints["metrics"], settings.export):
+                await _apply(api, manifest, processes)
+                return await _play(settings, processes, api, manifest, hints, stop)
     finally:
         await processes.stop()
+        # Nothing is left of a sandbox that ended by itself; of one that had to be killed, its brokers.
+        await asyncio.to_thread(kill_leftovers, settings.directory / SANDBOX)
 
 
 async def _start_sandbox(processes: DemoProcesses, settings: DemoSettings) -> Path:
     kubeconfig = settings.directory / "kubeconfig"
-    data = settings.directory / "sandbox"
+    data = settings.directory / SANDBOX
     await processes.start(
         "sandbox", "sandbox", "--data-dir", str(data), "--kubeconfig", str(kubeconfig), *settings.sandbox_arguments
     )
-    async with asyncio.timeout(_START_SECONDS):
-        while not kubeconfig.exists():
-            processes.check()
-            await asyncio.sleep(0.05)
+    await _within_start("the sandbox has not written its kubeconfig", processes, kubeconfig.exists)
     return kubeconfig
 
 
@@ -115,20 +133,22 @@ async def _node_address(api: KubernetesApi) -> str:
     return str(addresses["InternalIP"])
 
 
-async def _start_operator(processes: DemoProcesses, directory: Path, kubeconfig: Path, host: str) -> Mapping[str, str]:
+async def _start_operator(
+    processes: DemoProcesses, settings: DemoSettings, kubeconfig: Path, host: str
+) -> Mapping[str, str]:
     # For whoever wants to look from outside: a Prometheus to scrape, mqadmin to ask.
     endpoints = {
         "controller": f"{host}:{free_port(host)}",
         "metrics": f"127.0.0.1:{free_port()}",
         "kubeconfig": str(kubeconfig),
     }
-    (directory / "endpoints.json").write_text(json.dumps(endpoints))
+    (settings.directory / "endpoints.json").write_text(json.dumps(endpoints))
     await processes.start(
         "operator", "operator",
         "--kubeconfig", str(kubeconfig), "--namespace", _NAMESPACE,
         "--listen", endpoints["controller"], "--controller-address", endpoints["controller"],
         "--metrics-listen", endpoints["metrics"],
-        "--incident-log", str(directory / "incidents.jsonl"),
+        "--incident-log", str(settings.incident_log),
     )  # fmt: skip
     return endpoints
 
@@ -149,8 +169,8 @@ async def _play(
                 group=group,
                 ledger=ledger,
                 processes=processes,
-                incident_log=settings.directory / "incidents.jsonl",
-                container_pid=lambda pod: read_container_pid(settings.directory / "sandbox", _NAMESPACE, pod, "broker"),
+                incident_log=settings.incident_log,
+                container_pid=lambda pod: read_container_pid(settings.directory / SANDBOX, _NAMESPACE, pod, "broker"),
                 screen=screen,
                 stop=stop,
                 deadline_seconds=_PYTHON_SECONDS if settings.rocketmq_home is None else _JAVA_SECONDS,
@@ -165,16 +185,31 @@ async def _play(
 
 
 async def _apply(api: KubernetesApi, manifest: dict[str, Any], processes: DemoProcesses) -> None:
-    """Apply the manifest; the kinds may take a moment to be served."""
-    async with asyncio.timeout(_START_SECONDS):
-        while True:
-            try:
-                await api.apply(BROKER_GROUPS, manifest, field_manager=_FIELD_MANAGER)
-            except ApiError:
-                processes.check()
-                await asyncio.sleep(0.1)
-            else:
-                return
+    """Apply the manifest; on a busy machine the first answers may come too late."""
+
+    async def applied() -> bool:
+        try:
+            await api.apply(BROKER_GROUPS, manifest, field_manager=_FIELD_MANAGER)
+        except (ApiUnavailableError, OutcomeUnknownError):
+            return False
+        except ApiError as error:
+            raise DemoManifestError(f"the API refuses the group: {error}") from error
+        return True
+
+    await _within_start("the API has not taken the group", processes, applied)
+
+
+async def _within_start(complaint: str, processes: DemoProcesses, done: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Wait until it is done. DemoTimeoutError says what was not, DemoProcessError that a process ended meanwhile."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        answer = done()
+        if answer if isinstance(answer, bool) else await answer:
+            return
+        processes.check()
+        if time.monotonic() > deadline:
+            raise DemoTimeoutError(f"{complaint} within {_START_SECONDS:.0f} s; look into {processes.log_directory}")
+        await asyncio.sleep(0.05)
 
 
 def _producer(settings: DemoSettings, group: WatchedGroup, manifest: dict[str, Any], ledger: Ledger) -> Producer:

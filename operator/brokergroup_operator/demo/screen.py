@@ -5,6 +5,7 @@ keeps only the JSON at the end.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -69,7 +70,8 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):  # the terminal was closed; nothing can be shown any more
+                self._live.stop()
 
     def show(self, view: DemoView) -> None:
         if self._live is not None:
@@ -81,11 +83,11 @@ class Screen:
             self.console.print(f"{line} | {view.per_second:.0f} acks/s", highlight=False, soft_wrap=True)
 
     def close_with(self, view: DemoView) -> None:
-        """The last picture stays; where nothing redraws, this is the one table printed."""
+        """The last picture stays, without hints to a cluster that ends now; where nothing redraws, it is the one table printed."""
         if self._live is not None:
-            self._live.update(draw(view, self.hints))
+            self._live.update(draw(view))
         else:
-            self.console.print(draw(view, self.hints))
+            self.console.print(draw(view))
 
 
 def _one_line(view: DemoView) -> str:

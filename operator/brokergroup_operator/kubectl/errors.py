@@ -53,3 +53,9 @@ class WaitedTooLongError(PluginError):
     """--timeout passed; what was asked for goes on."""
 
     exit_code = 8
+
+
+class NotProvedError(PluginError):
+    """What is asked for would rest on an operator's last word, and nothing current proves that one is alive, or gone."""
+
+    exit_code = 9

@@ -9,6 +9,8 @@ from brokergroup_operator.kubectl.printing import age, columns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from brokergroup_operator.kubectl.its_operator import Heartbeat
+
 JsonObject = dict[str, Any]
 # These say that something is wrong, or under way, while they are True; of the others False does.
 ABNORMAL = frozenset(
@@ -66,13 +68,14 @@ def state_word(group: JsonObject) -> str:
     return "Ready" if ready.get("status") == "True" else str(ready.get("reason") or "Unknown")
 
 
-def page(group: JsonObject, operations: list[JsonObject], *, wide: bool = False) -> str:
-    """All of one group."""
-    return "\n".join(_sections(group, operations, wide=wide))
+def page(group: JsonObject, operations: list[JsonObject], *, heard: Heartbeat, wide: bool = False) -> str:
+    """All of one group. `heard`: the operator's heartbeat, which tells how old all of this is."""
+    return "\n".join(_sections(group, operations, heard=heard, wide=wide))
 
 
-def _sections(group: JsonObject, operations: list[JsonObject], *, wide: bool) -> Iterator[str]:
+def _sections(group: JsonObject, operations: list[JsonObject], *, heard: Heartbeat, wide: bool) -> Iterator[str]:
     yield from _head(group)
+    yield from _operator(group["metadata"], heard)
     members = (group.get("status") or {}).get("members") or []
     if members:
         yield ""
@@ -118,15 +121,16 @@ def _head(group: JsonObject) -> Iterator[str]:
         yield f"  master NONE, epoch {status.get('masterEpoch', 0)}"
     ids = ", ".join(str(broker_id) for broker_id in in_sync.get("brokerIds") or []) or "nobody"
     yield f"  SyncStateSet {ids} (epoch {in_sync.get('epoch', 0)})   ready {status.get('readyReplicas', 0)}/{spec.get('replicas')}"
-    yield from _operator(metadata)
 
 
-def _operator(metadata: JsonObject) -> Iterator[str]:
+def _operator(metadata: JsonObject, heard: Heartbeat) -> Iterator[str]:
     """An operator that is gone says nothing any more, and all others leave its groups alone: what is shown stays as it was."""
-    from brokergroup_operator.kubectl.its_operator import hand_over, holder_of
+    from brokergroup_operator.kubectl.its_operator import status_written
 
-    if holder := holder_of(metadata):
-        yield f"  operator {holder}   (gone for good? all of this is as it left it; hand over: {hand_over(metadata)})"
+    yield f"{' ' if heard.proves else '!'} {heard.message}"
+    if written := status_written(metadata):
+        holds = "and holds" if heard.proves else "and nothing proves that it still holds"
+        yield f"  status written {age(written)} ago, {holds}"
 
 
 def _mark(item: JsonObject) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real.parts import install
-from tests.real.parts.process import RealProcess, RealProcessError, accepts_connections, free_port, start
+from tests.real.parts.process import RealProcess, RealProcessError, accepts_connections, start
+from tests.support.places import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DEMO_JAVA = REPOSITORY / "operator" / "brokergroup_operator" / "demo" / "java"

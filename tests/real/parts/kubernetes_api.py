@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.real.parts import install
 from tests.real.parts.kubectl import Kubectl
-from tests.real.parts.process import RealProcess, RealProcessError, free_port, start
+from tests.real.parts.process import RealProcess, RealProcessError, start
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -88,30 +88,3 @@ def accepts_connections(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def free_port(host: str = "127.0.0.1", *, neighbours: int = 0) -> int:
-    """A port that was free a moment ago, and as many right below it that nobody else is handed.
-
-    Below the ephemeral range, so that no outgoing connection can take it before its owner does. A Java broker also uses its
-    port minus two.
-    """
-    for port in range(20000 + os.getpid() % 8000, 32000):
-        wanted = range(port - neighbours, port + 1)
-        if _handed_out.isdisjoint(wanted) and all(can_bind(host, candidate) for candidate in wanted):
-            _handed_out.update(wanted)
-            return port
-    raise RealProcessError(f"no free port on {host} below 32000")
-
-
-def can_bind(host: str, port: int) -> bool:
-    """Whether nobody holds the port on this address now."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-_handed_out: set[int] = set()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.real.parts import install
-from tests.real.parts.process import RealProcess, RealProcessError, free_port, start
+from tests.real.parts.process import RealProcess, RealProcessError, start
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

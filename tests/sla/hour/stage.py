@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from prometheus_client.parser import text_string_to_metric_families
 
 from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.processes import free_port
 from brokergroup_operator.demo.producer import DemoProducer
 from controller_core.metric_names import (
     FAILOVERS_TOTAL,
@@ -30,6 +29,7 @@ from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, who
 from tests.real.parts.prometheus import start_prometheus
 from tests.sla.hour.evidence import Evidence, GroupEvidence, Span, Stroke
 from tests.sla.hour.faults import Kind, now_ms, settled, strike
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

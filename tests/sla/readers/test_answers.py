@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sla_reports.readers.matrix import _careful, _plain, decode
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from sla_reports.readers.columns import Columns
@@ -38,7 +39,7 @@ def rows(found: list[Columns]) -> Rows:
     return [(row["series"], row["ts_ms"], repr(row["value"])) for one in found for row in one.rows().to_pylist()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(entries=st.lists(SAMPLES, max_size=4), separators=SEPARATORS)
 def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]], separators: tuple[str, str]) -> None:
     content = answer(entries, separators, a="é, [")
@@ -59,7 +60,7 @@ def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]],
     assert packed == expected
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(
     samples=st.lists(SAMPLES, min_size=1, max_size=3),
     separators=SEPARATORS,

@@ -19,6 +19,7 @@ from sla_reports.readers.openmetrics import OpenMetrics
 from sla_reports.readers.splits import files_of, plan
 from sla_reports.readers.tsdb_dump import TsdbDump
 from sla_reports.readers.victoriametrics import VictoriaMetrics
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +178,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(samples=SAMPLES, split_bytes=st.integers(1, 400), broken=st.lists(st.integers(0, 25), max_size=3))
 def test_cuts_never_change_what_is_read(tmp_path: Path, samples: Any, split_bytes: int, broken: list[int]) -> None:
     lines = [f'up{{a="{_escaped(a)}"}} {value!r} {ts_ms // 1000}.{ts_ms % 1000:03d}\n' for a, value, ts_ms in samples]

@@ -25,6 +25,7 @@ from sla_reports.readers.prometheus_api import Server, ServerError
 from sla_reports.readers.prometheus_query import OptionError, query_of
 from sla_reports.series import series_text
 from tests.sla.readers.stand_in import StandIn
+from tests.support.draws import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def planted(start_ms: int = START_MS, end_ms: int = START_MS + HOUR_MS) -> Rows:
     return sorted((name, at, v) for name, samples in SERIES.items() for at, v in samples if start_ms <= at < end_ms)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     slice_hours=st.sampled_from([24, 1, 0.3, 0.011]),
     shards=st.integers(1, 7),

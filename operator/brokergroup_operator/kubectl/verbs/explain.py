@@ -1,6 +1,7 @@
 """`kubectl brokergroup explain`: why the group does not get on or is not FailoverSafe, member by member, and what would help.
 
-Who is to get it on comes first: without an operator nothing of what stands there is true for long.
+The operator that is to get it on comes first: without one, nothing of what stands there is true for long. So "is FailoverSafe"
+and exit code 0 are said only where a heartbeat proves that the operator is alive.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import typer
 
 from brokergroup_operator.kubectl import options
+from brokergroup_operator.kubectl.errors import NotProvedError
 from brokergroup_operator.kubectl.status_page import ABNORMAL, condition
 
 JsonObject = dict[str, Any]
@@ -55,31 +57,37 @@ def explain(
     context: options.Context = None,
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
-    """Say what a group is stalled on, why it is not FailoverSafe, and what to do. Exit code 1 while it is not FailoverSafe."""
+    """Say what a group is stalled on, why it is not FailoverSafe, and what to do.
+
+    Exit code 0 if it is FailoverSafe now, 1 if not, 9 if it was when last judged, but nothing proves that its operator is alive.
+    """
     from brokergroup_operator.kubectl.cluster import Cluster
-    from brokergroup_operator.kubectl.its_operator import why_nobody_reconciles
+    from brokergroup_operator.kubectl.its_operator import heartbeat
     from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
 
     cluster = Cluster(kubeconfig, context, namespace)
     found = cluster.get(BROKER_GROUPS, group)
-    for line in explanation(found, nobody_reconciles=why_nobody_reconciles(cluster, found)):
+    heard = heartbeat(cluster, found)
+    for line in explanation(found, doubt="" if heard.proves else heard.message):
         typer.echo(line)
     if not is_safe(found):
         raise typer.Exit(1)
+    if not heard.proves:
+        raise typer.Exit(NotProvedError.exit_code)
 
 
 def is_safe(group: JsonObject) -> bool:
     return condition(group, "FailoverSafe").get("status") == "True"
 
 
-def explanation(group: JsonObject, *, nobody_reconciles: str = "") -> Iterator[str]:
-    """Pure. That nobody is at work comes before all that somebody said while at work."""
+def explanation(group: JsonObject, *, doubt: str = "") -> Iterator[str]:
+    """Pure. `doubt`: why nothing proves that an operator is at work; it comes before all that an operator has said."""
     name, safety = group["metadata"]["name"], condition(group, "FailoverSafe")
-    if nobody_reconciles:
-        yield f"{name}: {nobody_reconciles}"
+    if doubt:
+        yield f"{name}: {doubt}"
     yield from _stalled(group)
     if is_safe(group):
-        yield f"{name} is FailoverSafe: {safety.get('message', '')}"
+        yield f"{name} {'WAS' if doubt else 'is'} FailoverSafe: {safety.get('message', '')}"
     elif safety:
         yield f"{name} is NOT FailoverSafe: {safety['reason']}: {safety['message']}"
     else:

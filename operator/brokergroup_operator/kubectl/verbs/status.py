@@ -45,11 +45,23 @@ def _print_list(cluster: "Cluster", *, everywhere: bool, output: options.Format)
         return
     if groups:
         typer.echo(group_list(groups, everywhere=everywhere, wide=output is options.Format.WIDE))
+        for line in _away(cluster, groups):
+            typer.echo(f"! {line}", err=True)
     else:
         typer.echo("No broker groups" + ("" if everywhere else f" in namespace {cluster.namespace}"), err=True)
 
 
+def _away(cluster: "Cluster", groups: list[dict[str, Any]]) -> list[str]:
+    """A line for each operator that is gone: what it said of its groups stays as it was."""
+    from brokergroup_operator.kubectl.its_operator import Presence, heartbeat, holder_of
+
+    of_each = {holder_of(group["metadata"]): group for group in groups}
+    heard = [heartbeat(cluster, group) for holder, group in sorted(of_each.items()) if holder]
+    return [each.message for each in heard if each.presence is Presence.AWAY]
+
+
 def _print_group(cluster: "Cluster", group: str, *, watch: bool, output: options.Format) -> None:
+    from brokergroup_operator.kubectl.its_operator import heartbeat
     from brokergroup_operator.kubectl.printing import print_objects
     from brokergroup_operator.kubectl.status_page import page
     from brokergroup_operator.kubectl.watching import show
@@ -60,7 +72,11 @@ def _print_group(cluster: "Cluster", group: str, *, watch: bool, output: options
         print_objects(cluster.get(BROKER_GROUPS, group), output)
         return
     wide = output is options.Format.WIDE
-    show(cluster, group, lambda obj: page(obj, operations_of(cluster, group), wide=wide), watch=watch)
+
+    def render(obj: dict[str, Any]) -> str:
+        return page(obj, operations_of(cluster, group), wide=wide, heard=heartbeat(cluster, obj))
+
+    show(cluster, group, render, watch=watch)
 
 
 def operations_of(cluster: "Cluster", group: str) -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ may be stopped and started at any moment, and what it left running is killed bef
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import shutil
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from brokergroup_operator.folder_lock import FolderLock
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import PODS
 
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from .network import PodNetwork
 
 log = structlog.get_logger(__name__)
-
-
-class DataFolderInUseError(Exception):
-    """Another kubelet uses this data folder; it would kill our pods as leftovers, and we its."""
 
 
 class ProcessKubelet:
@@ -89,7 +85,7 @@ class ProcessKubelet:
         self._workers: dict[str, PodWorker] = {}
         self._worker_tasks: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._lock: IO[str] | None = None
+        self._lock: FolderLock | None = None
         self._writing_pods_file = False
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -143,7 +139,7 @@ class ProcessKubelet:
         await self._network.close()
         self._write_pods_file()
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def container_pid(self, namespace: str, pod: str, container: str) -> int | None:
@@ -183,14 +179,9 @@ class ProcessKubelet:
         ]
 
     def _lock_data_folder(self) -> None:
+        """Raises FolderInUseError: two kubelets on one folder kill each other's pods as leftovers."""
         self._folders.root.mkdir(parents=True, exist_ok=True)
-        lock = self._folders.lock_file.open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise DataFolderInUseError(f"data folder {self._folders.root} is used by another kubelet") from error
-        self._lock = lock
+        self._lock = FolderLock.take(self._folders.lock_file)
 
     def _remove_folders_of_vanished_pods(self) -> None:
         alive = {unique_name(pod) for pod in self._pods.objects.values()}

@@ -1,0 +1,80 @@
+"""However a demo ends, what it started ends with it; and two demos do not share a folder.
+
+Each test runs the real demo in a terminal of its own: sandbox, operator and three brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.demo.demo_terminal import (
+    REPOSITORY,
+    DemoInTerminal,
+    demo_command,
+    processes_of,
+    wait_until_none_is_left,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(240)
+# sandbox, operator, three brokers, the demo itself
+ALL_OF_A_DEMO = 6
+
+
+def running_demo(directory: Path) -> DemoInTerminal:
+    demo = DemoInTerminal(directory, "--pace-seconds", "30")
+    demo.wait_for("sending messages")
+    return demo
+
+
+@pytest.mark.parametrize("ending", ["terminal closed", "SIGTERM", "SIGKILL"])
+def test_no_process_outlives_its_demo(tmp_path: Path, ending: str) -> None:
+    directory = tmp_path / "demo"
+    with running_demo(directory) as demo:
+        assert len(processes_of(directory)) >= ALL_OF_A_DEMO
+        if ending == "terminal closed":
+            demo.close_terminal()
+        else:
+            os.kill(demo.process.pid, signal.Signals[ending])
+        demo.process.wait(60)
+        wait_until_none_is_left(directory)
+
+
+def test_a_folder_in_use_is_refused_by_the_name_of_its_process_and_taken_over_from_a_dead_one(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    with running_demo(directory) as first:
+        second = subprocess.run(
+            demo_command(directory, "--once"), cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert second.returncode == 2, second
+        assert re.search(rf"process {first.process.pid} \(.*demo --directory {directory}", second.stderr), second.stderr
+        assert first.process.poll() is None
+        assert len(processes_of(directory)) >= ALL_OF_A_DEMO, "the demo that holds the folder was disturbed"
+        first.process.kill()
+        first.process.wait()
+        # At once: what the dead demo started may still be ending in the folder.
+        with running_demo(directory) as third:
+            assert len(processes_of(directory)) >= ALL_OF_A_DEMO
+            third.close_terminal()
+            third.process.wait(60)
+            wait_until_none_is_left(directory)
+
+
+def test_a_sandbox_that_was_killed_leaves_no_broker_and_its_demo_says_so(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    with running_demo(directory) as demo:
+        assert f"this process's own is {directory}/logs/demo.log" in demo.screen.replace("\r\n", "")
+        [sandbox] = [pid for pid, command in processes_of(directory).items() if " sandbox --data-dir" in command]
+        os.kill(sandbox, signal.SIGKILL)
+        assert demo.process.wait(60) == 2
+        wait_until_none_is_left(directory)
+        assert "sandbox ended with -9" in demo.screen
+        assert "[warning" not in demo.screen

@@ -1,0 +1,86 @@
+"""Ports and networks for programs that tests start, claimed for the whole machine: several test processes run side by side.
+
+A claim is an abstract socket, as the sandbox holds its pods' addresses: it ends with its process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.sandbox.kubelet.network import hold_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Below the range from which Linux takes the ports of outgoing connections: none of them can take a port before its owner does.
+FIRST_PORT, END_OF_PORTS = 20000, 32000
+NETWORKS = 64
+
+
+class NoPlaceError(Exception):
+    """Every port or network of the tests is in use."""
+
+
+def free_port(host: str = "127.0.0.1", *, neighbours: int = 0) -> int:
+    """A port for a program of this test process, and as many right below it; no other process is handed them.
+
+    A program that can bind port 0 and report what it got needs none of this. Java's cannot, and an operator that is
+    started again on its former address cannot either. A Java broker also uses its port minus two.
+    """
+    first = FIRST_PORT + os.getpid() * 37 % 8000  # neighbouring processes begin apart
+    for port in [*range(first, END_OF_PORTS), *range(FIRST_PORT, first)]:
+        if _claim_ports(host, range(port - neighbours, port + 1)):
+            return port
+    raise NoPlaceError(f"no free port on {host} from {FIRST_PORT} to {END_OF_PORTS}")
+
+
+def _claim_ports(host: str, ports: range) -> bool:
+    """All of them for as long as this process lives, or none."""
+    holds: list[socket.socket] = []
+    for port in ports:
+        hold = hold_name(f"brokergroup-tests-port-{port}")
+        if hold is not None:
+            holds.append(hold)
+        if hold is None or not _can_bind(host, port):
+            for one in holds:
+                one.close()
+            return False
+    for one in holds:
+        one.detach()  # open until this process ends
+    return True
+
+
+def _can_bind(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class PodNetworkPlace:
+    """The bridge and the subnet of one process kubelet that gives each pod a network namespace."""
+
+    bridge: str
+    subnet: ipaddress.IPv4Network
+
+
+@contextlib.contextmanager
+def pod_network_place() -> Iterator[PodNetworkPlace]:
+    """One that no other test process has. What a process that died left there, the next kubelet on that bridge removes."""
+    for number in range(NETWORKS):
+        with contextlib.ExitStack() as stack:
+            hold = hold_name(f"brokergroup-tests-network-{number}")
+            if hold is None:
+                continue
+            stack.callback(hold.close)
+            yield PodNetworkPlace(f"bgtest{number}", ipaddress.IPv4Network(f"10.89.{number}.0/24"))
+            return
+    raise NoPlaceError(f"all {NETWORKS} pod networks of the tests are in use")
