@@ -20,8 +20,16 @@ demo: .venv/.installed ## A broker group of Python replicas under load fails ove
 	@$(BIN)/brokergroup demo $(if $(ONCE),--once,)
 
 .PHONY: test
-test: .venv/.installed-all ## Set-up and every test this machine can run (REQUIRE_REAL=1: nothing may be left out)
+test: .venv/.installed-all ## Set-up, static checks, unit tests, one story of each family: what one runs before a commit
 	@$(BIN)/python tests/run.py $(ARGUMENTS)
+
+.PHONY: test-all
+test-all: .venv/.installed-all ## Every test and proof this machine can run (REQUIRE_REAL=1, as CI: nothing may be left out)
+	@$(BIN)/python tests/run.py --all $(ARGUMENTS)
+
+.PHONY: test-nightly
+test-nightly: .venv/.installed-all ## The same with the full numbers: all strikes, all walks, twelve times the draws, the real hour
+	@$(BIN)/python tests/run.py --nightly $(ARGUMENTS)
 
 ##@ With real parts (Java, Maven and Go; installed by name where the machine allows it)
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.left_house import LeftHouses
 from tests.real.parts import install
-from tests.support import draws
+from tests.support import draws, order
 
 
 def real_is_required() -> bool:
@@ -32,7 +32,8 @@ def missing_part(name: str) -> str | None:
     return install.missing(name)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after pytest's own order by fixtures
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A marker that names no part, or one that nobody knows, is a mistake in the test: stop before running anything."""
     for item in items:
         for marker in item.iter_markers("real"):
@@ -41,6 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(
                     f"{item.nodeid}: marker real{marker.args!r}: expected one or more of {expected}"
                 )
+    order.arrange(items, config.rootpath)
 
 
 @pytest.hookimpl(tryfirst=True)
