@@ -82,6 +82,17 @@ WRITE_FAULTS = (
     "TOO_MANY_REQUESTS",
     "SERVER_ERROR",
 )
+NODE_PARTS = (
+    "root",
+    "node-packages",
+    "node-programs",
+    "kube-apiserver",
+    "etcd",
+    "pause",
+    "coredns",
+    "rocketmq-image",
+    "helm",
+)
 FENCE = {
     Level.ALL: ("--freezes", "3", "--partitions", "3", "--outages", "1", "--control", "0"),
     Level.NIGHTLY: ("--freezes", "30", "--partitions", "30", "--outages", "3", "--control", "12"),
@@ -136,8 +147,10 @@ def proofs_beside(level: Level) -> list[Lane]:
 def proofs_alone(level: Level) -> list[Lane]:
     """Those that measure gaps, under load of their own."""
     parts = ("rocketmq", "netns")
+    whole = ("--all",) if level is Level.NIGHTLY else ()
     return [
         proof("fence", "-m", "tests.fence.run", *FENCE[level], parts=parts, places=ALONE),
+        proof("two real nodes", "-m", "tests.node.run", *whole, parts=NODE_PARTS, places=ALONE),
         proof("switchover, Java brokers", "-m", "tests.switchover.run", *SWITCHOVER[level], parts=parts, places=ALONE),
     ]
 
