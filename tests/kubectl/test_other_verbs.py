@@ -85,5 +85,5 @@ def test_migrate_is_the_other_commands(bench: Bench) -> None:
 def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
         "completion", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag", "migrate",
-        "pause", "rebuild", "report", "restart", "resume", "status", "switchover", "version", "wake",
+        "pause", "rebuild", "release", "report", "restart", "resume", "status", "switchover", "version", "wake",
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 def _documents(text: str) -> list[dict[str, Any]]:
@@ -34,3 +35,29 @@ def test_no_page_shows_a_manifest_that_apply_refuses_for_its_generate_name() -> 
             if "kind:" in block:
                 for document in _documents(block):
                     assert "generateName" not in (document.get("metadata") or {}), page.name
+
+
+def test_a_group_names_a_name_server_that_an_example_brings() -> None:
+    """quickstart.yaml named none, so no client could use it as it was; README named one that nothing brings."""
+    deployment, service = _documents((EXAMPLES / "nameserver-deployment.yaml").read_text())
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    address = f"{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    groups = [
+        document
+        for path in sorted(EXAMPLES.glob("*.yaml"))
+        for document in _documents(path.read_text())
+        if document["kind"] == "BrokerGroup"
+    ]
+    assert len(groups) >= 3
+    assert {name for group in groups for name in group["spec"]["nameServers"]} == {address}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f'nameServers: ["{address}"]' in readme
+    assert "examples/nameserver-deployment.yaml" in readme
+
+
+def test_the_pod_and_the_deployment_are_the_same() -> None:
+    pod, of_pod = _documents((EXAMPLES / "nameserver.yaml").read_text())
+    deployment, of_deployment = _documents((EXAMPLES / "nameserver-deployment.yaml").read_text())
+    assert of_pod == of_deployment
+    assert deployment["spec"]["template"]["metadata"]["labels"] == pod["metadata"]["labels"]
+    assert deployment["spec"]["template"]["spec"] == pod["spec"]

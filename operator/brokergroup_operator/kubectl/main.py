@@ -23,6 +23,7 @@ from brokergroup_operator.kubectl.verbs.lag import lag
 from brokergroup_operator.kubectl.verbs.migrate import migrate
 from brokergroup_operator.kubectl.verbs.pause import pause
 from brokergroup_operator.kubectl.verbs.rebuild import rebuild
+from brokergroup_operator.kubectl.verbs.release import release
 from brokergroup_operator.kubectl.verbs.report import report
 from brokergroup_operator.kubectl.verbs.restart import restart
 from brokergroup_operator.kubectl.verbs.resume import resume
@@ -42,7 +43,7 @@ app = typer.Typer(
 )
 for verb in (
     status, switchover, history, lag, explain, pause, resume, hibernate, wake, restart, rebuild, decommission, elect, drill,
-    report, generate, version, completion,
+    release, report, generate, version, completion,
 ):  # fmt: skip
     app.command(verb.__name__)(verb)
 app.command(

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
+import ssl
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -54,7 +56,10 @@ LASTED_SECONDS: Final = 20.0
 # So long kopf may fail at once, start after start, before the process asks to be restarted.
 FAILING_SECONDS: Final = 60.0
 # What kopf ends with while the API cannot be reached, or refuses us: a restart of this process would change nothing.
-OUTAGES: Final = (APIError, APISessionClosed, kopf.LoginError, OSError, TimeoutError, aiohttp.ClientError)
+# Not every OSError: a file that may not be read, or a disk that may not be written, is a fault of this process's own.
+OUTAGES: Final = (
+    APIError, APISessionClosed, kopf.LoginError, ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError, aiohttp.ClientError,
+)  # fmt: skip
 # Children are found by their label; the group and its record by their name.
 LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
 NAMED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from brokergroup_operator.kubectl import options
+from brokergroup_operator.kubectl.durations import whole_seconds
 from brokergroup_operator.kubectl.errors import UsageError
 
 RELATIVE = re.compile(r"^\+(\d+)([smh])$")
@@ -21,7 +22,12 @@ def switchover(
     at: Annotated[
         str | None, typer.Option("--at", help="Not before: RFC 3339 (2030-01-02T03:04:05Z) or +30s, +10m, +2h")
     ] = None,
-    deadline: Annotated[int, typer.Option("--deadline", help="Seconds that it may take", min=1, max=3600)] = 60,
+    deadline: Annotated[
+        int,
+        typer.Option(
+            "--deadline", parser=whole_seconds, metavar="DURATION", help="How long it may take: 1s to 1h, or seconds"
+        ),
+    ] = 60,
     *,
     dry_run: options.DryRun = False,
     wait: options.Wait = False,
