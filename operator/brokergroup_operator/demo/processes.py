@@ -40,7 +40,8 @@ class DemoProcesses:
     """Starts `brokergroup` subcommands and stops them all, last one first."""
 
     log_directory: Path
-    lock_descriptor: int
+    # None where no folder is locked, as in the tests' houses.
+    lock_descriptor: int | None = None
     children: list[ChildProcess] = field(default_factory=list)
 
     async def start(self, name: str, *arguments: str) -> ChildProcess:
@@ -52,7 +53,7 @@ class DemoProcesses:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                pass_fds=(self.lock_descriptor,),
+                pass_fds=() if self.lock_descriptor is None else (self.lock_descriptor,),
                 # Ctrl-C is for the demo, which then ends its children in order; the terminal must not end them all at once.
                 start_new_session=True,
             )
