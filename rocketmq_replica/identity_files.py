@@ -8,6 +8,7 @@ the identity the controller remembers.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rocketmq_replica.durable_files import StoreFileError, remove_file, replace_file, sync_names
@@ -15,6 +16,9 @@ from rocketmq_replica.group_info import BrokerIdentity
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# A positive Java long, as far as its digits go.
+_BROKER_ID = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class IdentityFiles:
@@ -58,7 +62,7 @@ class IdentityFiles:
             return None
         text = path.read_bytes().decode("utf-8", "replace").strip()
         parts = text.split("#")
-        if len(parts) != fields or not parts[2].isdigit() or int(parts[2]) < 1 or not all(parts):
+        if len(parts) != fields or not _BROKER_ID.fullmatch(parts[2]) or not all(parts):
             expected = "#".join(("cluster", "broker", "id", "checkCode")[:fields])
             raise StoreFileError(f"{path}: expected {expected}, found {text!r}; restore the file, do not delete it")
         if (parts[0], parts[1]) != (self._cluster_name, self._broker_name):

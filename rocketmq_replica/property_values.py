@@ -85,9 +85,11 @@ def milliseconds(value: str) -> float:
 def addresses(value: str) -> tuple[str, ...]:
     """Addresses, separated by semicolons."""
     found = tuple(part.strip() for part in value.split(";") if part.strip())
+    if value and not found:
+        raise ValueError("expected host:port, several separated by ';'")
     for address in found:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise ValueError("expected host:port, several separated by ';'")
     return found
 
@@ -149,6 +151,8 @@ def read_properties(
     for key in required:
         if known_keys[key].name not in values:
             raise ConfigurationError(f"{key}: missing, expected in every {file_name}")
+        if values[known_keys[key].name] in {"", ()}:
+            raise ConfigurationError(f"{key}: empty, expected a value in every {file_name}")
     if unknown:
         logger.info("ignored keys of %s: %s", file_name, ", ".join(sorted(unknown)))
     return kind(**values)

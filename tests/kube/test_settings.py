@@ -103,6 +103,61 @@ def test_a_log_in_program_is_refused(tmp_path: Path) -> None:
         settings_from_kubeconfig(file)
 
 
+NAMED = "contexts: [{name: here, context: {cluster: c, user: u}}]\ncurrent-context: here\n"
+CLUSTER = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"\xff\xfe\x00", "no UTF-8"),
+        (b"clusters: [", "no YAML"),
+        (b"[]", "expected a mapping"),
+        (b"3", "expected a mapping"),
+        (b"", "current-context is not set"),
+        (b"clusters: 5", "current-context is not set"),
+        (f"clusters: 5\n{NAMED}".encode(), "clusters is 5, expected a list"),
+        (f"clusters: [5]\n{NAMED}".encode(), r"clusters\[0\] is 5, expected a mapping"),
+        (f"clusters: [{{name: c, cluster: 7}}]\n{NAMED}".encode(), "cluster of 'c' is 7, expected a mapping"),
+        (b"contexts: {here: 1}\ncurrent-context: here", "contexts is {'here': 1}, expected a list"),
+        (b"contexts: []\ncurrent-context: [1]", "current-context is .1., expected a name"),
+        (f"{CLUSTER}{NAMED}users: [{{name: u, user: {{token: [1]}}}}]".encode(), "token is .1., expected a text"),
+        (f"{CLUSTER}{NAMED}users: [{{name: u, user: {{tokenFile: 5}}}}]".encode(), "tokenFile is 5, expected a text"),
+        (
+            f"{CLUSTER.replace('server', 'certificate-authority: nowhere, server')}{NAMED}users: [{{name: u}}]".encode(),
+            "certificate-authority nowhere: No such file",
+        ),
+        (
+            f"{CLUSTER.replace('server', 'certificate-authority-data: YWJj, server')}{NAMED}users: [{{name: u}}]".encode(),
+            "certificate-authority",
+        ),
+        (
+            f"{CLUSTER.replace('server', 'certificate-authority-data: gICA, server')}{NAMED}users: [{{name: u}}]".encode(),
+            "certificate-authority",
+        ),
+        (
+            f"{CLUSTER}{NAMED}users: [{{name: u, user: {{client-certificate-data: YWJj, client-key-data: YWJj}}}}]".encode(),
+            "client-certificate",
+        ),
+        (f"{CLUSTER}{NAMED}users: [{{name: u, user: {{client-key-data: 5}}}}]".encode(), "client-key-data is 5"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_named_with_what_is_wrong(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(content)
+    with pytest.raises(KubeconfigError, match=complaint) as refused:
+        settings_from_kubeconfig(file)
+    assert str(file) in str(refused.value)
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for file in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(KubeconfigError, match=str(file)):
+            settings_from_kubeconfig(file)
+
+
 def test_an_address_without_a_scheme_is_refused() -> None:
     with pytest.raises(KubeconfigError, match=r"server is '127\.0\.0\.1:6443'"):
         settings_from_url("127.0.0.1:6443")

@@ -119,7 +119,11 @@ def test_identity_files_have_javas_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "DefaultCluster#broker-a", "DefaultCluster#broker-a#x", "DefaultCluster#broker-a#0"]
+    "text",
+    [
+        *("", "DefaultCluster#broker-a", "DefaultCluster#broker-a#x", "DefaultCluster#broker-a#0"),
+        *("DefaultCluster#broker-a#²", "DefaultCluster#broker-a#" + "9" * 5000, "#broker-a#1", "\0\0\0\0"),
+    ],
 )
 def test_a_torn_identity_is_an_error_and_never_a_new_broker(tmp_path: Path, text: str) -> None:
     (tmp_path / "brokerIdentity").write_text(text)

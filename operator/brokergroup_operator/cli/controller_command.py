@@ -63,6 +63,7 @@ def controller(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.cli.signals import run_until_signalled
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+    from brokergroup_operator.records.store import RecordStoreError
 
     security = SecurityOptions(
         tls_mode=tls_mode,
@@ -104,4 +105,8 @@ def controller(  # noqa: PLR0913 - one argument a flag
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
 
-    run_until_signalled(run)
+    try:
+        run_until_signalled(run)
+    except RecordStoreError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,12 +31,17 @@ def sandbox(
     from brokergroup_operator.cli.endpoints import parse_endpoint
     from brokergroup_operator.cli.signals import run_until_signalled
     from brokergroup_operator.folder_lock import FolderInUseError
+    from brokergroup_operator.sandbox.api_server.database import DatabaseError
     from brokergroup_operator.sandbox.run import run_sandbox
 
     if not _is_loopback(host):
         raise typer.BadParameter(
             f"{host!r}: expected a loopback address: whoever reaches the API can run programs here", param_hint="--host"
         )
+
+    _check_writable(data_dir, "--data-dir")
+    if kubeconfig is not None:
+        _check_writable(kubeconfig.parent, "--kubeconfig")
 
     async def run(stop: asyncio.Event) -> None:
         await run_sandbox(
@@ -53,6 +59,19 @@ def sandbox(
         run_until_signalled(run)
     except FolderInUseError as error:
         raise typer.BadParameter(str(error), param_hint="--data-dir") from error
+    except DatabaseError as error:
+        raise typer.BadParameter(str(error), param_hint="--database") from error
+
+
+def _check_writable(folder: Path, option: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{str(folder)!r}: {error.strerror}; expected a folder to write in", param_hint=option
+        ) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -106,10 +106,8 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
                 manifest["spec"]["nameServers"] = [
                     await start_name_server(api, settings.name_server_manifest, processes)
                 ]
-            hints = _hints(manifest["metadata"]["name"], endpoints)
-            async with scraping(endpoints["metrics"], settings.export):
-                await _apply(api, manifest, processes)
-                return await _play(settings, processes, api, manifest, hints, stop)
+            await _apply(api, manifest, processes)
+            return await _play(settings, processes, api, manifest, endpoints, stop)
     finally:
         await processes.stop()
         # Nothing is left of a sandbox that ended by itself; of one that had to be killed, its brokers.
@@ -158,13 +156,13 @@ async def _play(
     processes: DemoProcesses,
     api: KubernetesApi,
     manifest: dict[str, Any],
-    hints: list[str],
+    endpoints: Mapping[str, str],
     stop: asyncio.Event,
 ) -> DemoResult:
     name = manifest["metadata"]["name"]
     async with watch_group(api, _NAMESPACE, name) as group:
         ledger = Ledger()
-        with Screen(hints=hints) as screen:
+        with Screen(hints=_hints(name, endpoints)) as screen:
             scenario = Scenario(
                 group=group,
                 ledger=ledger,
@@ -177,7 +175,11 @@ async def _play(
             )
             replicas = int(manifest["spec"].get("replicas", 3))
             await scenario.until_ready(replicas)
-            async with _producing(_producer(settings, group, manifest, ledger)):
+            # From here on the group should take writes: the time it took to come up is no outage.
+            async with (
+                scraping(endpoints["metrics"], settings.export),
+                _producing(_producer(settings, group, manifest, ledger)),
+            ):
                 await _strike(scenario, settings, replicas)
             result = await _verify(scenario, replicas)
             screen.close_with(scenario.view())

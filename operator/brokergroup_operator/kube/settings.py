@@ -73,10 +73,10 @@ def settings_in_cluster(folder: Path = SERVICE_ACCOUNT_FOLDER) -> ConnectionSett
 def settings_from_kubeconfig(path: Path | str, *, context: str | None = None) -> ConnectionSettings:
     """Settings of one context of a kubeconfig file (its current context, unless named)."""
     file = Path(path)
-    document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    if not isinstance(document, dict):
-        raise KubeconfigError(f"{file}: expected a mapping with clusters, users and contexts")
-    context_name = context or document.get("current-context") or ""
+    document = _read(file)
+    context_name = context or _text(file, document, "current-context")
+    if not context_name:
+        raise KubeconfigError(f"{file}: current-context is not set, expected the name of a context")
     chosen = _named(file, document, "contexts", "context", context_name)
     cluster = _named(file, document, "clusters", "cluster", str(chosen.get("cluster", "")))
     user = _named(file, document, "users", "user", str(chosen["user"])) if chosen.get("user") else {}
@@ -88,26 +88,61 @@ def settings_from_kubeconfig(path: Path | str, *, context: str | None = None) ->
     settings = settings_from_url(server)
     if settings.tls is not None:
         settings.tls = _tls_context(file, cluster, user)
-    settings.token = user.get("token")
-    if user.get("tokenFile"):
+    settings.token = _text(file, user, "token") or None
+    if _text(file, user, "tokenFile"):
         settings.token_file = _beside(file, user["tokenFile"])
     if user.get("username"):
         settings.basic_auth = (str(user["username"]), str(user.get("password", "")))
     return settings
 
 
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KubeconfigError(f"{file}: {error.strerror}, expected a kubeconfig") from error
+    except UnicodeDecodeError as error:
+        raise KubeconfigError(f"{file}: no UTF-8: {error}") from error
+    except yaml.YAMLError as error:
+        raise KubeconfigError(f"{file}: no YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise KubeconfigError(f"{file}: expected a mapping with clusters, users and contexts")
+    return document
+
+
+def _text(file: Path, entry: dict[str, Any], field: str) -> str:
+    """The field's text; empty where it is absent."""
+    value = entry.get(field)
+    if value is not None and not isinstance(value, str):
+        kind = "name" if field == "current-context" else "text"
+        raise KubeconfigError(f"{file}: {field} is {value!r}, expected a {kind}")
+    return value or ""
+
+
 def _named(file: Path, document: dict[str, Any], section: str, inner: str, name: str) -> dict[str, Any]:
     entries = document.get(section) or []
-    for entry in entries:
+    if not isinstance(entries, list):
+        raise KubeconfigError(f"{file}: {section} is {entries!r}, expected a list")
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise KubeconfigError(f"{file}: {section}[{index}] is {entry!r}, expected a mapping")
         if entry.get("name") == name:
-            return dict(entry.get(inner) or {})
+            found = entry.get(inner) or {}
+            if not isinstance(found, dict):
+                raise KubeconfigError(f"{file}: {inner} of {name!r} is {found!r}, expected a mapping")
+            return found
     known = ", ".join(repr(entry.get("name")) for entry in entries) or "none"
     raise KubeconfigError(f"{file}: {section} has no entry named {name!r}, expected one of: {known}")
 
 
 def _tls_context(file: Path, cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
     authority = _data(file, cluster, "certificate-authority")
-    context = ssl.create_default_context(cadata=None if authority is None else authority.decode())
+    try:
+        context = ssl.create_default_context(cadata=None if authority is None else authority.decode("ascii"))
+    except (ValueError, ssl.SSLError) as error:
+        raise KubeconfigError(f"{file}: certificate-authority holds no certificate in PEM: {error}") from error
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -117,30 +152,37 @@ def _tls_context(file: Path, cluster: dict[str, Any], user: dict[str, Any]) -> s
             f"{file}: user has only one of client-certificate and client-key, expected both or neither"
         )
     if certificate is not None and key is not None:
-        _load_client_certificate(context, certificate, key)
+        _load_client_certificate(file, context, certificate, key)
     return context
 
 
-def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+def _load_client_certificate(file: Path, context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     # The ssl module reads a client certificate only from files: keep it in a private folder for as long as that takes.
     with tempfile.TemporaryDirectory() as folder:
         chain = Path(folder) / "client.pem"
         chain.touch(mode=0o600)
         chain.write_bytes(certificate + b"\n" + key)
-        context.load_cert_chain(str(chain))
+        try:
+            context.load_cert_chain(str(chain))
+        except ssl.SSLError as error:
+            raise KubeconfigError(f"{file}: client-certificate and client-key are no pair in PEM: {error}") from error
 
 
 def _data(file: Path, entry: dict[str, Any], field: str) -> bytes | None:
     """A kubeconfig keeps each piece inline (``<field>-data``, base64) or in a file named relative to the kubeconfig."""
-    inline = entry.get(f"{field}-data")
+    inline = _text(file, entry, f"{field}-data")
     if inline:
         try:
             return base64.b64decode(inline, validate=True)
-        except binascii.Error as error:
+        except (binascii.Error, ValueError) as error:
             raise KubeconfigError(f"{file}: {field}-data is not base64: {error}") from error
-    if entry.get(field):
-        return _beside(file, entry[field]).read_bytes()
-    return None
+    name = _text(file, entry, field)
+    if not name:
+        return None
+    try:
+        return _beside(file, name).read_bytes()
+    except OSError as error:
+        raise KubeconfigError(f"{file}: {field} {name}: {error.strerror}") from error
 
 
 def _beside(file: Path, name: str) -> Path:

@@ -12,7 +12,6 @@ once, while the thread keeps its turn: the next read waits for it and so sees wh
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import urllib.parse
@@ -20,6 +19,7 @@ import uuid
 import zlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from brokergroup_operator.folder_lock import FolderInUseError, FolderLock
 from brokergroup_operator.records.serialize import record_from_json, record_to_json
 from brokergroup_operator.records.store import (
     DEFAULT_DEADLINE_SECONDS,
@@ -46,10 +46,9 @@ class FileRecordStore:
     """Records as files in a folder that this process alone may write."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the folder, creating it where it is absent; a second process is refused."""
+        """Open the folder, creating it where it is absent; RecordStoreError to a second process, and where it cannot be written."""
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock_descriptor: int | None = _lock_folder(folder)
+        self._lock: FolderLock | None = _lock_folder(folder)
         self._turns: dict[GroupKey, asyncio.Lock] = {}
         self._in_flight: set[asyncio.Task[Any]] = set()
 
@@ -77,16 +76,16 @@ class FileRecordStore:
         """Wait for the disk work under way, then give the folder back."""
         if self._in_flight:
             await asyncio.gather(*self._in_flight, return_exceptions=True)
-        if self._lock_descriptor is not None:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _path(self, key: GroupKey) -> Path:
         name = ".".join(urllib.parse.quote(part, safe="").replace(".", "%2E") for part in (key.namespace, key.name))
         return self._folder / (name + _SUFFIX)
 
     async def _in_turn(self, key: GroupKey, work: Callable[[], _Result], deadline_seconds: float) -> _Result:
-        if self._lock_descriptor is None:
+        if self._lock is None:
             raise RecordUnavailableError(f"record store {self._folder} is closed")
         task = asyncio.create_task(self._run(self._turns.setdefault(key, asyncio.Lock()), work))
         self._in_flight.add(task)
@@ -178,11 +177,11 @@ def _checksum(document: dict[str, Any]) -> str:
     return f"crc32:{zlib.crc32(json.dumps(content, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
-def _lock_folder(folder: Path) -> int:
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _lock_folder(folder: Path) -> FolderLock:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.mkdir(parents=True, exist_ok=True)
+        return FolderLock.take(folder / ".lock")
+    except FolderInUseError as error:
+        raise RecordStoreError(f"record store: another process uses this store: {error}") from error
     except OSError as error:
-        os.close(descriptor)
-        raise RecordStoreError(f"record store {folder}: another process holds it ({error})") from error
-    return descriptor
+        raise RecordStoreError(f"record store {folder}: {error.strerror}; expected a folder to write in") from error

@@ -25,16 +25,36 @@ CREATE TABLE IF NOT EXISTS revision (only_row INTEGER PRIMARY KEY CHECK (only_ro
 """
 
 
+class DatabaseError(Exception):
+    """The file cannot be a sandbox's database; says why."""
+
+
 class Database:
-    """Implements `storage.Durable`."""
+    """Implements `storage.Durable`. Opening and loading raise DatabaseError."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=NORMAL")
-        self._connection.executescript(_SCHEMA)
+        self._path = path
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            self._connection.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> DatabaseError:
+        return DatabaseError(
+            f"{self._path}: {error}; expected a sandbox's SQLite file, or none yet in a folder to write in"
+        )
 
     def load(self) -> tuple[int, list[tuple[StorageKey, ObjectKey, int, Any]]]:
+        """The revision, and every object with its version."""
+        try:
+            return self._load()
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise self._unusable(error) from error
+
+    def _load(self) -> tuple[int, list[tuple[StorageKey, ObjectKey, int, Any]]]:
         row = self._connection.execute("SELECT value FROM revision").fetchone()
         rows = self._connection.execute(
             "SELECT api_group, plural, namespace, name, resource_version, object FROM objects"
