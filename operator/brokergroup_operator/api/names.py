@@ -66,6 +66,7 @@ ANNOTATION_LAST_WRITE: Final = f"{GROUP}/last-write"
 FIELD_MANAGER_CONTROLLER: Final = "brokergroup-controller"
 FIELD_MANAGER_RECONCILE: Final = "brokergroup-reconcile"
 FIELD_MANAGER_STATUS: Final = "brokergroup-status"
+FIELD_MANAGER_FAILOVERS: Final = "brokergroup-failovers"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"
 
 # The keys of the Secret that spec.security.credentialsSecretName names.

@@ -18,6 +18,7 @@ from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.observe.events import EventObserver, KubernetesEventSink
+from brokergroup_operator.observe.failover_history import FailoverHistory
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
@@ -104,7 +105,10 @@ def _observers(
     events = KubernetesEventSink(api)
     events.start()
     stack.push_async_callback(events.stop)
-    return [metrics.observer, EventObserver(events), *([incidents] if incidents is not None else [])]
+    history = FailoverHistory(api)
+    history.start()
+    stack.push_async_callback(history.stop)
+    return [metrics.observer, EventObserver(events), history, *([incidents] if incidents is not None else [])]
 
 
 def _take_signals_back(stop: asyncio.Event) -> None:

@@ -252,7 +252,7 @@ class Failover:
         group.changed()
         self._observer.master_lost(timeline)
         if not verdict.certain and not await self._fence(group, record, master, timeline):
-            self._finish(group, timeline, Outcome.CANCELLED)
+            self._withdraw(group, timeline, "the master was heard again")
             return
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew(str(group.key))  # a closed connection has said so itself
@@ -322,17 +322,16 @@ class Failover:
         except PremiseGoneError:
             # Another controller plane, or the brokers themselves, were faster; they also tell the members.
             group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
-            if timeline.trigger is Trigger.MASTERLESS:
-                group.in_progress = None
-            else:
-                self._finish(group, timeline, Outcome.CANCELLED)
+            self._withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return None
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             # A group that is being deleted loses its members one by one: that nobody is left is no incident.
-            kept = (
-                decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving or wanted is not None
-            )
-            self._finish(group, timeline, Outcome.CANCELLED if kept else Outcome.NO_ELIGIBLE_REPLICA)
+            if wanted is not None:
+                self._finish(group, timeline, Outcome.CANCELLED)
+            elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
+                self._withdraw(group, timeline, decision.why)
+            else:
+                self._finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
             return decision
         note_election(timeline, decision)
         self._observer.master_committed(timeline)
@@ -373,6 +372,14 @@ class Failover:
                 log.warning("election waits for the record store", group=str(group.key), error=str(error))
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_RETRY_SECONDS)
+
+    def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
+        """End a failover in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
+        timeline.outcome = Outcome.CANCELLED
+        group.in_progress = None
+        log.info("failover withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
+        self._observer.failover_withdrawn(timeline)
+        group.changed()
 
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome

@@ -43,6 +43,8 @@ class GroupEvent:
     reason: str
     message: str
     warning: bool = False
+    # When it happened, where that was before it could be told.
+    at_unix_seconds: float | None = None
 
 
 class EventSink(Protocol):
@@ -58,11 +60,15 @@ class EventObserver(Observer):
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
+        # The losses that this plane believes in and has committed nothing about.
+        self._untold: dict[GroupKey, FailoverTimeline] = {}
 
     def record_changed(
         self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
     ) -> None:
         """A new master, perhaps an unclean one, or a SyncStateSet that grew or shrank."""
+        if before is not None and after.master_epoch != before.master_epoch:
+            self._post_loss(key)
         if before is not None and after.unclean_elections > before.unclean_elections:
             self._post(
                 key,
@@ -87,15 +93,25 @@ class EventObserver(Observer):
             self._post(key, "SyncStateSetShrunk", f"{_ids(left)} left: {_ids(after.sync_state_set)}", warning=True)
 
     def master_lost(self, timeline: FailoverTimeline) -> None:
-        """A failover or switchover begins."""
+        """A switchover begins. A failover waits for this plane's commit: others may see the same loss, and be faster."""
         if timeline.kind is Kind.SWITCHOVER:
             self._post(timeline.group, "SwitchoverStarted", f"away from broker {timeline.from_broker_id}")
+        else:
+            self._untold[timeline.group] = timeline
+
+    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
+        """Another plane tells of it, or there is nothing to tell."""
+        self._untold.pop(timeline.group, None)
+
+    def _post_loss(self, key: GroupKey) -> None:
+        timeline = self._untold.pop(key, None)
+        if timeline is None:
             return
-        evidence = "; ".join(timeline.evidence)
-        self._post(timeline.group, "MasterLost", f"broker {timeline.from_broker_id}: {evidence}", warning=True)
-        self._post(
-            timeline.group, "FailoverStarted", f"from broker {timeline.from_broker_id} ({timeline.trigger.value})"
-        )
+        detected = timeline.started_at_unix_seconds
+        lost = f"broker {timeline.from_broker_id}: {'; '.join(timeline.evidence)}"
+        self._sink.post(GroupEvent(key, "MasterLost", lost, warning=True, at_unix_seconds=detected))
+        started = f"from broker {timeline.from_broker_id} ({timeline.trigger.value})"
+        self._sink.post(GroupEvent(key, "FailoverStarted", started, at_unix_seconds=detected))
 
     def master_changed(self, timeline: FailoverTimeline) -> None:
         """It has ended."""
@@ -104,6 +120,7 @@ class EventObserver(Observer):
             message = f"the death of broker {timeline.from_broker_id} was not confirmed before the election"
             self._post(key, "Unfenced", message, warning=True)
         if timeline.outcome is Outcome.NO_ELIGIBLE_REPLICA:
+            self._post_loss(key)
             self._post(key, "NoEligibleReplica", f"nobody can replace broker {timeline.from_broker_id}", warning=True)
         elif timeline.outcome is Outcome.CANCELLED:
             self._post(key, f"{name}Cancelled", "; ".join(timeline.evidence) or "nothing was changed")
@@ -212,6 +229,8 @@ class KubernetesEventSink:
 def event_object(event: GroupEvent, group: JsonObject) -> JsonObject:
     """The core/v1 Event about this BrokerGroup."""
     now = dt.datetime.now(dt.UTC)
+    if event.at_unix_seconds is not None:
+        now = dt.datetime.fromtimestamp(event.at_unix_seconds, dt.UTC)
     seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",

@@ -114,6 +114,11 @@ class IncidentLog(Observer):
         """Note what has begun."""
         self._note(timeline)
 
+    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
+        """Drop the note of what has begun: no line is written of it."""
+        self._open.pop(start_of(self._document(timeline)), None)
+        self._put(None)
+
     def master_committed(self, timeline: FailoverTimeline) -> None:
         """Note the epoch: by it, this incident is the same as what another operator may write of it."""
         self._note(timeline)

@@ -36,7 +36,10 @@ class Observer:
         """A commit was refused because the record had moved."""
 
     def master_lost(self, timeline: FailoverTimeline) -> None:
-        """A master is believed lost; what follows is in the timeline."""
+        """This plane believes a master lost, perhaps others too: only the one that commits an election tells the world of it."""
+
+    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
+        """What ``master_lost`` began ended without a commit of this plane: there is nothing to tell."""
 
     def master_committed(self, timeline: FailoverTimeline) -> None:
         """The record names a new master, which the timeline has; nobody has been told yet."""
@@ -104,6 +107,11 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.master_lost(timeline)
+
+    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.failover_withdrawn(timeline)
 
     def master_committed(self, timeline: FailoverTimeline) -> None:
         """Tell all."""

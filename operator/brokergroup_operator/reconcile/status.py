@@ -14,13 +14,11 @@ from brokergroup_operator.api.brokergroup_status import (
     BrokerGroupStatus,
     ConditionStatus,
     ControllerStatus,
-    FailoverStatus,
     MasterStatus,
     SyncStateSetStatus,
 )
 from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.api.schema import without_nulls
-from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import hot_config, identity, observed
 from brokergroup_operator.reconcile.addressing import place_of
 from brokergroup_operator.reconcile.broker_config import content_hash
@@ -37,13 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.course import Course
     from brokergroup_operator.reconcile.members import Membership
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-FAILOVERS_KEPT = 10
 # Lags alone are worth one write of the status in so long.
 LAGS_APART_SECONDS = 10.0
 
@@ -54,10 +50,15 @@ def status_action(
     """One write if the status would change, none otherwise."""
     status = build_status(seen, members, course, settings, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
-    before = seen.group_object.get("status") or {}
+    before = _without_failovers(seen.group_object.get("status") or {})
     if _in_order(wanted) != _in_order(before) and not _only_lags(seen, wanted, before):
         notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
         yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
+
+
+def _without_failovers(status: JsonObject) -> JsonObject:
+    """The operator pod that carried a failover out writes these, whether or not it reconciles (observe/failover_history.py)."""
+    return {field: value for field, value in status.items() if field not in {"lastFailover", "failovers"}}
 
 
 def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
@@ -95,7 +96,6 @@ def build_status(
     going = outdated_and_going(seen, members.members, settings)
     outdated = {item.member.pod for item in (*course.outdated, *going)}
     revision = update_revision(seen, settings)
-    failovers = _failovers(seen)
     return BrokerGroupStatus(
         phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is ConditionStatus.TRUE}),
         observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
@@ -117,8 +117,6 @@ def build_status(
         current_revision=_shown(seen, "currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
         update_revision=revision,
         endpoints=_endpoints(seen, members),
-        last_failover=failovers[0] if failovers else None,
-        failovers=failovers or None,
         unclean_elections=record.unclean_elections if record else 0,
         controller=_controller(seen, settings),
         durability=effective_durability(seen.group.spec),
@@ -194,33 +192,6 @@ def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus
         signature=seen.group.spec.security.signature.value,
         epoch_jump=seen.snapshot.epoch_jump if seen.snapshot else None,
         accepted_epoch=accepted,
-    )
-
-
-def _failovers(seen: Observed) -> list[FailoverStatus]:
-    """The latest first: what the controller plane tells now, before what the status has said so far."""
-    status = seen.group_object.get("status") or {}
-    shown = status.get("failovers") or ([status["lastFailover"]] if status.get("lastFailover") else [])
-    kept = [msgspec.convert(one, FailoverStatus) for one in shown]
-    timeline = seen.snapshot.last_failover if seen.snapshot else None
-    if timeline is None or timeline.kind is not Kind.FAILOVER:
-        return kept[:FAILOVERS_KEPT]
-    latest = failover_status(timeline)
-    # The same one is told again and again, and its last phases come later.
-    return [latest, *(one for one in kept if one.started_at != latest.started_at)][:FAILOVERS_KEPT]
-
-
-def failover_status(timeline: FailoverTimeline) -> FailoverStatus:
-    phases = {name: round(value) for name, value in timeline.milliseconds().items()}
-    duration = timeline.duration_seconds
-    return FailoverStatus(
-        trigger=timeline.trigger.value,
-        from_broker_id=timeline.from_broker_id or 0,
-        to_broker_id=timeline.to_broker_id or 0,
-        epoch=timeline.epoch_after if timeline.epoch_after is not None else timeline.epoch_before,
-        started_at=rfc3339(timeline.started_at_unix_seconds),
-        duration_milliseconds=max(phases.values(), default=0) if duration is None else round(duration * 1000),
-        phases=phases,
     )
 
 

@@ -1,0 +1,148 @@
+"""`status.failovers` and `status.lastFailover`: written by the operator pod that carried the failover out.
+
+Every operator pod may replace a master, and one of them reconciles. The reconcile plane knows only what its own process did, so it
+leaves these two fields alone; the pod that committed the election writes them, when the new master has confirmed its role and
+once more when the incident ends. It reads the group, puts the failover in front of those that are there, and patches the status
+on the resourceVersion it read: of two writers one reads again.
+
+Nothing waits for it. What cannot be written is tried again until `GIVE_UP_SECONDS`; the incident log has it in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import FailoverStatus
+from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUPS
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+    from brokergroup_operator.records.store import GroupKey
+
+FAILOVERS_KEPT: Final = 10
+CALL_SECONDS: Final = 3.0
+PAUSE_SECONDS: Final = 1.0
+GIVE_UP_SECONDS: Final = 120.0
+
+log = structlog.get_logger(__name__)
+
+
+class FailoverHistory(Observer):
+    """Takes the failovers of this process and writes them in a task of its own, group after group."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        # The latest failover of each group that is not written yet, and since when.
+        self._unwritten: dict[GroupKey, tuple[FailoverStatus, float]] = {}
+        self._wake = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._writer = asyncio.create_task(self._write_for_ever(), name="rmq:failover-history")
+
+    async def stop(self) -> None:
+        """Write what is left, within the time of one call, then end."""
+        if self._writer is None:
+            return
+        self._writer.cancel()
+        await asyncio.gather(self._writer, return_exceptions=True)
+        self._writer = None
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._write_all()
+        except TimeoutError:
+            log.warning("failovers not written", groups=[str(key) for key in self._unwritten])
+
+    def master_changed(self, timeline: FailoverTimeline) -> None:
+        """The master has changed, or nobody could be elected."""
+        self._take(timeline)
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        """The last phases of it are known."""
+        self._take(timeline)
+
+    def _take(self, timeline: FailoverTimeline) -> None:
+        if timeline.kind is Kind.FAILOVER and timeline.outcome is not Outcome.CANCELLED:
+            self._unwritten[timeline.group] = (failover_status(timeline), asyncio.get_running_loop().time())
+            self._wake.set()
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._write_all()
+            if self._unwritten:
+                await asyncio.sleep(PAUSE_SECONDS)
+                self._wake.set()
+
+    async def _write_all(self) -> None:
+        for key, (failover, since_seconds) in list(self._unwritten.items()):
+            try:
+                await self._write(key, failover)
+            except ConflictError:
+                continue  # the status was written in between: read it again
+            except ApiError as error:
+                if asyncio.get_running_loop().time() - since_seconds < GIVE_UP_SECONDS:
+                    continue
+                log.warning(
+                    "failover not written to the status", group=str(key), epoch=failover.epoch, error=str(error)
+                )
+            if self._unwritten.get(key) == (failover, since_seconds):
+                del self._unwritten[key]
+
+    async def _write(self, key: GroupKey, failover: FailoverStatus) -> None:
+        try:
+            group = await self._api.get(BROKER_GROUPS, key.name, namespace=key.namespace, timeout_seconds=CALL_SECONDS)
+            await self._api.patch(
+                BROKER_GROUPS,
+                key.name,
+                {
+                    "metadata": {"resourceVersion": group["metadata"]["resourceVersion"]},
+                    "status": shown(group, failover),
+                },
+                namespace=key.namespace,
+                subresource="status",
+                field_manager=names.FIELD_MANAGER_FAILOVERS,
+                timeout_seconds=CALL_SECONDS,
+            )
+        except NotFoundError:
+            log.debug("group gone before its failover was written", group=str(key))
+
+
+def shown(group: JsonObject, failover: FailoverStatus) -> dict[str, Any]:
+    """The two fields with this failover in front; the same one, written before with fewer phases, is replaced."""
+    status = group.get("status") or {}
+    latest: JsonObject = msgspec.to_builtins(failover)
+    kept = [one for one in status.get("failovers") or [] if _identity(one) != _identity(latest)]
+    failovers = sorted([latest, *kept], key=lambda one: str(one["startedAt"]), reverse=True)[:FAILOVERS_KEPT]
+    return {"failovers": failovers, "lastFailover": failovers[0]}
+
+
+def _identity(failover: JsonObject) -> tuple[Any, ...]:
+    return failover.get("startedAt"), failover.get("from"), failover.get("epoch")
+
+
+def failover_status(timeline: FailoverTimeline) -> FailoverStatus:
+    """The failover as the status shows it, in whole seconds and milliseconds."""
+    phases = {name: round(value) for name, value in timeline.milliseconds().items()}
+    duration = timeline.duration_seconds
+    started = dt.datetime.fromtimestamp(timeline.started_at_unix_seconds, tz=dt.UTC)
+    return FailoverStatus(
+        trigger=timeline.trigger.value,
+        from_broker_id=timeline.from_broker_id or 0,
+        to_broker_id=timeline.to_broker_id or 0,
+        epoch=timeline.epoch_after if timeline.epoch_after is not None else timeline.epoch_before,
+        started_at=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        duration_milliseconds=max(phases.values(), default=0) if duration is None else round(duration * 1000),
+        phases=phases,
+    )
