@@ -26,7 +26,9 @@ FROM build AS build-sla
 RUN uv sync --frozen --no-default-groups --no-editable --extra sla --python python3
 
 FROM ${PYTHON_IMAGE} AS sla
+ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="brokergroup-operator-sla" \
+      org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 # Hadoop, within Spark, asks for the name of its user and fails where the number has none.
 RUN apt-get update \
@@ -49,7 +51,9 @@ ENTRYPOINT ["python", "-m", "sla_reports.on_kubernetes.entrypoint"]
 CMD ["--help"]
 
 FROM ${PYTHON_IMAGE} AS operator
+ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="brokergroup-operator" \
+      org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 # Libraries ask for the user's name, and raise where the number has none.
 RUN groupadd --gid 65532 brokergroup \

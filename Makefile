@@ -148,6 +148,13 @@ generate: .venv/.installed-all ## Write crds/, dashboards/ and the chart's copie
 	@$(BIN)/python -m brokergroup_operator.observe.dashboards
 	@$(BIN)/python charts/sync.py
 
+##@ Release
+
+.PHONY: dist
+dist: .venv/.installed-all ## Wheel, chart, kubectl plugin as an archive, krew manifest, SBOM and checksums into dist/ (ARGUMENTS="--platform linux-arm64")
+	@$(BIN)/python tests/real/parts/install.py helm >&2
+	@$(BIN)/python .ci/dist.py --uv "$(UV)" --helm "$$($(BIN)/python -c 'from tests.real.parts.install import helm_program; print(helm_program())')" $(ARGUMENTS)
+
 ##@ Reports
 
 .PHONY: sla-report

@@ -32,13 +32,25 @@ app.add_typer(sla_command.app, name="sla")
 app.add_typer(migrate_command.app, name="migrate")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(version("brokergroup-operator"))
+        raise typer.Exit
+
+
 @app.callback()
 def every_command(
     *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end")
+    ] = False,
     until_stdin_ends: Annotated[
         bool, typer.Option("--until-stdin-ends", help="End when standard input does: for a child whose parent may die")
     ] = False,
 ) -> None:
+    del version  # its callback has answered
     if until_stdin_ends:
         end_with_standard_input()
 

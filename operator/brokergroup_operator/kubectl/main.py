@@ -6,11 +6,13 @@ is called. `tests/kubectl/test_start.py` holds that in place.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from typing import Annotated
 
 import typer
 
-from brokergroup_operator.kubectl.errors import PluginError
+from brokergroup_operator.kubectl.errors import PluginError, UsageError
 from brokergroup_operator.kubectl.verbs.completion import NO_FILES, complete, completion
 from brokergroup_operator.kubectl.verbs.decommission import decommission
 from brokergroup_operator.kubectl.verbs.drill import drill
@@ -29,7 +31,7 @@ from brokergroup_operator.kubectl.verbs.restart import restart
 from brokergroup_operator.kubectl.verbs.resume import resume
 from brokergroup_operator.kubectl.verbs.status import status
 from brokergroup_operator.kubectl.verbs.switchover import switchover
-from brokergroup_operator.kubectl.verbs.version import version
+from brokergroup_operator.kubectl.verbs.version import plugin_version, version
 from brokergroup_operator.kubectl.verbs.wake import wake
 
 app = typer.Typer(
@@ -49,6 +51,24 @@ for verb in (
 app.command(
     "migrate", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 )(migrate)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(plugin_version())
+        raise typer.Exit
+
+
+@app.callback()
+def every_verb(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the plugin's version, and end"),
+    ] = False,
+) -> None:
+    """Look at RocketMQ broker groups, and ask for what is done to them."""
+    del version  # its callback has answered
 
 
 def verb_names() -> list[str]:
@@ -76,6 +96,13 @@ def main() -> None:
     except PluginError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if importlib.util.find_spec("brokergroup_operator.cli") is not None:
+            raise
+        # The plugin's own archive holds what most verbs need (.ci/dist.py).
+        package = f"pip install brokergroup-operator=={plugin_version()}"
+        typer.echo(f"error: {sys.argv[1]} needs the whole package: {package} (no {error.name} is here)", err=True)
+        sys.exit(UsageError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
 

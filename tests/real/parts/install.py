@@ -42,6 +42,7 @@ PYTHON_CLIENT_VERSION = "5.1.2"
 KUBERNETES_VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
+ACTIONLINT_VERSION = "v1.7.12"
 COREDNS_VERSION = "v1.12.4"
 DEBIAN_RELEASE = "bookworm"
 MINIMUM_JAVA = 17
@@ -332,6 +333,14 @@ def install_helm() -> None:
     go_install(f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}", helm_program().parent)
 
 
+def actionlint_program() -> Path:
+    return cache_folder() / f"actionlint-{ACTIONLINT_VERSION}" / "actionlint"
+
+
+def install_actionlint() -> None:
+    go_install(f"github.com/rhysd/actionlint/cmd/actionlint@{ACTIONLINT_VERSION}", actionlint_program().parent)
+
+
 def install_coredns() -> None:
     go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
 
@@ -545,6 +554,13 @@ PARTS: dict[str, Part] = {
         Part("package-index", "Python's package index", package_index_missing, install_package_index),
         Part("etcd", f"etcd {ETCD_VERSION}", lambda: no_files(etcd_program()), install_etcd, ("go",)),
         Part("helm", f"Helm {HELM_VERSION}", lambda: no_files(helm_program()), install_helm, ("go",)),
+        Part(
+            "actionlint",
+            f"actionlint {ACTIONLINT_VERSION}",
+            lambda: no_files(actionlint_program()),
+            install_actionlint,
+            ("go",),
+        ),
         Part("prometheus", "Prometheus and promtool", prometheus_missing, install_prometheus),
         Part(
             "node-packages",
