@@ -23,8 +23,9 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.message_headers import GetMaxOffsetRequestHeader, OffsetResponseHeader
 from tests.real.parts.java import broker_properties, java_command, start_name_server, write_properties
-from tests.real.parts.process import RealProcess, free_port, start
+from tests.real.parts.process import RealProcess, start
 from tests.replica.support import BROKER_NAME, FakeController
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,7 +27,8 @@ from rocketmq_remoting.message_record import (
     inspect_entry,
 )
 from rocketmq_replica import disk
-from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names
+from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names, sync_path
+from rocketmq_replica.log_flusher import LogFlusher
 from rocketmq_replica.retention import DiskSpace, LogFileFacts
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ class CommitLog:
         self._folder = folder
         self._file_size = file_size_bytes
         self._files: list[_LogFile] = []
-        self._dirty: set[int] = set()
+        self.flusher = LogFlusher()
         self.max_offset = 0
-        self.flushed_offset = 0
         make_folders(folder)
         sync_names(folder)
+        sync_path(folder)
         try:
             self._open_files()
         except BaseException:
@@ -75,6 +76,11 @@ class CommitLog:
     def file_size_bytes(self) -> int:
         """The one size of all files."""
         return self._file_size
+
+    @property
+    def flushed_offset(self) -> int:
+        """What is durable: the flusher's word."""
+        return self.flusher.durable_offset
 
     @property
     def min_offset(self) -> int:
@@ -90,8 +96,8 @@ class CommitLog:
         if 0 < len(data) <= self.space_left_in_file():  # as every record of a master does
             file = self._file_for_append()
             disk.write_at(file.descriptor, data, self.max_offset - file.start_offset)
-            self._dirty.add(file.descriptor)
             self.max_offset += len(data)
+            self.flusher.written(file.descriptor, self.max_offset)
             return
         view = memoryview(data)
         before = self.max_offset
@@ -100,8 +106,8 @@ class CommitLog:
                 part = view[: self.space_left_in_file()]
                 file = self._file_for_append()
                 disk.write_at(file.descriptor, part, self.max_offset - file.start_offset)
-                self._dirty.add(file.descriptor)
                 self.max_offset += len(part)
+                self.flusher.written(file.descriptor, self.max_offset)
                 view = view[len(part) :]
         except OSError:
             self.max_offset = before  # what was written lies behind the end, and the next append overwrites it
@@ -114,8 +120,8 @@ class CommitLog:
         disk.write_at(
             file.descriptor, memoryview(encode_blank(space))[:BLANK_HEADER_BYTES], self.max_offset - file.start_offset
         )
-        self._dirty.add(file.descriptor)
         self.max_offset += space
+        self.flusher.written(file.descriptor, self.max_offset)
 
     def start_at(self, offset: int) -> None:
         """Let an empty log begin at a file-aligned offset: a new slave of a master whose old files are gone."""
@@ -126,7 +132,7 @@ class CommitLog:
                 f"{self._folder}: cannot begin at {offset}, which is no multiple of mappedFileSizeCommitLog={self._file_size}"
             )
         self.max_offset = offset
-        self.flushed_offset = offset
+        self.flusher.begins_at(offset)
 
     def read(self, offset: int, limit_bytes: int) -> bytes:
         """Bytes from ``offset`` on, at most ``limit_bytes``, never past the end or out of the file of ``offset``."""
@@ -138,18 +144,24 @@ class CommitLog:
         return os.pread(file.descriptor, length, position)
 
     def truncate(self, offset: int) -> None:
-        """Make ``offset`` the durable end of the log."""
+        """Make ``offset`` the durable end of the log. After an OSError this log can only be abandoned."""
         if offset >= self.max_offset:
             return
+        self.flusher.truncating(offset)
+        try:
+            self._cut(offset)
+        except OSError as error:
+            self.flusher.truncation_failed(error)
+            raise
+        self.max_offset = offset
+
+    def _cut(self, offset: int) -> None:
         while self._files and self._files[-1].start_offset > offset:
             self._delete(self._files.pop())
         if self._files:
             file = self._files[-1]
             _zero_from(file.descriptor, offset - file.start_offset, self._file_size)
             disk.sync_file(file.descriptor)
-            self._dirty.discard(file.descriptor)
-        self.max_offset = offset
-        self.flushed_offset = min(self.flushed_offset, offset)
 
     def files(self) -> list[LogFileFacts]:
         """Every file, oldest first."""
@@ -170,24 +182,16 @@ class CommitLog:
         entire = used + found.f_bavail
         return DiskSpace(100 * used / entire if entire else 100.0, found.f_bavail * found.f_frsize)
 
-    def dirty_descriptors(self) -> list[int]:
-        """Duplicates of the descriptors that need a flush, for a thread to fsync and close."""
-        duplicates = [os.dup(descriptor) for descriptor in self._dirty]
-        self._dirty.clear()
-        return duplicates
-
     def flush(self) -> None:
-        """Make everything appended so far durable, here and now."""
-        target = self.max_offset
-        sync_and_close(self.dirty_descriptors())
-        self.flushed_offset = max(self.flushed_offset, target)
+        """Make everything appended so far durable, here and now. LogFlushError if that fails, or failed before."""
+        self.flusher.flush(self.max_offset)
 
     def close(self) -> None:
         """Close the files; flush first if the data matters."""
         for file in self._files:
+            self.flusher.closed(file.descriptor)
             os.close(file.descriptor)
         self._files.clear()
-        self._dirty.clear()
 
     def abandon(self) -> None:
         """Close the files after a failure. What the kernel only remembers goes: after a failed fsync its pages look clean, and the
@@ -197,14 +201,28 @@ class CommitLog:
         self.close()
 
     def recover(
-        self, on_record: Callable[[int, LogEntry], None], is_known: Callable[[int], bool] = lambda _start: False
+        self,
+        on_record: Callable[[int, LogEntry], None],
+        is_known: Callable[[int], bool] = lambda _start: False,
+        *,
+        confirmed_offset: int = 0,
     ) -> Recovery:
         """Read every record from the oldest file on and cut at the first thing that is none.
 
-        ``is_known(start)`` is asked of every file but the last; one that is known whole is not read.
+        ``is_known(start)`` is asked of every file but the last; one that is known whole is not read. What lies below
+        ``confirmed_offset`` was confirmed and on this disk: no crash takes it away, so nothing is cut there but StoreFileError
+        raised.
         """
         self.max_offset = self._files[-1].start_offset + self._file_size if self._files else 0
         recovery = self._scan(on_record, is_known)
+        if self._files and recovery.end_offset < confirmed_offset:
+            file = self._file_of(recovery.end_offset) or self._files[-1]
+            why = recovery.reason or "no record stands there"
+            raise StoreFileError(
+                f"{file.path}: damaged at offset {recovery.end_offset} ({why}), below {confirmed_offset}, up to where messages"
+                " were confirmed and on this disk. Nothing was changed: rebuild this replica from one that holds them, or repair"
+                " the file"
+            )
         self.max_offset = max(self.max_offset, recovery.end_offset)
         leftover = recovery.end_offset < self.max_offset and self._has_data_from(recovery.end_offset)
         if leftover:
@@ -214,7 +232,7 @@ class CommitLog:
         ) in self._files:  # what a killed process wrote may be in the page cache only, and is about to be acknowledged
             disk.sync_file(file.descriptor)
         self.max_offset = recovery.end_offset
-        self.flushed_offset = recovery.end_offset
+        self.flusher.begins_at(recovery.end_offset)
         if leftover and not recovery.reason:
             return Recovery(recovery.end_offset, f"offset {recovery.end_offset}: data after zeros")
         return recovery
@@ -291,12 +309,14 @@ class CommitLog:
         file = _LogFile(start, path, disk.create_file(path))
         try:
             self._size_file(file)
-        except OSError:  # a file without its size would be taken for damage at the next start
+            disk.sync_folder(self._folder)
+        except (
+            OSError
+        ):  # without its size it would be taken for damage at the next start; without its name its content is lost
             os.close(file.descriptor)
             disk.unlink(path)
             raise
         self._files.append(file)
-        disk.sync_folder(self._folder)
         return file
 
     def _size_file(self, file: _LogFile) -> None:
@@ -305,20 +325,10 @@ class CommitLog:
         disk.sync_file(file.descriptor)
 
     def _delete(self, file: _LogFile) -> None:
-        self._dirty.discard(file.descriptor)
+        self.flusher.closed(file.descriptor)
         os.close(file.descriptor)
         disk.unlink(file.path)
         disk.sync_folder(self._folder)  # one by one: a hole between files would be no log any more
-
-
-def sync_and_close(descriptors: list[int]) -> None:
-    """The thread's half of a flush."""
-    try:
-        for descriptor in descriptors:
-            disk.sync_data(descriptor)
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def _extents(descriptor: int, start: int, end: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ whose own name was never synced would go with it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING
@@ -29,15 +30,20 @@ def is_no_space(error: OSError) -> bool:
 def replace_file(path: Path, content: bytes) -> None:
     """Make ``content`` the durable content of ``path``."""
     make_folders(path.parent)
-    aside = path.with_name(path.name + ".writing")
+    disk.rename(write_aside(path, content), path)
+    disk.sync_folder(path.parent)
+
+
+def write_aside(path: Path, content: bytes, *, suffix: str = ".writing") -> Path:
+    """A durable file beside ``path`` with this content, ready to take its name. Two at once need two suffixes."""
+    aside = path.with_name(path.name + suffix)
     descriptor = disk.empty_file(aside)
     try:
         disk.write_at(descriptor, content, 0)
         disk.sync_file(descriptor)
     finally:
         os.close(descriptor)
-    disk.rename(aside, path)
-    disk.sync_folder(path.parent)
+    return aside
 
 
 def remove_file(path: Path) -> None:
@@ -51,6 +57,13 @@ def sync_names(folder: Path) -> None:
     """Make what is seen in ``folder`` durable, before anything rests on it; a killed process may have left it to the page cache."""
     if folder.is_dir():
         disk.sync_folder(folder)
+
+
+def sync_path(folder: Path) -> None:
+    """Make the folder's own name durable, and those above it: a process that made them may have ended before it synced them."""
+    for above in folder.absolute().parents:
+        with contextlib.suppress(PermissionError):  # a folder that may not be read was made by another, long before
+            sync_names(above)
 
 
 def make_folders(folder: Path) -> None:

@@ -7,7 +7,7 @@ exactly the whole records of the log, no epoch begins beyond its end, and the co
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,10 +28,10 @@ from rocketmq_remoting.message_record import (
     record_overhead_bytes,
 )
 from rocketmq_replica import disk
-from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from rocketmq_replica.commit_log import CommitLog, Recovery, sync_and_close
+from rocketmq_replica.checkpoint import Checkpoint, CheckpointFile
+from rocketmq_replica.commit_log import CommitLog, Recovery
 from rocketmq_replica.consume_queues import ConsumeQueues
-from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names
+from rocketmq_replica.durable_files import StoreFileError, make_folders, sync_names, sync_path
 from rocketmq_replica.epoch_file import load_epochs, save_epochs
 from rocketmq_replica.index_files import IndexFiles
 from rocketmq_replica.queue_offsets import load_queue_offsets, save_queue_offsets
@@ -110,12 +110,14 @@ class MessageStore:
         self._store_host = store_host
         make_folders(paths.root)
         sync_names(paths.root)
+        sync_path(paths.root)
         self._lock = _lock_store(paths.lock)
         self.queues = ConsumeQueues()
         self._indexed_offset = 0
         self._unindexed = bytearray()
         self._confirm_offset = 0
         self._epochs_unsaved = False
+        self._checkpoint = CheckpointFile(paths.checkpoint)
         self.never_confirmed = True
         try:
             self.log = CommitLog(paths.commit_log, file_size_bytes=file_size_bytes)
@@ -200,6 +202,9 @@ class MessageStore:
     def truncate(self, offset: int) -> None:
         """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
         self.index.drop_beyond(offset)
+        if self._checkpoint.durable_offset > offset:  # first: a start must not look for what was cut on purpose
+            self._confirm_offset = min(self._confirm_offset, offset)
+            self._checkpoint.save(lambda: replace(self._checkpoint_now(), durable_offset=0))
         self.log.truncate(offset)
         self.queues.drop_from(offset)
         self._unindexed.clear()
@@ -241,12 +246,18 @@ class MessageStore:
                     return file.start_offset, parts, self.index.generation
         return None
 
-    def read_record(self, offset: int, size_bytes: int) -> bytes:
-        """One record, checked; raises MessageRecordError if what stands there is damaged or none."""
+    def read_record(self, offset: int, size_bytes: int, *, stored_as: tuple[str, int, int] | None = None) -> bytes:
+        """One record, checked; raises MessageRecordError if what stands there is damaged or none.
+
+        ``stored_as`` is the topic, queue id and queue offset that were read when it was written: the CRC covers the body only.
+        """
         record = self.log.read(offset, size_bytes)
         entry = inspect_entry(record, 0, len(record), physical_offset=offset)
         if entry.kind is not EntryKind.RECORD or entry.size_bytes != size_bytes:
             raise CorruptRecordError(f"a record of {size_bytes} bytes was expected at offset {offset}")
+        if stored_as is not None and stored_as != (entry.topic, entry.queue_id, entry.queue_offset):
+            found = f"topic {entry.topic!r}, queue {entry.queue_id}, queue offset {entry.queue_offset}"
+            raise CorruptRecordError(f"record at offset {offset}: says {found}, but was stored as {stored_as}")
         return record
 
     def is_record_boundary(self, offset: int) -> bool:
@@ -296,19 +307,16 @@ class MessageStore:
 
     def save_checkpoint(self) -> None:
         """Make the confirm offset survive a restart."""
-        save_checkpoint(self._paths.checkpoint, Checkpoint(confirm_offset=self._confirm_offset))
+        self._checkpoint.save(self._checkpoint_now)
+
+    def _checkpoint_now(self) -> Checkpoint:
+        """Whole records that are confirmed and durable are what a start insists on: a half one it cuts."""
+        durable = min(self._confirm_offset, self._indexed_offset, self.log.flushed_offset)
+        return Checkpoint(confirm_offset=self._confirm_offset, durable_offset=durable)
 
     def flush(self) -> None:
         """Make the log durable, here and now."""
         self.log.flush()
-
-    def begin_flush(self) -> tuple[int, list[int]]:
-        """For a flush in a thread: the offset it will make durable, and what to hand to ``sync_and_close`` there."""
-        return self.log.max_offset, self.log.dirty_descriptors()
-
-    def flushed(self, offset: int) -> None:
-        """The thread is done."""
-        self.log.flushed_offset = max(self.log.flushed_offset, min(offset, self.log.max_offset))
 
     def close(self) -> None:
         """Flush and save all, release the store."""
@@ -325,14 +333,14 @@ class MessageStore:
         os.close(self._lock)
 
     def _recover(self) -> Recovery:
-        recovery = self.log.recover(self._index_one, self._load_index)
+        saved = self._checkpoint.load()
+        recovery = self.log.recover(self._index_one, self._load_index, confirmed_offset=saved.durable_offset)
         self._indexed_offset = recovery.end_offset
         self.index.drop_beyond(recovery.end_offset)
         self.queues.begin_at(load_queue_offsets(self._paths.queue_offsets))
         self.epochs = load_epochs(self._paths.epoch_file)
         if self.epochs.drop_beyond_offset(recovery.end_offset):
             self.save_epochs()
-        saved = load_checkpoint(self._paths.checkpoint)
         self._confirm_offset = min(max(saved.confirm_offset, self.log.min_offset), recovery.end_offset)
         self.never_confirmed = saved == Checkpoint()
         return recovery
@@ -391,4 +399,4 @@ def _lock_store(path: Path) -> int:
         raise StoreFileError(f"{path}: another process uses this store") from error
 
 
-__all__ = ["MessageStore", "MessageTooLargeError", "NewMessage", "StorePaths", "Stored", "sync_and_close"]
+__all__ = ["MessageStore", "MessageTooLargeError", "NewMessage", "StorePaths", "Stored"]

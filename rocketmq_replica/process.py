@@ -44,7 +44,7 @@ from rocketmq_replica.replicas_manager import ReplicasManager
 from rocketmq_replica.requests import RequestDispatcher
 from rocketmq_replica.retry_requests import RetryRequests
 from rocketmq_replica.roles import Roles
-from rocketmq_replica.saving import Saving
+from rocketmq_replica.save_loop import SaveLoop
 from rocketmq_replica.send_requests import SendRequests
 from rocketmq_replica.signatures import SignatureCheck
 from rocketmq_replica.subscription_groups import SubscriptionGroups
@@ -107,7 +107,7 @@ class ReplicaProcess:
         self.controller = ControllerClient(self._controllers, configuration, now_ms=wall_clock_ms)
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
         self.leaving = Leaving(self.broker, self.ha_client, self.controller)
-        self.saving = Saving(self.broker, offsets)
+        self.save_loop = SaveLoop(self.broker, offsets)
         self.upkeep = Upkeep(self.broker)
         self.metadata = MetadataSync(self.broker, metadata)
         clients = Clients()
@@ -154,7 +154,7 @@ class ReplicaProcess:
                     ("heartbeats", self.manager.run_heartbeats()),
                     ("leader refresh", self.manager.run_leader_refresh()),
                     ("name servers", self.name_servers.run()),
-                    ("saving", self.saving.run()),
+                    ("save loop", self.save_loop.run()),
                     ("upkeep", self.upkeep.run()),
                     ("metadata", self.metadata.run()),
                     ("ticks", self._tick()),
@@ -194,7 +194,7 @@ class ReplicaProcess:
         self.manager.on_members = lambda addresses, asked: self.ha_server.members_known(addresses, asked_seconds=asked)
         broker.on_distrust = self._distrusted
         self.ha_client.on_master_lost = self.manager.poll_soon
-        broker.on_flush_wanted = self.saving.flush_soon
+        broker.on_flush_wanted = self.save_loop.flush_soon
         broker.on_flushed = self.ha_client.flushed
 
     def _distrusted(self) -> None:
@@ -213,7 +213,7 @@ class ReplicaProcess:
         self.pulls.release_all()
         try:
             await self._close_connections()
-            await asyncio.gather(self.saving.stop(), self.upkeep.stop())  # their threads use the store's files
+            await asyncio.gather(self.save_loop.stop(), self.upkeep.stop())  # their threads use the store's files
         except OSError:
             failed = True
             raise

@@ -173,7 +173,7 @@ class PullRequests:
                 if parts and size + place[1] > most_bytes:
                     break
                 try:
-                    record = store.read_record(*place)
+                    record = store.read_record(*place, stored_as=(header.topic or "", header.queue_id or 0, offset))
                 except MessageRecordError as error:
                     if parts:
                         break

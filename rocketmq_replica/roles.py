@@ -81,6 +81,8 @@ class Roles:
         except OSError as error:
             logger.error("cannot take the role of epoch %d: %s; tried again", info.master_epoch, error)  # noqa: TRY400
             broker.end_reign()
+            if broker.store.log.flusher.failed:
+                broker.on_flush_wanted()  # and the next flush ends this process
             return False
         broker.master = master
         broker.topics.state_version = info.master_epoch

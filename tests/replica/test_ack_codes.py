@@ -11,6 +11,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
 from rocketmq_remoting.message_record import MAX_PROPERTIES_BYTES
 from rocketmq_replica import disk
+from rocketmq_replica.log_flusher import Flush
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 
@@ -193,11 +194,12 @@ async def test_with_sync_flush_a_slave_acknowledges_what_is_on_its_disk(
     assert (await client.send(master.address, b"on both disks")).code == ResponseCode.SUCCESS
     store = slave.process.store
     assert store.log.flushed_offset == store.max_offset == master.process.store.max_offset
-    real, store.begin_flush = store.begin_flush, lambda: (0, [])  # type: ignore[method-assign]
+    flusher = store.log.flusher
+    real, flusher.begin = flusher.begin, lambda _end: Flush(-1, 0, ())  # type: ignore[method-assign]
     answer = await client.send(master.address, b"in the slave's memory only")
     assert store.max_offset == master.process.store.max_offset
     assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    store.begin_flush = real  # type: ignore[method-assign]
+    flusher.begin = real  # type: ignore[method-assign]
     assert (await client.send(master.address, b"on both disks again")).code == ResponseCode.SUCCESS
 
 

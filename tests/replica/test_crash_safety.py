@@ -527,7 +527,8 @@ def test_nothing_else_writes_to_the_disk() -> None:
         ("commit_log.py", "self.truncate"),
         ("message_store.py", "self.log.truncate"),
         ("slave_link.py", "store.truncate"),
+        ("checkpoint.py", "disk.rename"),
         ("durable_files.py", "disk.rename"),
         ("message_store.py", "self.index.write"),
-        ("saving.py", "self._offsets.write"),
+        ("save_loop.py", "self._offsets.write"),
     }

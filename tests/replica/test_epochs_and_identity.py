@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from rocketmq_replica.checkpoint import Checkpoint, CheckpointFile
 from rocketmq_replica.durable_files import StoreFileError
 from rocketmq_replica.epoch_cache import NO_END, EpochCache, EpochEntry
 from rocketmq_replica.epoch_file import crc_of, decode_epochs, encode_epochs, load_epochs, save_epochs
@@ -139,11 +139,11 @@ def test_an_identity_of_another_group_is_refused(tmp_path: Path) -> None:
 
 def test_the_checkpoint_is_javas(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    assert load_checkpoint(path) == Checkpoint()
-    save_checkpoint(path, Checkpoint(confirm_offset=0x1234))
+    assert CheckpointFile(path).load() == Checkpoint()
+    CheckpointFile(path).save(lambda: Checkpoint(confirm_offset=0x1234))
     content = path.read_bytes()
     assert len(content) == 4096
     assert content[32:40] == (0x1234).to_bytes(8, "big")
-    assert load_checkpoint(path).confirm_offset == 0x1234
+    assert CheckpointFile(path).load().confirm_offset == 0x1234
     path.write_bytes(content[:39])
-    assert load_checkpoint(path) != Checkpoint(), "a damaged one must not say that nothing was ever confirmed"
+    assert CheckpointFile(path).load() != Checkpoint(), "a damaged one must not say that nothing was ever confirmed"

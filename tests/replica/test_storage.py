@@ -317,7 +317,7 @@ async def test_no_space_left_anywhere_ends_nothing(
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "No space" in (answer.remark or "")
     old.process.pulls._offsets.put("G", "Topic", 0, 1)
-    await old.process.saving._save_if_there_is_room()
+    await old.process.save_loop._save_if_there_is_room()
     controller.decide(new.broker_id)
     await controller.notify(new.broker_id)
     assert new.role == "FENCED", "an epoch that cannot be written down is no epoch"
@@ -329,7 +329,7 @@ async def test_no_space_left_anywhere_ends_nothing(
     assert (await client.send(new.address, b"goes on")).code == 0
     assert [message.body for message in await client.pull_all(new.address)] == [b"kept", b"goes on"]
     assert log_bytes(old) == log_bytes(new)
-    content = old.process.saving._offsets.take_changes()
+    content = old.process.save_loop._offsets.take_changes()
     assert content is None or b'"Topic@G"' in content
     assert not any(replica.task.done() for replica in (old, new))
 

@@ -1,8 +1,8 @@
 """Getting things onto the disk while the replica runs: the log, the confirm offset, the consumers' offsets.
 
 fsync runs in a thread. With SYNC_FLUSH a message is acknowledged after it; sends that arrive during one fsync share the next.
-A failed fsync ends the process: nobody knows what the kernel has dropped, and only a restart that reads the log tells. A full disk
-ends nothing: what cannot be saved now is saved when there is room.
+What is durable ``log_flusher.py`` says; its error ends the process here. A full disk ends nothing: what cannot be saved now is
+saved when there is room.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketmq_replica.durable_files import is_no_space
-from rocketmq_replica.message_store import sync_and_close
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +25,8 @@ _FLUSH_EVERY_SECONDS = 0.5
 _SAVE_EVERY_SECONDS = 5.0
 
 
-class Saving:
-    """Flushes now and then, or as soon as somebody waits for it."""
+class SaveLoop:
+    """Flushes now and then, or as soon as an answer waits for it."""
 
     def __init__(self, broker: Broker, offsets: ConsumerOffsets) -> None:
         """Nothing is written before ``run``."""
@@ -37,7 +36,7 @@ class Saving:
         self._in_thread: asyncio.Task[None] | None = None
 
     def flush_soon(self) -> None:
-        """Somebody waits for the flush."""
+        """An answer waits for the flush."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -51,7 +50,7 @@ class Saving:
             except TimeoutError:
                 pass
             self._wanted.clear()
-            await self._flush()
+            await self.flush()
             if loop.time() >= next_save:
                 next_save = loop.time() + _SAVE_EVERY_SECONDS
                 await self._save_if_there_is_room()
@@ -64,12 +63,13 @@ class Saving:
         if content is not None:
             self._offsets.write(content)
 
-    async def _flush(self) -> None:
-        store = self._broker.store
-        offset, descriptors = store.begin_flush()
-        if descriptors:
-            await self._run_in_thread(sync_and_close, descriptors)
-        store.flushed(offset)
+    async def flush(self) -> None:
+        """Make the log durable up to its end, in a thread, and tell who waits for it. LogFlushError: this process has to end."""
+        log = self._broker.store.log
+        flush = log.flusher.begin(log.max_offset)
+        if flush.descriptors:
+            await self._run_in_thread(log.flusher.run, flush)
+        log.flusher.finish(flush)
         self._broker.settle()
         self._broker.on_flushed()
 
