@@ -13,6 +13,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
+from tests.controller.conftest import stop_at_once
 from tests.real.parts import install
 from tests.upstream.java_controllers import JavaHost, start_jraft, wait_until_leading
 from tests.upstream.lab import Controller, WireGroup
@@ -102,7 +103,7 @@ async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
 
     yield start
     for plane in planes:
-        await plane.stop()
+        await stop_at_once(plane)
 
 
 @pytest.fixture
