@@ -25,6 +25,8 @@ from .sources import NotReadyYetError
 from .status import ContainerReport, ContainerState, Running, Terminated, Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.kube.client import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -225,7 +227,11 @@ class Container:
             if "readinessProbe" in container:
                 probes.create_task(
                     run_probe(
-                        container["readinessProbe"], target, passed_at_first=False, changed=self._readiness_changed
+                        container["readinessProbe"],
+                        target,
+                        passed_at_first=False,
+                        changed=self._readiness_changed,
+                        errored=self._probe_errored("readinessProbe"),
                     )
                 )
             if "livenessProbe" in container:
@@ -235,6 +241,7 @@ class Container:
                         target,
                         passed_at_first=True,
                         changed=lambda alive: None if alive else self._not_alive("livenessProbe"),
+                        errored=self._probe_errored("livenessProbe"),
                     )
                 )
 
@@ -246,7 +253,8 @@ class Container:
                 verdict.set_result(None)
 
         deadline_seconds = float(probe.get("periodSeconds") or 10) * int(probe.get("failureThreshold") or 3)
-        probing = asyncio.create_task(run_probe(probe, target, passed_at_first=False, changed=changed))
+        errored = self._probe_errored("startupProbe")
+        probing = asyncio.create_task(run_probe(probe, target, passed_at_first=False, changed=changed, errored=errored))
         try:
             async with asyncio.timeout(float(probe.get("initialDelaySeconds") or 0) + deadline_seconds):
                 await verdict
@@ -264,6 +272,9 @@ class Container:
         if not ready:
             self._host.event("Warning", "Unhealthy", f"Readiness probe of {self.name} failed")
         self._host.changed()
+
+    def _probe_errored(self, probe: str) -> Callable[[str], None]:
+        return lambda error: self._host.event("Warning", "Unhealthy", f"{probe} of {self.name} errored: {error}")
 
     def _not_alive(self, probe: str) -> None:
         self._host.event("Warning", "Unhealthy", f"{probe} of {self.name} failed, it will be killed")

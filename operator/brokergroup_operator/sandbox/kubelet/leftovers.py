@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,12 +29,15 @@ EXEC_PAUSE_SECONDS = 0.002
 
 
 def kill_leftovers(data_folder: Path, *, deadline_seconds: float = 5.0) -> list[int]:
-    """Kill every process of an earlier kubelet with this data folder and wait until they are gone; returns their pids."""
+    """Kill every process of an earlier kubelet with this data folder and wait until they are gone; returns their pids.
+
+    OSError: TimeoutError of what survives SIGKILL, PermissionError of what we may not kill, EMFILE.
+    """
     return _kill_marked((f"{KUBELET_MARK}={data_folder}\0",), deadline_seconds)
 
 
 def kill_strays(container_start: str, *, deadline_seconds: float = 5.0) -> list[int]:
-    """Kill what one start of a container left behind, and what was run beside it; wait until it is gone."""
+    """Kill what one start of a container left behind, and what was run beside it; wait until it is gone. OSError as above."""
     whole = f"{CONTAINER_MARK}={container_start}"
     return _kill_marked((f"{whole}\0", f"{whole}/"), deadline_seconds)
 
@@ -50,16 +52,27 @@ def _kill_marked(marks: tuple[str, ...], deadline_seconds: float) -> list[int]:
 
 
 def _kill_found(wanted: list[bytes], deadline_seconds: float) -> list[int]:
-    found = [(pid, pidfd) for pid in _marked_pids(wanted) if (pidfd := _open_marked(pid, wanted)) is not None]
+    """One pass. What is found is killed though another could not be; then that one's PermissionError is raised."""
+    found: dict[int, int] = {}
+    refused: PermissionError | None = None
     try:
-        for _, pidfd in found:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        _wait_ended([pidfd for _, pidfd in found], deadline_seconds)
+        for pid in _marked_pids(wanted):
+            if (pidfd := _open_marked(pid, wanted)) is not None:
+                found[pid] = pidfd
+                try:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # it has ended by itself
+                except PermissionError as error:
+                    refused = error
+                    os.close(found.pop(pid))
+        _wait_ended(list(found.values()), deadline_seconds)
     finally:
-        for _, pidfd in found:
+        for pidfd in found.values():
             os.close(pidfd)
-    return [pid for pid, _ in found]
+    if refused is not None:
+        raise refused
+    return list(found)
 
 
 def _marked_pids(wanted: list[bytes]) -> list[int]:

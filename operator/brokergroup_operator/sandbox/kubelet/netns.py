@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .network import AddressCounter, PodAddress, PodNetworkError, hold_name
@@ -67,6 +68,15 @@ class NetworkNamespaces:
         """A namespace with one interface, ``eth0``, and the next address that nobody uses."""
         address = self._counter.next_address(set(self._addresses.values()))
         self._addresses[pod_uid] = address
+        try:
+            return await self._make(address)
+        except PodNetworkError:
+            # The next attempt takes another address: of this one nothing may stay.
+            with suppress(PodNetworkError):
+                await self.detach(pod_uid)
+            raise
+
+    async def _make(self, address: str) -> PodAddress:
         namespace, link = self._names(address)
         await _ip(
             f"netns add {namespace}",
@@ -142,19 +152,24 @@ async def _ip_json(*arguments: str) -> list[dict[str, Any]]:
 
 
 async def _run(*arguments: str, stdin: str = "") -> str:
-    process = await asyncio.create_subprocess_exec(
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    """What the command wrote. PodNetworkError where it cannot be started, does not answer in time, or fails."""
+    what = f"{' '.join(arguments)} ({stdin!r})"
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise PodNetworkError(f"{what}: {error}") from error
     try:
         async with asyncio.timeout(COMMAND_SECONDS):
             output, errors = await process.communicate(stdin.encode())
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise
+        raise PodNetworkError(f"{what}: no answer within {COMMAND_SECONDS:g} s") from None
     if process.returncode != 0:
-        raise PodNetworkError(f"{' '.join(arguments)} ({stdin!r}): {errors.decode().strip()}")
+        raise PodNetworkError(f"{what}: {errors.decode().strip()}")
     return output.decode()

@@ -22,6 +22,7 @@ from brokergroup_operator.kube.resources import PODS
 
 from .container import BackOffSettings, Container, run_beside
 from .environment import PodFacts, resolve_arguments, resolve_environment, surroundings
+from .folders import unique_name
 from .leftovers import CONTAINER_MARK, KUBELET_MARK
 from .network import PodAddress, PodNetworkError
 from .paths import mount_rewriter
@@ -304,7 +305,10 @@ class PodWorker:
                 return
 
     async def _clean_up(self) -> None:
-        await self._node.network.detach(self.pod["metadata"]["uid"])
+        try:
+            await self._node.network.detach(self.pod["metadata"]["uid"])
+        except PodNetworkError as error:  # what is left of it goes when the kubelet stops or starts
+            log.warning("a pod is gone but not its place in the network", pod=unique_name(self.pod), error=str(error))
         if self._node_stops_within_seconds is None:
             folder = self._node.folders.pod(self.pod)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

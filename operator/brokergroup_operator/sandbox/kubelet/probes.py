@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import JsonObject
 
 
+_HIGHEST_PORT = 65535
+
+
+class ProbeError(Exception):
+    """The probe cannot be made at all, as it is written; says nothing about the container."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
     """Where a container can be asked: its address, its named ports, and a way to run a command beside it."""
@@ -28,9 +35,17 @@ class ProbeTarget:
 
 
 async def run_probe(
-    probe: JsonObject, target: ProbeTarget, *, passed_at_first: bool, changed: Callable[[bool], None]
+    probe: JsonObject,
+    target: ProbeTarget,
+    *,
+    passed_at_first: bool,
+    changed: Callable[[bool], None],
+    errored: Callable[[str], None],
 ) -> None:
-    """Probe for ever; ``changed`` hears every change of the verdict. Cancel to stop."""
+    """Probe for ever; ``changed`` hears every change of the verdict. Cancel to stop.
+
+    As with the kubelet, a probe that cannot be made counts for nothing: ``errored`` hears of it, the verdict stays.
+    """
     period_seconds = float(probe.get("periodSeconds") or 10)
     needed = {
         True: int(probe.get("successThreshold") or 1),
@@ -39,7 +54,12 @@ async def run_probe(
     verdict, in_a_row, last = passed_at_first, 0, passed_at_first
     await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
     while True:
-        result = await probe_once(probe, target)
+        try:
+            result = await probe_once(probe, target)
+        except ProbeError as error:
+            errored(str(error))
+            await asyncio.sleep(period_seconds)
+            continue
         in_a_row = in_a_row + 1 if result is last else 1
         last = result
         if result is not verdict and in_a_row >= needed[result]:
@@ -49,7 +69,7 @@ async def run_probe(
 
 
 async def probe_once(probe: JsonObject, target: ProbeTarget) -> bool:
-    """Ask once, within the probe's timeoutSeconds."""
+    """Ask once, within the probe's timeoutSeconds. ProbeError where there is no way to ask."""
     timeout_seconds = float(probe.get("timeoutSeconds") or 1)
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -62,7 +82,7 @@ async def probe_once(probe: JsonObject, target: ProbeTarget) -> bool:
     except (OSError, TimeoutError, aiohttp.ClientError):
         return False
     kinds = [key for key in probe if not key.endswith(("Seconds", "Threshold"))]
-    raise ValueError(f"probe is {kinds!r}, expected tcpSocket, httpGet or exec")
+    raise ProbeError(f"probe is {kinds!r}, expected tcpSocket, httpGet or exec")
 
 
 async def _tcp(action: JsonObject, target: ProbeTarget) -> bool:
@@ -89,8 +109,8 @@ async def _http(action: JsonObject, target: ProbeTarget) -> bool:
 
 
 def _port(port: int | str, target: ProbeTarget) -> int:
-    if isinstance(port, int):
-        return port
-    if port in target.ports:
-        return target.ports[port]
-    return int(port)
+    number = target.ports.get(str(port), port)
+    if not str(number).isdecimal() or not 0 < int(number) <= _HIGHEST_PORT:
+        known = ", ".join(sorted(target.ports)) or "none"
+        raise ProbeError(f"port is {port!r}, expected a number from 1 to {_HIGHEST_PORT}, or a named port: {known}")
+    return int(number)

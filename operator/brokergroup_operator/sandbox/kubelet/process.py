@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+BURY_FIRST_SECONDS = 0.1
+BURY_LAST_SECONDS = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
@@ -57,13 +60,14 @@ class ContainerProcess:
     """A running process. ``start`` raises OSError if the program cannot be started."""
 
     def __init__(self, child: subprocess.Popen[bytes], mark: str) -> None:
+        """OSError where the child cannot be watched; the caller kills it then."""
         self._child = child
         self._mark = mark
         self._reaped = False
         self._burial: asyncio.Task[None] | None = None
-        self._pidfd = os.pidfd_open(child.pid)
         self.pid = child.pid
         self.start_ticks = process_start_ticks(child.pid)
+        self._pidfd = os.pidfd_open(child.pid)
         self.started_at = datetime.now(UTC)
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[Exit] = self._loop.create_future()
@@ -83,7 +87,13 @@ class ContainerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return cls(child, spec.environment[CONTAINER_MARK])
+        try:
+            return cls(child, spec.environment[CONTAINER_MARK])
+        except OSError:
+            # Not watched, it would run on beside the next start of the container, on the same store.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
 
     def on_exit(self, callback: Callable[[Exit], None]) -> None:
         """Called before any ``wait`` that begins later returns."""
@@ -96,12 +106,14 @@ class ContainerProcess:
     def terminate(self) -> None:
         """SIGTERM to the main process only, as Kubernetes does to process 1 of the container."""
         if not self._reaped:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+            with suppress(PermissionError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL to the whole group; frozen (SIGSTOP) processes die of it too."""
         if not self._reaped:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            with suppress(PermissionError):  # a program that became another user; what is left of it `_bury` tells
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             self._kill_group()
 
     def _reap(self) -> None:
@@ -115,21 +127,24 @@ class ContainerProcess:
         self._burial = self._loop.create_task(self._bury(exit_))
 
     async def _bury(self, exit_: Exit) -> None:
-        """The end is told only when nothing of it is left."""
+        """The end is told only when nothing of it is left: whatever the machine refuses (EPERM, EMFILE) is tried again."""
+        delay_seconds = BURY_FIRST_SECONDS
         while True:
             try:
                 strays = await asyncio.to_thread(kill_strays, self._mark)
-            except TimeoutError as error:
+            except OSError as error:
                 log.warning("a container has ended but not all of it", pid=self.pid, error=str(error))
             else:
                 break
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, BURY_LAST_SECONDS)
         if strays:
             log.info("killed what a container left behind", pid=self.pid, strays=strays)
         self._exit.set_result(exit_)
 
     def _kill_group(self) -> None:
         # Setting up the session is the child's first deed, done before Popen returns: the group's number is the pid.
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
 

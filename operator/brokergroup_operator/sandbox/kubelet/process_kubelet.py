@@ -24,6 +24,7 @@ from .events import EventRecorder
 from .folders import DataFolders, unique_name
 from .leftovers import kill_leftovers
 from .logs import NoSuchLogError, newest_log, read_log
+from .network import PodNetworkError
 from .node import NodeRegistration, default_labels
 from .pod_worker import NodeParts, PodWorker
 from .pods_file import write_pods_file
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from .network import PodNetwork
 
 log = structlog.get_logger(__name__)
+
+# How long beyond the pods' grace a stop waits for them, and then for their workers.
+STOP_SECONDS = 10.0
 
 
 class ProcessKubelet:
@@ -126,21 +130,41 @@ class ProcessKubelet:
         return await asyncio.shield(self._failed)
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """End all pods' processes (SIGTERM, then SIGKILL) and leave the API's objects as they are."""
+        """End all pods' processes (SIGTERM, then SIGKILL) and leave the API's objects as they are.
+
+        Whatever holds a pod up, this ends within the grace and 10 s more; what runs then is killed by its marks, or said.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         for worker in self._workers.values():
             worker.node_stops(grace_seconds)
-        if self._worker_tasks:
-            await asyncio.wait(list(self._worker_tasks.values()))
+        await self._end_workers(grace_seconds + STOP_SECONDS)
         await self._registration.say_not_ready()
-        await self._network.close()
+        try:
+            await self._network.close()
+        except PodNetworkError as error:
+            log.warning("what pods had in the network is left for the next start", error=str(error))
         self._write_pods_file()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    async def _end_workers(self, seconds: float) -> None:
+        if not self._worker_tasks:
+            return
+        _, late = await asyncio.wait(list(self._worker_tasks.values()), timeout=seconds)
+        if not late:
+            return
+        log.warning("pods did not end in time", pods=sorted(task.get_name() for task in late), seconds=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.wait(late, timeout=STOP_SECONDS)
+        try:
+            await asyncio.to_thread(kill_leftovers, self._folders.root)
+        except OSError as error:
+            log.warning("processes of pods are left", error=str(error))
 
     def container_pid(self, namespace: str, pod: str, container: str) -> int | None:
         """The process id of a container's main process, None while it does not run."""

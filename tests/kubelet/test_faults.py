@@ -1,0 +1,166 @@
+"""What the machine refuses the kubelet: a signal, a descriptor, an answer in time. No pod may be lost by it, and no process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.resources import EVENTS, PODS
+from brokergroup_operator.sandbox.kubelet import leftovers, netns, process, process_kubelet
+from brokergroup_operator.sandbox.kubelet.leftovers import CONTAINER_MARK, KUBELET_MARK, kill_strays
+from brokergroup_operator.sandbox.kubelet.network import PodNetworkError
+from brokergroup_operator.sandbox.kubelet.probes import ProbeError, ProbeTarget, probe_once
+from brokergroup_operator.sandbox.kubelet.process import ContainerProcess, ProcessSpec
+from tests.kubelet.node_under_test import NAMESPACE, eventually, is_running, pod_object, state_of
+
+if TYPE_CHECKING:
+    from tests.kubelet.node_under_test import Node
+
+
+def spec(tmp_path: Path, script: str) -> ProcessSpec:
+    return ProcessSpec(
+        arguments=["sh", "-c", script],
+        environment={"PATH": os.environ["PATH"], CONTAINER_MARK: str(tmp_path), KUBELET_MARK: str(tmp_path)},
+        working_folder=tmp_path,
+        log_file=tmp_path / "logs" / "0.log",
+    )
+
+
+def refusing(refusals: list[OSError], function: Any) -> Any:
+    """The function, after it has refused so often."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop(0)
+        return function(*arguments, **options)
+
+    return call
+
+
+async def test_the_end_of_a_container_is_told_when_its_rest_could_be_killed_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = [
+        PermissionError(errno.EPERM, "not permitted"),
+        OSError(errno.EMFILE, "too many files"),
+        TimeoutError("1 process survives SIGKILL"),
+    ]
+    monkeypatch.setattr(process, "kill_strays", refusing(refusals, kill_strays))
+    container = ContainerProcess.start(spec(tmp_path, "exit 3"))
+    exit_ = await asyncio.wait_for(container.wait(), 20)
+    assert exit_.code == 3
+    assert not refusals
+
+
+def test_one_process_that_may_not_be_killed_saves_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = {**os.environ, CONTAINER_MARK: str(tmp_path)}
+    strays = [subprocess.Popen(["sleep", "1000"], env=mark) for _ in range(3)]
+    monkeypatch.setattr(
+        leftovers.signal,
+        "pidfd_send_signal",
+        refusing([PermissionError(errno.EPERM, "not permitted")], signal.pidfd_send_signal),
+    )
+    with pytest.raises(PermissionError):
+        kill_strays(str(tmp_path))
+    assert [stray.wait(10) for stray in strays[1:]] == [-signal.SIGKILL] * 2
+    assert len(kill_strays(str(tmp_path))) == 1
+    strays[0].wait(10)
+
+
+async def test_a_process_without_a_pidfd_is_no_orphan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptors = Path("/proc/self/fd")
+    for name, target in (("pidfd_open", process.os), ("process_start_ticks", process)):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, refusing([OSError(errno.EMFILE, "too many files")], getattr(target, name)))
+            before = len(os.listdir(descriptors))  # noqa: PTH208
+            with pytest.raises(OSError, match="too many files"):
+                ContainerProcess.start(spec(tmp_path, "sleep 1000 & exec sleep 1000"))
+            assert len(os.listdir(descriptors)) == before  # noqa: PTH208
+        assert kill_strays(str(tmp_path)) == []
+
+
+async def test_a_network_command_that_hangs_or_is_not_there_is_a_network_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns, "COMMAND_SECONDS", 0.2)
+    with pytest.raises(PodNetworkError, match=r"sleep 1000 .*no answer within 0.2 s"):
+        await netns._run("sleep", "1000")
+    with pytest.raises(PodNetworkError, match="no-such-program"):
+        await netns._run("no-such-program")
+
+
+async def test_a_pod_whose_network_does_not_come_at_first_or_does_not_go_is_run_and_removed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach, detached = node.network.attach, []
+    refusals = [PodNetworkError("ip: no answer within 10 s"), PodNetworkError("ip: no answer within 10 s")]
+
+    async def late(uid: str) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await attach(uid)
+
+    async def never(uid: str) -> None:
+        detached.append(uid)
+        raise PodNetworkError("ip: no answer within 10 s")
+
+    monkeypatch.setattr(node.network, "attach", late)
+    monkeypatch.setattr(node.network, "detach", never)
+    await node.create(pod_object("a"))
+    pod = await node.until("a", is_running)
+    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.until_gone("a", pod["metadata"]["uid"])
+    await eventually(lambda: _is_empty(node.data_dir / "pods"))
+    assert detached == [pod["metadata"]["uid"]]
+
+
+async def _is_empty(folder: Path) -> bool:
+    return not await asyncio.to_thread(os.listdir, folder)
+
+
+@pytest.mark.parametrize("port", ["70000", 70000, 0, "metrics", "²", ""])
+async def test_a_port_that_is_none_is_said_with_those_that_are_known(port: int | str) -> None:
+    async def run_command(_: list[str], __: float | None) -> bool:
+        raise AssertionError
+
+    target = ProbeTarget("127.0.0.1", {"web": 80, "admin": 81}, run_command)
+    with pytest.raises(ProbeError, match=f"port is {port!r}, expected a number .*: admin, web"):
+        await probe_once({"tcpSocket": {"port": port}}, target)
+
+
+@pytest.mark.parametrize("kind", ["readinessProbe", "livenessProbe", "startupProbe"])
+async def test_a_probe_that_cannot_be_made_decides_nothing_and_is_told(node: Node, kind: str) -> None:
+    probe = {"tcpSocket": {"port": "metrics"}, "periodSeconds": 1, "failureThreshold": 30}
+    await node.create(pod_object("a", container={kind: probe}))
+    await node.until("a", is_running)
+    events = await eventually(lambda: _events_with(node, f"{kind} of main errored"))
+    assert "port is 'metrics', expected" in events[0]["message"]
+    os.kill(node.pid("a") or 0, signal.SIGKILL)
+    pod = await node.until("a", lambda pod: is_running(pod) and state_of(pod)["restartCount"] == 1)
+    assert state_of(pod)["ready"] is (kind == "livenessProbe")
+
+
+async def _events_with(node: Node, text: str) -> list[Any]:
+    return [event for event in (await node.api.list(EVENTS, namespace=NAMESPACE)).items if text in event["message"]]
+
+
+async def test_stop_has_a_bound_when_a_container_will_not_end(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.create(pod_object("a"))
+    await node.until("a", is_running)
+
+    def survives(_: str) -> list[int]:
+        raise TimeoutError("1 process survives SIGKILL")
+
+    monkeypatch.setattr(process, "kill_strays", survives)
+    monkeypatch.setattr(process_kubelet, "STOP_SECONDS", 1.0)
+    pid = node.pid("a")
+    async with asyncio.timeout(15):
+        await node.kubelet.stop()
+    assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
