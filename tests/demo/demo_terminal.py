@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 REPOSITORY = Path(__file__).parents[2]
-START_SECONDS = 90.0
+START_SECONDS = 200.0
 END_SECONDS = 45.0
 
 

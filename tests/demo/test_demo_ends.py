@@ -5,6 +5,7 @@ Each test runs the real demo in a terminal of its own: sandbox, operator and thr
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -13,6 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.nameserver_bodies import TopicRouteBody
 from tests.demo.demo_terminal import (
     REPOSITORY,
     DemoInTerminal,
@@ -24,7 +29,7 @@ from tests.demo.demo_terminal import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 # sandbox, operator, three brokers, the demo itself
 ALL_OF_A_DEMO = 6
 
@@ -68,13 +73,36 @@ def test_a_folder_in_use_is_refused_by_the_name_of_its_process_and_taken_over_fr
             wait_until_none_is_left(directory)
 
 
-def test_a_sandbox_that_was_killed_leaves_no_broker_and_its_demo_says_so(tmp_path: Path) -> None:
+def test_clients_find_the_group_and_a_sandbox_that_was_killed_leaves_no_broker(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     with running_demo(directory) as demo:
         assert f"this process's own is {directory}/logs/demo.log" in demo.screen.replace("\r\n", "")
+        assert 0 in _brokers_of_the_topic(demo.screen), "clients find the master by the id 0"
         [sandbox] = [pid for pid, command in processes_of(directory).items() if " sandbox --data-dir" in command]
         os.kill(sandbox, signal.SIGKILL)
         assert demo.process.wait(60) == 2
         wait_until_none_is_left(directory)
         assert "sandbox ended with -9" in demo.screen
         assert "[warning" not in demo.screen
+
+
+def _brokers_of_the_topic(screen: str) -> set[int]:
+    """The broker ids that a client is told by the NameServer that the screen names, as soon as they are three."""
+    name_server = re.findall(r"NameServer (127\.0\.0\.1:\d+)", screen)[-1]
+
+    async def ask() -> set[int]:
+        client = RemotingClient()
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "demo"})
+        try:
+            async with asyncio.timeout(30):
+                while True:
+                    answer = await client.invoke(name_server, command, timeout_seconds=5)
+                    if answer.code == ResponseCode.SUCCESS:
+                        [broker] = TopicRouteBody.decode(answer.body).broker_datas
+                        if len(broker.broker_addrs) == 3:
+                            return {int(broker_id) for broker_id in broker.broker_addrs}
+                    await asyncio.sleep(0.1)
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())

@@ -33,7 +33,8 @@ from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
 _NAMESPACE = "default"
 _TOPIC = "demo"
 _QUEUES = 4
-_START_SECONDS = 30.0
+# Each step of coming up. On a machine with ten times more to do than processors an operator imports for most of a minute.
+_START_SECONDS = 120.0
 # One wait of the scenario. A Java broker takes 4 to 25 s to open its port on two busy cores.
 _PYTHON_SECONDS = 40.0
 _JAVA_SECONDS = 120.0
@@ -74,10 +75,10 @@ class DemoSettings:
         """The operator's incidents, where `make sla-report` reads them."""
         return self.directory / "incidents.jsonl"
 
-    @property
-    def sandbox_arguments(self) -> list[str]:
+    def sandbox_arguments(self, name_server: str) -> list[str]:
+        """`name_server` (host:port) is where the sandbox serves routes; Java brokers have a real NameServer instead."""
         if self.rocketmq_home is None:
-            return ["--network", "loopback"]
+            return ["--network", "loopback", "--name-server", name_server]
         return ["--network", "netns"]
 
 
@@ -97,15 +98,15 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
     """
     processes = DemoProcesses(settings.directory / "logs", settings.lock_descriptor)
     try:
-        kubeconfig = await _start_sandbox(processes, settings)
+        name_server = f"127.0.0.1:{free_port()}"
+        kubeconfig = await _start_sandbox(processes, settings, name_server)
         async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
             endpoints = await _start_operator(processes, settings, kubeconfig, await _node_address(api))
             manifest = settings.manifest
             manifest["metadata"]["namespace"] = _NAMESPACE
             if settings.rocketmq_home is not None:
-                manifest["spec"]["nameServers"] = [
-                    await start_name_server(api, settings.name_server_manifest, processes)
-                ]
+                name_server = await start_name_server(api, settings.name_server_manifest, processes)
+            manifest["spec"]["nameServers"] = [name_server]
             await _apply(api, manifest, processes)
             return await _play(settings, processes, api, manifest, endpoints, stop)
     finally:
@@ -114,11 +115,17 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
         await asyncio.to_thread(kill_leftovers, settings.directory / SANDBOX)
 
 
-async def _start_sandbox(processes: DemoProcesses, settings: DemoSettings) -> Path:
+async def _start_sandbox(processes: DemoProcesses, settings: DemoSettings, name_server: str) -> Path:
     kubeconfig = settings.directory / "kubeconfig"
     data = settings.directory / SANDBOX
     await processes.start(
-        "sandbox", "sandbox", "--data-dir", str(data), "--kubeconfig", str(kubeconfig), *settings.sandbox_arguments
+        "sandbox",
+        "sandbox",
+        "--data-dir",
+        str(data),
+        "--kubeconfig",
+        str(kubeconfig),
+        *settings.sandbox_arguments(name_server),
     )
     await _within_start("the sandbox has not written its kubeconfig", processes, kubeconfig.exists)
     return kubeconfig
@@ -162,7 +169,7 @@ async def _play(
     name = manifest["metadata"]["name"]
     async with watch_group(api, _NAMESPACE, name) as group:
         ledger = Ledger()
-        with Screen(hints=_hints(name, endpoints)) as screen:
+        with Screen(hints=_hints(name, endpoints, manifest["spec"]["nameServers"][0])) as screen:
             scenario = Scenario(
                 group=group,
                 ledger=ledger,
@@ -174,7 +181,7 @@ async def _play(
                 deadline_seconds=_PYTHON_SECONDS if settings.rocketmq_home is None else _JAVA_SECONDS,
             )
             replicas = int(manifest["spec"].get("replicas", 3))
-            await scenario.until_ready(replicas)
+            await scenario.until_ready(replicas, _START_SECONDS)
             # From here on the group should take writes: the time it took to come up is no outage.
             async with (
                 scraping(endpoints["metrics"], settings.export),
@@ -269,11 +276,12 @@ async def _verify(scenario: Scenario, replicas: int) -> DemoResult:
     return DemoResult(document, holds=completed and not lost and bool(keys))
 
 
-def _hints(name: str, endpoints: Mapping[str, str]) -> list[str]:
+def _hints(name: str, endpoints: Mapping[str, str], name_server: str) -> list[str]:
     return [
         f"export KUBECONFIG={endpoints['kubeconfig']}",
         "kubectl get brokergroups,pods -w",
         f"kubectl describe brokergroup {name}",
         f"PATH=.venv/bin:$PATH kubectl brokergroup status {name}",
+        f"any RocketMQ client, with the NameServer {name_server}; the topic is {_TOPIC}",
         f"curl -s http://{endpoints['metrics']}/metrics | grep ^brokergroup_",
     ]

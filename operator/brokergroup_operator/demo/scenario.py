@@ -49,10 +49,10 @@ class Scenario:
     epochs: list[int] = field(default_factory=list)
     doing: str = ""
 
-    async def until_ready(self, replicas: int) -> None:
-        """Wait until the group is Ready with all its members in the SyncStateSet."""
+    async def until_ready(self, replicas: int, seconds: float | None = None) -> None:
+        """Wait until the group is Ready with all its members in the SyncStateSet; `seconds` in place of the usual deadline."""
         self.doing = f"waiting for {replicas} members in sync"
-        await self._wait(lambda: self.group.is_ready() and len(self.group.sync_state_set) == replicas)
+        await self._wait(lambda: self.group.is_ready() and len(self.group.sync_state_set) == replicas, seconds)
         self._note_epoch()
 
     async def send_for_a_while(self, seconds: float, count: int = _WARM_UP_ACKNOWLEDGEMENTS) -> None:
@@ -123,14 +123,15 @@ class Scenario:
 
     async def _wait(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:
         """The first true value of `condition`; raises DemoTimeoutError at the deadline, DemoProcessError when a process ends."""
-        deadline = time.monotonic() + (self.deadline_seconds if seconds is None else seconds)
+        seconds = self.deadline_seconds if seconds is None else seconds
+        deadline = time.monotonic() + seconds
         while not (value := condition()):
             if self.stop.is_set():
                 raise DemoStoppedError(self.doing)
             self.processes.check()
             self.screen.show(self.view())
             if time.monotonic() > deadline:
-                raise DemoTimeoutError(f"{self.doing}: not within {self.deadline_seconds:.0f} s; {self._seen()}")
+                raise DemoTimeoutError(f"{self.doing}: not within {seconds:.0f} s; {self._seen()}")
             await asyncio.sleep(_POLL_SECONDS)
         return value
 
