@@ -18,7 +18,7 @@ from tests.node.faults import pod_named
 from tests.node.kubectl import get, until
 from tests.node.load import create_topic
 from tests.node.places import REPOSITORY, state_folder
-from tests.node.processes import NodeError
+from tests.node.processes import NICENESS, NodeError
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -143,7 +143,17 @@ class Bench:
         address = broker.get("address") or f"{master['status']['podIP']}:10911"
         asyncio.run(create_topic(address, topic))
         broker_name = group.read()["spec"].get("brokerName") or group.name
-        command = [sys.executable, "-m", "tests.node.load", self.name_server, broker_name, topic]
+        command = [
+            "nice",
+            "-n",
+            NICENESS,
+            sys.executable,
+            "-m",
+            "tests.node.load",
+            self.name_server,
+            broker_name,
+            topic,
+        ]
         errors = state_folder() / "logs" / f"load-{topic}.log"
         with errors.open("w") as output:
             process = subprocess.Popen(

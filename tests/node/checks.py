@@ -176,12 +176,15 @@ def freeze(bench: Bench) -> None:
     """SIGSTOP: silent, and not dead. Another is elected only when it is confirmed dead, at default settings."""
 
     def strike(group: Group) -> None:
+        wrong = []
         try:
             bench.strike(group, "freeze", faults.freeze, kind="failover")
-        finally:
-            times = bench.unfenced.get("freeze", {}).get(group.label, 0)
-            if times:
-                raise CheckError(f"{group.name}: Unfenced {times} times, gap {bench.gaps['freeze'].get(group.label)} s")
+        except (CheckError, NodeError) as error:
+            wrong.append(str(error))
+        times = bench.unfenced.get("freeze", {}).get(group.label, 0)
+        if times:
+            wrong.append(f"{group.name}: Unfenced {times} times, gap {bench.gaps['freeze'].get(group.label)} s")
+        expect(not wrong, "; ".join(wrong))
 
     on_both(bench, strike)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 LOG_TAIL_LINES = 25
+# A node is a machine of its own: what else runs here should not make its API server late.
+NICENESS = "-10"
 
 
 class NodeError(Exception):
@@ -95,7 +97,17 @@ def start(name: str, command: Iterable[str], **environment: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     log_file(name).touch()
     done = subprocess.run(
-        ["setsid", "sh", "-c", '"$@" < /dev/null >> "$0" 2>&1 & echo $!', str(log_file(name)), *command],
+        [
+            "nice",
+            "-n",
+            NICENESS,
+            "setsid",
+            "sh",
+            "-c",
+            '"$@" < /dev/null >> "$0" 2>&1 & echo $!',
+            str(log_file(name)),
+            *command,
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         env={**os.environ, **environment},

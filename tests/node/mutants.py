@@ -1,0 +1,141 @@
+"""The faults that a real cluster once found, put back one by one: each has to be found again by `make test-node`'s checks.
+
+    python -m tests.node.mutants              all
+    python -m tests.node.mutants a d          these
+
+Each is a copy of the checkout with a few words changed, its image and its chart, on a cluster of its own; it takes two to three
+minutes. The last line of standard output is JSON, and the exit code is 0 only if each was found, by a check that is named for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.node.cluster import say
+from tests.node.places import REPOSITORY
+
+SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Words that are there once, and what stands there instead."""
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, checkout: Path) -> None:
+        path = checkout / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.file}: {self.old!r} is there {text.count(self.old)} times: expected once")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: what it was, how it is put back, and which of the checks may find it."""
+
+    what: str
+    edits: tuple[Edit, ...]
+    found_by: tuple[str, ...]
+
+
+MUTANTS = {
+    "a": Mutant(
+        "kopf asks for the user's name, the image has none: the watch ends once a second",
+        (
+            Edit(
+                "operator/brokergroup_operator/reconcile/watch.py",
+                "            identity=Identity(self._identity),\n",
+                "",
+            ),
+            Edit(
+                "Dockerfile",
+                "RUN groupadd --gid 65532 brokergroup \\\n"
+                "    && useradd --uid 65532 --gid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin brokergroup\n",
+                "",
+            ),
+        ),
+        ("watch-lives", "quickstart", "spec-change"),
+    ),
+    "d": Mutant(
+        "a plane that never heard a starting broker dials it, and finds it dead",
+        (
+            Edit(
+                "operator/brokergroup_operator/controller/master_watch.py",
+                "self.is_warm(group, record) and not self._may_be_starting(group)",
+                "True",
+            ),
+            Edit(
+                "operator/brokergroup_operator/controller/master_watch.py",
+                "return None if await self._is_starting(case, verdict) else verdict",
+                "return verdict",
+            ),
+        ),
+        ("fresh-java-group",),
+    ),
+}
+
+
+def copied_checkout(folder: Path) -> Path:
+    """What git knows of, as it stands in the work tree; the environment is shared."""
+    copy = folder / "checkout"
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    for name in names.split("\0"):
+        if name and (REPOSITORY / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, copy / name)
+    (copy / ".venv").symlink_to(REPOSITORY / ".venv")
+    return copy
+
+
+def why_found(mutant: Mutant) -> dict[str, str]:
+    """The checks that failed, and with which words; those that are not named for the mutant too."""
+    with tempfile.TemporaryDirectory(prefix="node-mutant-") as folder:
+        copy = copied_checkout(Path(folder))
+        for edit in mutant.edits:
+            edit.apply(copy)
+        wanted = [word for name in mutant.found_by for word in ("--only", name)]
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.node.run", *wanted],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": f"{copy}:{copy / 'operator'}"},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    told: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])["why"]
+    return told
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mutants", nargs="*", metavar="MUTANT", help=f"of {', '.join(MUTANTS)}")
+    options = parser.parse_args(arguments)
+    unknown = set(options.mutants) - set(MUTANTS)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(MUTANTS)}")
+    found: dict[str, dict[str, str]] = {}
+    for name in options.mutants or MUTANTS:
+        say(f"mutant {name}: {MUTANTS[name].what}")
+        told = why_found(MUTANTS[name])
+        found[name] = {check: why for check, why in told.items() if check in MUTANTS[name].found_by}
+        say(f"mutant {name}: {'found by ' + ', '.join(found[name]) if found[name] else f'NOT FOUND: {told}'}")
+    not_found = [name for name, by in found.items() if not by]
+    print(json.dumps({"mutants": len(found), "not_found": not_found, "found_by": found}))
+    return 1 if not_found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
