@@ -146,6 +146,22 @@ def test_page_one_tells_the_manager() -> None:
     assert any("in no incident log" in one for one in sentences)
 
 
+def test_the_lowest_availability_is_the_figure_of_the_group_that_is_named() -> None:
+    """The worst group by its bounds was named with another figure than its own was: half an hour down, and two unknown hours."""
+    gauge = one_day.GROUP_WRITABLE
+    runs = [
+        *one_day.runs(gauge, one_day.ORDERS, (0, 1.0), (5, 0.0), (5.5, 1.0)),
+        *one_day.runs(gauge, one_day.QUIET, (0, 1.0), (8, None), (10, 1.0)),
+    ]
+    fleet = Fleet(by_series(runs), gap_ms=37_500)
+    page = report_html(summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, [])), PROVENANCE)
+    tiles = ["".join(one.itertext()) for one in _root(page).iter("div") if one.get("class") == "tile"]
+    [lowest] = [one for one in tiles if one.startswith("Lowest availability")]
+    assert lowest.startswith("Lowest availability97.9"), lowest
+    assert "orders, between 97.9" in lowest
+    assert "quiet is 91.6" in lowest
+
+
 def test_a_calm_day_says_so() -> None:
     fleet = Fleet(by_series(one_day.runs("brokergroup_group_writable", one_day.QUIET, (0, 1.0))), gap_ms=37_500)
     calm = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))

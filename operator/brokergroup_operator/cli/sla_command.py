@@ -4,6 +4,7 @@
 """
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -93,10 +94,11 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
 ) -> None:
     """Availability and recovery times per group; the last line is the result as JSON."""
     fail = _Failing("report")
-    if objective_percent is not None and not 0 < objective_percent < 100:
-        raise fail(f"--objective {objective_percent}: expected a percentage below 100, as 99.95")
+    if objective_percent is not None and not 1 < objective_percent < 100:
+        raise fail(f"--objective {objective_percent}: expected a percentage above 1 and below 100, as 99.95")
     with _known_errors(fail):
         period = _named(period, time_zone)
+        folder = None if out is None else _made_folder(Path(str(out).replace("{period}", period or "all")), fail)
         window = _window(period, time_zone)
         origin = _origin(form, exports, url, bearer_token_file, window)
         from sla_reports.measures.amendments import read_amendments
@@ -114,8 +116,8 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
         )
         with _spark("report", progress=progress, short_jobs=period is None) as spark:
             made = make_report(spark, request)
-        if out is not None:
-            made.write(Path(str(out).replace("{period}", period or "all")))
+        if folder is not None:
+            made.write(folder)
     typer.echo(as_text(made))
     typer.echo(json.dumps(result_line(made)))
     if objective_percent is not None:
@@ -241,6 +243,16 @@ class _Failing:
     def __call__(self, message: str) -> typer.Exit:
         typer.echo(f"sla {self.verb}: {message}", err=True)
         return typer.Exit(1)
+
+
+def _made_folder(out: Path, fail: _Failing) -> Path:
+    """Made, and tried, before an hour of Spark: a report that cannot be written is not worth making."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            return out
+    except OSError as error:
+        raise fail(f"--out {out}: {error.strerror}; expected a folder that can be written") from error
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Page one: was the promise kept, by how much, how often and how long, and what to do."""
 
+from collections.abc import Sequence
 from zoneinfo import ZoneInfo
 
 from sla_reports.measures.availability import sum_of
-from sla_reports.measures.summary import Summary
+from sla_reports.measures.summary import GroupFigures, Summary
 from sla_reports.outages.incidents import Incident
 from sla_reports.output.html.advice import advice
 from sla_reports.output.html.elements import Markup, duration, instant, minutes, percent, tag
@@ -49,24 +50,33 @@ def _tiles(summary: Summary) -> list[Markup]:
     if not summary.groups:
         return tiles
     whole = sum_of([one.availability for one in summary.groups])
-    worst = min(summary.groups, key=lambda one: (one.availability.worst, one.group))
     least = min(summary.groups, key=lambda one: (one.budget.left_ms, one.group))
-    low = worst.availability
     return [
         _tile(
             "Availability of an average group", percent(whole.availability),
             f"between {percent(whole.worst)} and {percent(whole.best)}; {percent(whole.coverage)} is known",
         ),
-        _tile(
-            "Lowest availability", percent(low.availability),
-            f"{worst.group}, between {percent(low.worst)} and {percent(low.best)}",
-        ),
+        _lowest(summary.groups),
         _tile(
             "Least budget left", minutes(least.budget.left_ms),
             f"{least.group}, of {minutes(least.budget.allowed_ms)}; {minutes(least.budget.spent_ms)} spent",
         ),
         *tiles,
     ]  # fmt: skip
+
+
+def _lowest(groups: Sequence[GroupFigures]) -> Markup:
+    """The group with the lowest figure; where another one's unknown time may hide a lower one, that one is named below it."""
+    known = [one for one in groups if one.availability.availability is not None]
+    doubtful = min(groups, key=lambda one: (one.availability.worst, one.group))
+    if not known:
+        return _tile("Lowest availability", "-", "nothing is known of any group")
+    low = min(known, key=lambda one: (one.availability.availability or 0.0, one.group))
+    told = low.availability
+    below = f"{low.group}, between {percent(told.worst)} and {percent(told.best)}"
+    if doubtful.group != low.group:
+        below += f"; {doubtful.group} is {percent(doubtful.availability.worst)} if all that is unknown of it was down"
+    return _tile("Lowest availability", percent(told.availability), below)
 
 
 def _worst_rto(failovers: list[Incident], until_ms: int) -> Markup:
