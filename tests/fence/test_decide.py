@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,6 +153,19 @@ def test_starved_or_not_the_excuse_is_about_who_was_cut_off_when_we_were() -> No
     assert RULES.fence_timeout_seconds < 2.5 < earliest_election_seconds(RULES)
     killed = first_kill(core, 1.5, 20.0, peers={2: 2.5, 3: 2.5})
     assert killed == pytest.approx(RULES.bound_seconds, abs=2 * TICK)
+
+
+def test_the_heartbeat_that_was_not_sent_any_more_shortens_how_much_later_a_peer_may_be_cut_off() -> None:
+    """Rare heartbeats: a peer that was cut off `fenceTimeout` less one heartbeat later still counts as alive at the election."""
+    rules = replace(RULES, heartbeat_interval_seconds=1.0)
+    assert rules.blind_seconds(2.5) == 2.5 - (rules.fence_timeout_seconds - 1.0)
+    core = FenceCore(rules, started_at=-100.0)
+    core.controller_answered(0.0, told(), asked_at=0.0)
+    killed = first_kill(core, 0.0, 10.0, peers={2: 1.25, 3: 1.25})
+    assert killed is not None
+    assert killed == pytest.approx(rules.isolation_seconds, abs=2 * TICK)
+    core.controller_answered(20.0, told(), asked_at=20.0)
+    assert first_kill(core, 20.0, 30.0, peers={2: 20.75, 3: 20.75}) is None
 
 
 def test_a_peer_that_heard_a_controller_for_a_moment_excuses_nobody_again() -> None:

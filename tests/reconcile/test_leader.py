@@ -141,6 +141,31 @@ async def test_who_is_not_answered_stops_before_anybody_else_may_begin(
     await until("somebody leads", lambda: _any_leads(first, second))
 
 
+async def test_a_leader_counts_its_time_from_before_it_asked(
+    stand: Callable[..., Candidate], sandbox: SandboxApiServer
+) -> None:
+    """An answer may take long, and a candidate counts from the moment of the write."""
+    renew_deadline_seconds, asked = 50.0, []
+
+    async def answer_late(request: Any) -> None:
+        if request.method in {"POST", "PUT"}:
+            asked.append(time.monotonic())
+            await asyncio.sleep(0.3)
+
+    sandbox.before_request = answer_late
+    first = stand(
+        "first",
+        lease_duration_seconds=60,
+        renew_deadline_seconds=renew_deadline_seconds,
+        retry_period_seconds=20.0,
+        request_timeout_seconds=20.0,
+    )
+    await until("the first leads", first.leads)
+    now = time.monotonic()
+    assert now + first.elector.leads_for_seconds <= asked[0] + renew_deadline_seconds
+    sandbox.before_request = None
+
+
 async def _said(candidate: Candidate, words: list[str]) -> bool:
     return candidate.told == words
 

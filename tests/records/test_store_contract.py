@@ -1,13 +1,18 @@
-"""What every record store promises: compare-and-set, versions, absence, deletion. Run over memory and file."""
+"""What every record store promises: compare-and-set, versions, absence, deletion. Run over memory, file and the embedded API."""
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.records.file import FileRecordStore
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordConflictError, RecordStore
 from controller_core.model import BrokerGroupRecord, Replica
+from tests.our_kinds import api_with_our_kinds
 
 KEY = GroupKey("default", "orders")
 RECORD = BrokerGroupRecord(
@@ -32,11 +37,20 @@ RECORD = BrokerGroupRecord(
 )
 
 
-@pytest.fixture(params=["memory", "file"])
+NEXT = replace(RECORD, master_epoch=5, sync_state_set_epoch=10)
+
+
+@pytest.fixture(params=["memory", "file", "kubernetes"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path):
-    opened: RecordStore = MemoryRecordStore() if request.param == "memory" else FileRecordStore(tmp_path / "records")
-    yield opened
-    await opened.close()
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "kubernetes":
+            opened: RecordStore = KubernetesRecordStore(
+                await stack.enter_async_context(api_with_our_kinds(KubernetesApi))
+            )
+        else:
+            opened = MemoryRecordStore() if request.param == "memory" else FileRecordStore(tmp_path / "records")
+        yield opened
+        await opened.close()
 
 
 async def test_what_was_committed_is_read_back_whole(store: RecordStore) -> None:
@@ -49,7 +63,7 @@ async def test_what_was_committed_is_read_back_whole(store: RecordStore) -> None
 
 async def test_a_commit_replaces_only_what_was_read(store: RecordStore) -> None:
     first = await store.commit(KEY, RECORD, None)
-    second = await store.commit(KEY, BrokerGroupRecord("DefaultCluster", "orders", master_epoch=5), first)
+    second = await store.commit(KEY, NEXT, first)
     assert second is not None
     assert first is not None
     assert second.version != first.version
@@ -61,6 +75,7 @@ async def test_a_commit_replaces_only_what_was_read(store: RecordStore) -> None:
     assert await store.read(KEY) == second
 
 
+@pytest.mark.parametrize("store", ["memory", "file"], indirect=True)  # Kubernetes has no such names
 async def test_groups_do_not_share_a_record(store: RecordStore) -> None:
     """Names that would collide when joined carelessly stay apart."""
     await store.commit(GroupKey("a.b", "c"), RECORD, None)
@@ -77,3 +92,12 @@ async def test_a_deleted_record_is_gone_and_its_old_version_is_void(store: Recor
     assert again.uid != first.uid
     with pytest.raises(RecordConflictError):
         await store.commit(KEY, RECORD, first)
+
+
+async def test_only_the_record_that_was_read_is_deleted(store: RecordStore) -> None:
+    """One that another controller has written since holds a grant that the deletion knows nothing of."""
+    first = await store.commit(KEY, RECORD, None)
+    second = await store.commit(KEY, NEXT, first)
+    with pytest.raises(RecordConflictError):
+        await store.commit(KEY, None, first)
+    assert await store.read(KEY) == second
