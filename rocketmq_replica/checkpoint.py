@@ -9,13 +9,11 @@ check sum is wrong then, and it counts as 0.
 from __future__ import annotations
 
 import struct
-import threading
 import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rocketmq_replica import disk
-from rocketmq_replica.durable_files import make_folders, sync_names, write_aside
+from rocketmq_replica.durable_files import ReplacedFile, sync_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,42 +43,29 @@ class CheckpointFile:
 
     def __init__(self, path: Path) -> None:
         """Nothing is read before ``load``."""
-        self._path = path
-        self._lock = threading.Lock()
-        self._taken = 0
-        self._renamed = 0
-        self._asides: set[int] = set()
+        self._file = ReplacedFile(path)
         self.durable_offset = 0
         """The highest that a start could find in the file."""
 
     def load(self) -> Checkpoint:
         """The saved checkpoint, zeros if there never was one; a damaged one says that something unknown was confirmed."""
-        sync_names(self._path.parent)
-        checkpoint = decode_checkpoint(self._path.read_bytes()) if self._path.exists() else Checkpoint()
+        path = self._file.path
+        sync_names(path.parent)
+        checkpoint = decode_checkpoint(path.read_bytes()) if path.exists() else Checkpoint()
         self.durable_offset = checkpoint.durable_offset
         return checkpoint
 
     def save(self, take: Callable[[], Checkpoint]) -> None:
         """Make what ``take`` returns durable, unless something that was taken later is."""
-        make_folders(self._path.parent)
-        with self._lock:
-            self._taken += 1
-            turn, checkpoint = self._taken, take()
-            self.durable_offset = max(self.durable_offset, checkpoint.durable_offset)
-            number = next(number for number in range(len(self._asides) + 1) if number not in self._asides)
-            self._asides.add(number)
-        try:
-            aside = write_aside(self._path, encode_checkpoint(checkpoint), suffix=f".writing{number or ''}")
-            with self._lock:  # a rename only: never held over an fsync
-                if turn > self._renamed:
-                    disk.rename(aside, self._path)
-                    self._renamed = turn
-            disk.sync_folder(self._path.parent)
-        finally:
-            with self._lock:
-                self._asides.discard(number)
-                if turn == self._taken == self._renamed:
-                    self.durable_offset = checkpoint.durable_offset
+        taken: list[Checkpoint] = []
+
+        def content() -> bytes:
+            taken.append(take())
+            self.durable_offset = max(self.durable_offset, taken[0].durable_offset)
+            return encode_checkpoint(taken[0])
+
+        if self._file.write(self._file.take(content)):
+            self.durable_offset = taken[0].durable_offset
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint:

@@ -21,6 +21,7 @@ from rocketmq_remoting.message_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.consumer_groups import TooManyGroupsError
 from rocketmq_replica.group_notices import GroupNotices
 from rocketmq_replica.queue_locks import QueueLocks
 from rocketmq_replica.topics import (
@@ -30,6 +31,7 @@ from rocketmq_replica.topics import (
     InvalidTopicError,
     Topic,
     changed_attributes,
+    check_topic_name,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 MAX_QUEUES = 1024
 MAX_PERMISSION = 7
+MAX_GROUPS_OF_ONE_CLIENT = 100
+"""In one heartbeat (34). A Java client has as many as its process has consumers."""
 
 
 class ClientRequests:
@@ -114,7 +118,11 @@ class ClientRequests:
         except BodyError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         groups = [consumer.group_name for consumer in body.consumer_data_set]
-        joined = self._clients.heartbeat(body.client_id, groups, connection, now_seconds=monotonic_seconds())
+        try:
+            _check_groups(groups)
+            joined = self._clients.heartbeat(body.client_id, groups, connection, now_seconds=monotonic_seconds())
+        except (InvalidTopicError, TooManyGroupsError) as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=f"heartbeat: {error}")
         self._notices.changed(joined)
         self._prepare_retries(groups)
         return request.answer(ResponseCode.SUCCESS)
@@ -124,14 +132,14 @@ class ClientRequests:
         topics = self._broker.topics
         if self._broker.role is not Role.MASTER:
             return
-        for name in (f"{RETRY_PREFIX}{group}" for group in groups):
-            if topics.find(name) is None:
-                try:
-                    topics.create(name, queue_count=1, now_ms=wall_clock_ms())
-                except (InvalidTopicError, OSError) as error:
-                    logger.warning("topic %s: %s", name[:50], error)
-                else:
-                    self._on_topic_created()
+        missing = [name for group in groups if topics.find(name := f"{RETRY_PREFIX}{group}") is None]
+        try:
+            for name in missing:
+                topics.create(name, queue_count=1, now_ms=wall_clock_ms())
+        except InvalidTopicError as error:
+            logger.warning("no retry topic: %s", error)
+        if missing:
+            self._on_topic_created()
 
     def unregister_client(self, request: RemotingCommand) -> RemotingCommand:
         """35."""
@@ -192,6 +200,19 @@ class ClientRequests:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         self._on_topic_created()
         return request.answer(ResponseCode.SUCCESS)
+
+
+def _check_groups(groups: list[str]) -> None:
+    """Raise TooManyGroupsError or InvalidTopicError: each group costs a topic, and one request must not cost thousands."""
+    if len(groups) > MAX_GROUPS_OF_ONE_CLIENT:
+        raise TooManyGroupsError(f"{len(groups)} consumer groups, expected at most {MAX_GROUPS_OF_ONE_CLIENT}")
+    for group in groups:
+        if not group:
+            raise InvalidTopicError("a consumer group without groupName")
+        try:
+            check_topic_name(f"{RETRY_PREFIX}{group}")
+        except InvalidTopicError as error:
+            raise InvalidTopicError(f"groupName {group[:50]!r}: its retry {error}") from error
 
 
 def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rocketmq_remoting.server import RemotingConnection
 
 CLIENT_EXPIRY_SECONDS = 120.0
+MAX_GROUPS = 10_000
+"""Consumer groups that heartbeats may name while this process runs."""
 _SEPARATOR = "@"
 
 
@@ -78,6 +80,10 @@ class ConsumerOffsets:
             raise
 
 
+class TooManyGroupsError(Exception):
+    """A heartbeat names groups that would be too many; the message says how many."""
+
+
 @dataclass
 class _Seen:
     connection: RemotingConnection
@@ -94,7 +100,13 @@ class Clients:
     def heartbeat(
         self, client_id: str, groups: Iterable[str], connection: RemotingConnection, *, now_seconds: float
     ) -> set[str]:
-        """A client says it is there; the groups in which it was not."""
+        """A client says it is there; the groups in which it was not. TooManyGroupsError: nothing has changed."""
+        groups = set(groups)
+        new = len(groups - self._groups.keys())
+        if new and len(self._groups) + new > MAX_GROUPS:
+            raise TooManyGroupsError(
+                f"{new} new consumer groups beside {len(self._groups)}, expected at most {MAX_GROUPS}"
+            )
         joined = set()
         for group in groups:
             clients = self._groups.setdefault(group, {})

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_replica import disk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -44,6 +47,51 @@ def write_aside(path: Path, content: bytes, *, suffix: str = ".writing") -> Path
     finally:
         os.close(descriptor)
     return aside
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A file's next content, and its turn among all that were taken."""
+
+    turn: int
+    number: int
+    content: bytes
+
+
+class ReplacedFile:
+    """One small file that several threads may replace at once: the content that was taken last stays."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read or written."""
+        self.path = path
+        self._lock = threading.Lock()  # held over a rename, never over an fsync
+        self._taken = 0
+        self._renamed = 0
+        self._numbers: set[int] = set()
+
+    def take(self, content: Callable[[], bytes]) -> Replacement:
+        """The content as it is now, to be given to ``write`` once, here or in a thread."""
+        with self._lock:
+            self._taken += 1
+            number = next(number for number in range(len(self._numbers) + 1) if number not in self._numbers)
+            self._numbers.add(number)
+            return Replacement(self._taken, number, content())
+
+    def write(self, replacement: Replacement) -> bool:
+        """Make the content durable, unless something that was taken later is; False if something was taken later."""
+        try:
+            make_folders(self.path.parent)
+            aside = write_aside(self.path, replacement.content, suffix=f".writing{replacement.number or ''}")
+            with self._lock:
+                if replacement.turn > self._renamed:
+                    disk.rename(aside, self.path)
+                    self._renamed = replacement.turn
+            disk.sync_folder(self.path.parent)
+        finally:
+            with self._lock:
+                self._numbers.discard(replacement.number)
+                is_last = replacement.turn == self._taken
+        return is_last
 
 
 def remove_file(path: Path) -> None:

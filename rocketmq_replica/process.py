@@ -114,7 +114,7 @@ class ReplicaProcess:
         sends = SendRequests(self.broker, on_topic_created=self.name_servers.changed)
         self.dispatcher = RequestDispatcher(
             sends=sends,
-            retries=RetryRequests(self.broker, sends, on_topic_created=self.name_servers.changed),
+            retries=RetryRequests(self.broker, sends, metadata.groups, on_topic_created=self.name_servers.changed),
             reads=ReadRequests(self.broker),
             pulls=self.pulls,
             clients=ClientRequests(self.broker, offsets, clients, on_topic_created=self.name_servers.changed),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.handler import LaterAnswer
+    from rocketmq_replica.subscription_groups import SubscriptionGroups
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 _MOST_RECONSUME_TIMES = 16
@@ -41,11 +42,16 @@ class Destination:
     properties: dict[str, str]
 
 
-def destination(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> Destination:
-    """The retry topic, or the dead letters for one that came too often or that the consumer gave up (negative level)."""
+def destination(
+    message: StoredMessage, header: ConsumerSendMsgBackRequestHeader, *, group_retries: int = _MOST_RECONSUME_TIMES
+) -> Destination:
+    """The retry topic, or the dead letters for one that came too often or that the consumer gave up (negative level).
+
+    ``group_retries`` is the group's ``retryMaxTimes``; a consumer that names its own number goes by that, as in Java.
+    """
     properties = dict(message.properties)
     properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or message.message_id)
-    most = header.max_reconsume_times if header.max_reconsume_times is not None else _MOST_RECONSUME_TIMES
+    most = header.max_reconsume_times if header.max_reconsume_times is not None else group_retries
     if message.reconsume_times >= most or (header.delay_level or 0) < 0:
         properties.setdefault("DLQ_ORIGIN_TOPIC", properties.get("RETRY_TOPIC", message.topic))
         properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
@@ -58,8 +64,11 @@ def destination(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader
 class RetryRequests:
     """The handler of 36."""
 
-    def __init__(self, broker: Broker, sends: SendRequests, *, on_topic_created: Callable[[], None]) -> None:
-        """``sends`` stores and acknowledges."""
+    def __init__(
+        self, broker: Broker, sends: SendRequests, groups: SubscriptionGroups, *, on_topic_created: Callable[[], None]
+    ) -> None:
+        """``sends`` stores and acknowledges, ``groups`` say how often a message may come again."""
+        self._groups = groups
         self._broker = broker
         self._sends = sends
         self._on_topic_created = on_topic_created
@@ -73,11 +82,16 @@ class RetryRequests:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="36 without a consumer group")
         try:
             message = self._find(header.offset)
-            to = destination(message, header)
+            to = destination(message, header, group_retries=self._retries(header.group))
             stored = self._sends.put(self._again(message, to))
         except RefusedError as refusal:
             return request.answer(refusal.code, remark=refusal.remark)
         return self._sends.answer_when_acknowledged(request, stored.end_offset, {})
+
+    def _retries(self, group: str) -> int:
+        """Also as a Java master's table says, which a slave copies."""
+        retries = (self._groups.find(group) or {}).get("retryMaxTimes")
+        return retries if isinstance(retries, int) else _MOST_RECONSUME_TIMES
 
     def _find(self, offset: int | None) -> StoredMessage:
         store = self._broker.store
@@ -95,7 +109,7 @@ class RetryRequests:
             if topics.find(to.topic) is None:
                 topics.create(to.topic, queue_count=1, now_ms=wall_clock_ms())
                 self._on_topic_created()
-        except (InvalidTopicError, OSError) as error:
+        except InvalidTopicError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"topic[{to.topic}] not exist: {error}") from error
         return NewMessage(
             topic=to.topic,

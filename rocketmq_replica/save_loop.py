@@ -51,6 +51,7 @@ class SaveLoop:
                 pass
             self._wanted.clear()
             await self.flush()
+            await self._save_topics()
             if loop.time() >= next_save:
                 next_save = loop.time() + _SAVE_EVERY_SECONDS
                 await self._save_if_there_is_room()
@@ -59,6 +60,9 @@ class SaveLoop:
         """After ``run`` was cancelled: let a thread finish, then write what is left, here and now."""
         if self._in_thread is not None:
             await asyncio.gather(self._in_thread, return_exceptions=True)
+        topics = self._broker.topics.take_changes()
+        if topics is not None:
+            self._broker.topics.write(topics)
         content = self._offsets.take_changes()
         if content is not None:
             self._offsets.write(content)
@@ -72,6 +76,18 @@ class SaveLoop:
         log.flusher.finish(flush)
         self._broker.settle()
         self._broker.on_flushed()
+
+    async def _save_topics(self) -> None:
+        """Once for all that were made since the last time; on a full disk again and again until there is room."""
+        changes = self._broker.topics.take_changes()
+        if changes is None:
+            return
+        try:
+            await self._run_in_thread(self._broker.topics.write, changes)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            logger.warning("topics are not saved: %s", error.strerror)
 
     async def _save_if_there_is_room(self) -> None:
         try:

@@ -176,9 +176,8 @@ class SendRequests:
             count = min(max(wanted, 1), _MAX_CLIENT_QUEUES) if wanted is not None else None
             try:
                 topic = broker.topics.create(name, queue_count=count, now_ms=wall_clock_ms())
-            except OSError as error:
-                remark = f"service not available now: cannot save topic[{name}]: {error.strerror}"
-                raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
+            except InvalidTopicError as error:
+                raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
             self._on_topic_created()
         if not topic.permission & PERMISSION_WRITE:
             raise RefusedError(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden")

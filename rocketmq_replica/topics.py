@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_replica.durable_files import StoreFileError, replace_file, sync_names
+from rocketmq_replica.durable_files import ReplacedFile, Replacement, StoreFileError, sync_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +24,8 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 MAX_TOPIC_CHARACTERS = 127
 MAX_RETRY_TOPIC_CHARACTERS = 255
 RETRY_PREFIX = "%RETRY%"
+MAX_TOPICS = 20_000
+"""Of all that clients and operators make; what the log or a master names comes on top."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Topics:
 
     def __init__(self, path: Path, *, system_topics: Iterable[str], queue_count: int, now_ms: int) -> None:
         """Load the file, if there is one, and add the topics every broker has."""
-        self._path = path
+        self._file = ReplacedFile(path)
+        self._unsaved = False
         self._default_queue_count = queue_count
         self._topics: dict[str, Topic] = {}
         self.state_version = 0
@@ -104,14 +107,22 @@ class Topics:
         return list(self._topics.values())
 
     def create(self, name: str, *, queue_count: int | None, now_ms: int) -> Topic:
-        """Make a topic with as many queues, or give it as many."""
+        """Make a topic with as many queues, or give it as many; saved soon, off the event loop (``take_changes``).
+
+        No answer waits for the disk: the log names every topic that holds a message, and a start makes it again from there.
+        """
         count = self._default_queue_count if queue_count is None else queue_count
         known = self._topics.get(name) or Topic(name, count, count)
-        return self.put(replace(known, read_queues=count, write_queues=count), now_ms=now_ms)
+        topic = replace(known, read_queues=count, write_queues=count)
+        self._check(topic)
+        self._topics = {**self._topics, name: topic}
+        self.changed(now_ms=now_ms)
+        self._unsaved = True
+        return topic
 
     def put(self, topic: Topic, *, now_ms: int) -> Topic:
-        """Remember a topic as it is; if it cannot be saved (OSError) nothing has changed."""
-        check_topic_name(topic.name)
+        """Remember a topic as an operator asks for it, durably; if it cannot be saved (OSError) nothing has changed."""
+        self._check(topic)
         before = self._topics
         self._topics = {**before, topic.name: topic}
         self.changed(now_ms=now_ms)
@@ -121,6 +132,13 @@ class Topics:
             self._topics = before
             raise
         return topic
+
+    def _check(self, topic: Topic) -> None:
+        check_topic_name(topic.name)
+        if topic.name not in self._topics and len(self._topics) >= MAX_TOPICS:
+            raise InvalidTopicError(
+                f"topic {topic.name!r}: there are {len(self._topics)} topics, expected at most {MAX_TOPICS}"
+            )
 
     def adopt(self, queues: Iterable[tuple[str, int]], *, now_ms: int) -> None:
         """Make sure every queue found in the log belongs to a topic."""
@@ -163,20 +181,40 @@ class Topics:
 
     def save(self) -> None:
         """Make the table durable."""
-        replace_file(self._path, json.dumps(self.to_json(), separators=(",", ":")).encode())
+        self._unsaved = False
+        self.write(self._file.take(self._content))
+
+    def take_changes(self) -> Replacement | None:
+        """The file's new content for ``write``, if topics were made since it was last saved."""
+        if not self._unsaved:
+            return None
+        self._unsaved = False
+        return self._file.take(self._content)
+
+    def write(self, replacement: Replacement) -> None:
+        """Make the content durable; may run in a thread. If that fails it is asked for again."""
+        try:
+            self._file.write(replacement)
+        except OSError:
+            self._unsaved = True
+            raise
+
+    def _content(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
 
     def _too_small(self, name: str, queue_count: int) -> bool:
         topic = self._topics.get(name)
         return topic is None or topic.read_queues < queue_count
 
     def _load(self) -> None:
-        sync_names(self._path.parent)
-        if not self._path.exists():
+        path = self._file.path
+        sync_names(path.parent)
+        if not path.exists():
             return
         try:
-            self._topics = {topic.name: topic for topic in topics_from_json(json.loads(self._path.read_bytes()))}
+            self._topics = {topic.name: topic for topic in topics_from_json(json.loads(path.read_bytes()))}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreFileError(f"{self._path}: is no topic table: {error}") from error
+            raise StoreFileError(f"{path}: is no topic table: {error}") from error
 
 
 def topics_from_json(document: dict[str, Any]) -> list[Topic]:

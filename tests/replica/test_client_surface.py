@@ -127,6 +127,19 @@ async def test_what_was_not_consumed_comes_again_and_ends_with_the_dead_letters(
     assert len(await client.pull_all(one.address, topic="%DLQ%CG")) == 2
 
 
+async def test_a_group_says_how_often_a_message_comes_again(one: RunningReplica, client: Client) -> None:
+    """A Java master's table, copied by a slave that is master now."""
+    await client.send(one.address, b"hard to consume")
+    first = (await client.pull_all(one.address))[0]
+    groups = one.process.metadata._metadata.groups
+    groups.replace_all({"subscriptionGroupTable": {"CG": {"groupName": "CG", "retryMaxTimes": 1}}})
+    assert (await send_back(one, client, first.physical_offset)).code == ResponseCode.SUCCESS
+    again = (await client.pull_all(one.address, topic="%RETRY%CG"))[0]
+    assert (await send_back(one, client, again.physical_offset)).code == ResponseCode.SUCCESS
+    assert len(await client.pull_all(one.address, topic="%RETRY%CG")) == 1
+    assert len(await client.pull_all(one.address, topic="%DLQ%CG")) == 1
+
+
 async def test_sending_back_is_checked(one: RunningReplica, client: Client) -> None:
     await client.send(one.address, b"x")
     for offset, fields in ((1, {}), (1 << 40, {}), (0, {"group": ""}), (0, {"group": "no such#name"})):
