@@ -68,6 +68,22 @@ MUTANTS = {
         ),
         ("watch-lives", "quickstart", "spec-change"),
     ),
+    "c": Mutant(
+        "every pod that believes in a loss tells of it, and only the one that reconciles writes the status",
+        (
+            Edit(
+                "operator/brokergroup_operator/controller/failover.py",
+                "        timeline.outcome = Outcome.CANCELLED\n        group.in_progress = None\n        log.info(",
+                "        self._finish(group, timeline, Outcome.CANCELLED)\n        log.info(",
+            ),
+            Edit(
+                "operator/brokergroup_operator/cli/operator_process.py",
+                "EventObserver(events), history, *(",
+                "EventObserver(events), *(",
+            ),
+        ),
+        ("freeze", "kill"),
+    ),
     "d": Mutant(
         "a plane that never heard a starting broker dials it, and finds it dead",
         (
