@@ -12,7 +12,10 @@ import pytest
 
 from tests.node import images, machine, processes
 from tests.node.bench import told_wrong
+from tests.node.checks import CHECKS
 from tests.node.faults import BROKER
+from tests.node.mutants import MUTANTS
+from tests.node.places import REPOSITORY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +144,12 @@ def test_our_own_process_is_seen_as_it_is() -> None:
     assert process is not None
     assert process.lives()
     assert "pytest" in processes.command_line(os.getpid()) or "python" in processes.command_line(os.getpid())
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_each_fault_can_still_be_put_back_and_a_check_is_named_for_it(name: str) -> None:
+    checks_there = {check.name for check in CHECKS}
+    assert set(MUTANTS[name].found_by) <= checks_there
+    for edit in MUTANTS[name].edits:
+        text = (REPOSITORY / edit.file).read_text(encoding="utf-8")
+        assert text.count(edit.old) == 1, f"{edit.file}: {edit.old!r}"
