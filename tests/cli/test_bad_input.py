@@ -87,3 +87,13 @@ def test_a_database_that_is_none(tmp_path: Path) -> None:
 def test_an_operator_address_that_is_none(address: str) -> None:
     says = f"Invalid value for --controller-address: {address!r}: expected host:port"
     refused("operator", "--controller-address", address, code=2, says=says)
+
+
+@pytest.mark.parametrize("store", ["nonsense", "file:", "memory:x", "kubernetes", ""])
+def test_a_store_that_is_none(store: str) -> None:
+    says = f"Invalid value for --store: store is {store!r}, expected memory or file:<folder>"
+    refused("controller", "--store", store, code=2, says=says)
+    java = ("--controller", "127.0.0.1:1", "--store", store)
+    refused("migrate", "apply", *java, code=2, says=says)
+    for verb in ("cut-over", "back"):
+        refused("migrate", verb, *java, "--listen", "127.0.0.1:2", code=2, says=says)

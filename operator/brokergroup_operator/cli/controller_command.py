@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from brokergroup_operator.cli.endpoints import parse_endpoint
+from brokergroup_operator.cli.endpoints import check_store, parse_endpoint
 from brokergroup_operator.cli.security_options import (
     AdminCertificateNamesOption,
     AdminCredentialsOption,
@@ -82,6 +82,7 @@ def controller(  # noqa: PLR0913 - one argument a flag
         raise typer.BadParameter(
             "Required: expected --broker-credentials to check signatures with", param_hint="--signature"
         )
+    check_store(store)
     host, port = parse_endpoint(listen, "--listen")
     settings = StandaloneSettings(
         plane=PlaneSettings(

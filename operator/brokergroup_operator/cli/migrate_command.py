@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokergroup_operator.cli.endpoints import parse_endpoint
+from brokergroup_operator.cli.endpoints import check_store, parse_endpoint
 
 if TYPE_CHECKING:
     from brokergroup_operator.migrate.run import Home, Source
@@ -105,6 +105,7 @@ def apply(
     """Write the records into our store. Nobody acts on them before the cut; `cut-over` writes the last state itself."""
     from brokergroup_operator.migrate import run
 
+    check_store(store)
     source = _source(controller, name_servers, broker_names, credentials_file)
     reading, plans = _run(run.plan(source), failed=REFUSED)
     blocking = [f"{name}: not known to this controller" for name in run.unknown_names(source, reading)]
@@ -254,6 +255,7 @@ def _source(
 def _home(store: str, listen: str, advertise: str, kubeconfig: Path | None) -> "Home":
     from brokergroup_operator.migrate.run import Home
 
+    check_store(store)
     try:
         return Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
     except ValueError as error:

@@ -38,13 +38,19 @@ class OwnKubernetesRecordStore(KubernetesRecordStore):
 
 def open_record_store(text: str, *, kubeconfig: Path | None = None) -> RecordStore:
     """The store of this name. ValueError for another; ``RecordStoreError`` when another process holds the folder."""
-    kind, _, place = text.partition(":")
-    if kind == "memory" and not place:
+    kind, place = parse_store(text)
+    if kind == "memory":
         return MemoryRecordStore()
-    if kind == "file" and place:
+    if kind == "file":
         return FileRecordStore(Path(place))
-    if kind == "kubernetes" and place:
-        return OwnKubernetesRecordStore(_api(kubeconfig), namespace=place)
+    return OwnKubernetesRecordStore(_api(kubeconfig), namespace=place)
+
+
+def parse_store(text: str) -> tuple[str, str]:
+    """Kind and place of a store by its name, nothing opened. ValueError names what was expected."""
+    kind, _, place = text.partition(":")
+    if (kind == "memory" and not place) or (kind in {"file", "kubernetes"} and place):
+        return kind, place
     raise ValueError(f"store is {text!r}, expected memory or file:<folder>, or kubernetes:<namespace>")
 
 
