@@ -94,6 +94,7 @@ class RemotingConnection(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._last_activity_seconds = self._loop.time()
         self._frame_begun_seconds: float | None = None
+        self._held_bytes = 0
         self._silent_since_seconds: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -225,13 +226,30 @@ class RemotingConnection(asyncio.Protocol):
             self._receive(error.decoded_before)
             self.close()
             return
+        if self._decoder.buffered_bytes != self._held_bytes and not self._holds_within_budget():
+            return
         self._undecoded = len(commands) == _FRAMES_PER_TURN
         if not self._undecoded:
             self._note_frame_begun(a_frame_ended=bool(commands))
         self._receive(commands)
 
+    def _holds_within_budget(self) -> bool:
+        """Tell the budget what this connection holds; False: it held too much, and is closed."""
+        if self._settings.budget is None:
+            return True
+        held, self._held_bytes = self._held_bytes, self._decoder.buffered_bytes
+        too_much = self._settings.budget.change(self.peer_host, self._held_bytes - held)
+        if too_much is not None:
+            peer_log.warning("%s: closing: %s", self._peer(), too_much)
+            self.abort()
+        return too_much is None
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
+        if self._settings.budget is not None and self._held_bytes:
+            self._settings.budget.change(self.peer_host, -self._held_bytes)
+            self._held_bytes = 0
+        self._decoder = FrameDecoder(self._settings.limits)  # what had begun to arrive is held no longer
         if self._timer is not None:
             self._timer.cancel()
         for handle in (self._turn, self._leaving):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codec import FrameLimits
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.byte_budget import ByteBudget
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +22,5 @@ class ConnectionSettings:
     """A frame that has begun must be there in full within this time."""
     max_in_flight: int = 1024
     """Requests of this peer being handled at once."""
+    budget: ByteBudget | None = None
+    """For bytes of unfinished frames, shared by all connections of a server; None on a client, who chose its peers."""

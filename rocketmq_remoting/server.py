@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.byte_budget import ByteBudget
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.connection_settings import ConnectionSettings
@@ -35,7 +36,8 @@ class RemotingServer:
 
     Peers nobody knows (``RemotingConnection.peer_is_known`` was not called) have a share of the connections that is their own:
     they can take it from each other, never from those who are known. ``TlsConfigurationError``
-    when the TLS files cannot be used.
+    when the TLS files cannot be used. ``max_unfinished_bytes`` are those of frames that have not arrived whole, over all
+    connections: who goes beyond is closed.
     """
 
     def __init__(  # noqa: PLR0913 - limits, each with its own default
@@ -49,6 +51,8 @@ class RemotingServer:
         max_connections: int = 20_000,
         max_connections_per_host: int = 1024,
         max_unknown_connections: int | None = None,
+        max_unfinished_bytes: int = 256 << 20,
+        max_unfinished_bytes_per_host: int = 64 << 20,
         max_unknown_connections_per_host: int | None = None,
         tls: TlsServerSettings | None = None,
     ) -> None:
@@ -58,6 +62,7 @@ class RemotingServer:
             idle_timeout_seconds=idle_timeout_seconds,
             frame_timeout_seconds=frame_timeout_seconds,
             max_in_flight=max_in_flight,
+            budget=ByteBudget(max_bytes=max_unfinished_bytes, max_bytes_per_host=max_unfinished_bytes_per_host),
         )
         self._max_connections = max_connections
         self._max_connections_per_host = max_connections_per_host

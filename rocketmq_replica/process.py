@@ -62,6 +62,8 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
 FAST_PORT_BELOW = 2
+_MOST_UNFINISHED_BYTES = 512 << 20
+"""Messages have up to 4 MiB, and many producers may share a host."""
 
 
 class ReplicaProcess:
@@ -127,7 +129,13 @@ class ReplicaProcess:
             ),
             signatures=SignatureCheck(self.broker),
         )
-        self.server = RemotingServer(self.dispatcher, max_in_flight=8192, tls=tls)
+        self.server = RemotingServer(
+            self.dispatcher,
+            max_in_flight=8192,
+            max_unfinished_bytes=_MOST_UNFINISHED_BYTES,
+            max_unfinished_bytes_per_host=_MOST_UNFINISHED_BYTES // 2,
+            tls=tls,
+        )
         self.fast_server = RemotingServer(self.dispatcher, tls=tls)
         self._connect_parts()
 

@@ -1,0 +1,93 @@
+"""Half frames on many connections cost no more than the server's budget, and what they held is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_remoting.byte_budget import ByteBudget
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.command import request
+from rocketmq_remoting.server import RemotingServer, not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+
+HALF = 64 * 1024
+PER_HOST = 10 * HALF
+
+
+class Handler:
+    """Answers everything with 3."""
+
+    def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        return not_supported(request)
+
+    def connection_opened(self, connection: RemotingConnection) -> None: ...
+
+    def connection_closed(self, connection: RemotingConnection) -> None: ...
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RemotingServer]:
+    server = RemotingServer(Handler(), max_unfinished_bytes=2 * PER_HOST, max_unfinished_bytes_per_host=PER_HOST)
+    await server.start("127.0.0.1", 0)
+    yield server
+    await server.stop(grace_seconds=0.1)
+
+
+async def half_frame(port: int, host: str) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+    writer.write((2 * HALF).to_bytes(4, "big") + bytes(HALF - 4))
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+    return writer
+
+
+async def until(what) -> None:  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(15):
+        while not what():  # noqa: ASYNC110 - what is waited for belongs to the server
+            await asyncio.sleep(0.005)
+
+
+async def test_half_frames_of_one_host_stay_within_its_share(server: RemotingServer) -> None:
+    budget = server._settings.budget
+    assert budget is not None
+    peers = [await half_frame(server.port, "127.0.0.2") for _ in range(30)]
+    await until(lambda: 0 < len(server.connections) <= 10)
+    assert 0 < budget.held_bytes <= PER_HOST
+    client = RemotingClient()
+    answer = await client.invoke(f"127.0.0.1:{server.port}", request(999), timeout_seconds=5.0)  # another host
+    assert answer.code == 3
+    await client.close()
+    for peer in peers:
+        peer.close()
+    await until(lambda: budget.held_bytes == 0)
+
+
+async def test_half_frames_of_many_hosts_stay_within_the_whole(server: RemotingServer) -> None:
+    budget = server._settings.budget
+    assert budget is not None
+    peers = [await half_frame(server.port, f"127.0.0.{host}") for host in range(2, 8) for _ in range(8)]
+    await until(lambda: 0 < len(server.connections) <= 20)
+    assert 0 < budget.held_bytes <= 2 * PER_HOST
+    for peer in peers:
+        peer.close()
+    await until(lambda: budget.held_bytes == 0)
+
+
+def test_what_is_given_back_can_be_held_again() -> None:
+    budget = ByteBudget(max_bytes=10, max_bytes_per_host=6)
+    assert budget.change("a", 6) is None
+    assert budget.change("a", 1) == "7 bytes of unfinished frames of one host, expected at most 6"
+    assert budget.change("a", -1) is None
+    assert budget.change("b", 5) == "11 bytes of unfinished frames of all hosts, expected at most 10"
+    budget.change("b", -5)
+    budget.change("a", -6)
+    assert budget.change("b", 6) is None
