@@ -50,18 +50,23 @@ WORKDIR /tmp
 ENTRYPOINT ["python", "-m", "sla_reports.on_kubernetes.entrypoint"]
 CMD ["--help"]
 
-FROM ${PYTHON_IMAGE} AS operator
+FROM build AS slim
+RUN apt-get update && apt-get install --yes --no-install-recommends binutils
+COPY .ci/slim_image.py ./
+RUN python3 slim_image.py /opt/brokergroup /opt/root
+
+# From nothing: the interpreter, what it links, a shell and few programs, and the account. No package manager, no pip.
+FROM scratch AS operator
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="brokergroup-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
-# Libraries ask for the user's name, and raise where the number has none.
-RUN groupadd --gid 65532 brokergroup \
-    && useradd --uid 65532 --gid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin brokergroup
-COPY --from=build /opt/brokergroup /opt/brokergroup
+COPY --from=slim /opt/root /
+COPY --from=slim /opt/brokergroup /opt/brokergroup
 # Bytecode is compiled already, and the root file system may be read-only.
 ENV PATH=/opt/brokergroup/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/tmp \
+    LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 65532:65532
