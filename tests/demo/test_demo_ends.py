@@ -40,7 +40,9 @@ def running_demo(directory: Path) -> DemoInTerminal:
     return demo
 
 
-@pytest.mark.parametrize("ending", ["terminal closed", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    "ending", ["terminal closed", *(pytest.param(name, marks=pytest.mark.longer) for name in ("SIGTERM", "SIGKILL"))]
+)
 def test_no_process_outlives_its_demo(tmp_path: Path, ending: str) -> None:
     directory = tmp_path / "demo"
     with running_demo(directory) as demo:
