@@ -18,7 +18,7 @@ import pytest
 
 from tests.left_house import LeftHouses
 from tests.real.parts import install
-from tests.support import draws, order
+from tests.support import draws, longer, order
 
 
 def real_is_required() -> bool:
@@ -30,6 +30,11 @@ def real_is_required() -> bool:
 def missing_part(name: str) -> str | None:
     """Why a part is not here; asked once per run, for asking may start a program."""
     return install.missing(name)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if longer.is_longer(item.nodeid):
+        item.add_marker("longer")
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order by fixtures

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import PODS, SERVICES
 from brokergroup_operator.sandbox.services import ServiceCarrier, addresses_of, is_endpoint, target_port
-from tests.real.clusters import BRIDGE
 from tests.real.parts.kubernetes_api import SERVICE_CIDR
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class PodRules:
 
     def __init__(self, cluster: Cluster) -> None:
         self._changed = asyncio.Event()
-        self._node_ip = cluster.node_ip
+        self._node_ip, self._bridge = cluster.node_ip, cluster.bridge
         self._services = Reflector(cluster.api, SERVICES, on_change=lambda _: self._changed.set())
         self._pods = Reflector(cluster.api, PODS, on_change=lambda _: self._changed.set())
         self._given: dict[str, str] = {}
@@ -64,7 +63,7 @@ class PodRules:
         wanted.discard(self._node_ip)
         for verb, addresses in (("del", self._held - wanted), ("add", wanted - self._held)):
             for address in addresses:
-                assert await _run("ip", "address", verb, f"{address}/32", "dev", BRIDGE)
+                assert await _run("ip", "address", verb, f"{address}/32", "dev", self._bridge)
         self._held = wanted
 
     def _addresses_of(self, service: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -75,8 +74,11 @@ class PodRules:
         rules = TABLE.format(calls="\n".join(self._calls(pods.values())), cluster_ips=CLUSTER_IPS)
         for ip in pods:
             # One that ends meanwhile has no namespace any more.
-            if self._given.get(ip) != rules and await _in_namespace(ip, "nft", "-f", "-", stdin=rules):
+            if self._given.get(ip) != rules and await self._in_namespace(ip, "nft", "-f", "-", stdin=rules):
                 self._given[ip] = rules
+
+    async def _in_namespace(self, ip: str, *command: str, stdin: str) -> bool:
+        return await _run("ip", "netns", "exec", f"{self._bridge}-{ip}", *command, stdin=stdin)
 
     def _calls(self, pods: Iterable[dict[str, Any]]) -> Iterator[str]:
         for service in self._services.objects.values():
@@ -92,10 +94,6 @@ def _own_ip(pod: dict[str, Any]) -> str:
     """Where it runs, unless it is over."""
     status = pod.get("status") or {}
     return "" if status.get("phase") in {"Failed", "Succeeded"} else str(status.get("podIP") or "")
-
-
-async def _in_namespace(ip: str, *command: str, stdin: str) -> bool:
-    return await _run("ip", "netns", "exec", f"{BRIDGE}-{ip}", *command, stdin=stdin)
 
 
 async def _run(*command: str, stdin: str = "") -> bool:

@@ -48,6 +48,8 @@ class ProxyOutcome:
     lost: list[str] = field(default_factory=list)
     redelivered: int = 0
     failovers: int = 0
+    # Proxies that ended before they listened, and were started again.
+    died: int = 0
     complaints: list[str] = field(default_factory=list)
     comparison: Comparison = field(default_factory=Comparison)
 
@@ -84,15 +86,17 @@ class GrpcClient:
         self._log.close()
 
 
-async def proxy_of(lab: Lab) -> JavaProgram:
-    """A Proxy that listens. On a busy machine it gives its own first questions up after 2 s and ends: started again then."""
+async def proxy_of(lab: Lab, outcome: ProxyOutcome, say: Callable[[str], None]) -> JavaProgram:
+    """A Proxy that listens. On a busy machine it gives its own first questions up after 2 s and ends: counted, then another."""
     assert lab.name_server is not None
     for attempt in range(1, PROXY_ATTEMPTS + 1):
         proxy = start_proxy(lab.folder / f"proxy-{attempt}", name_server_address=lab.name_server.address)
         try:
             return await asyncio.to_thread(proxy.wait_until_listening, DEADLINE_SECONDS)
-        except RealProcessError:
+        except RealProcessError as error:
             proxy.process.kill()
+            outcome.died += 1
+            say(f"Proxy {attempt} died before it listened: {error}")
             if attempt == PROXY_ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
@@ -101,6 +105,7 @@ async def proxy_of(lab: Lab) -> JavaProgram:
 async def run_through_proxy(folder: Path, say: Callable[[str], None]) -> ProxyOutcome:
     """The whole part; every process is stopped at its end."""
     lab = Lab(folder, install.ROCKETMQ_VERSION)
+    outcome = ProxyOutcome()
     proxy: JavaProgram | None = None
     client: GrpcClient | None = None
     try:
@@ -108,16 +113,17 @@ async def run_through_proxy(folder: Path, say: Callable[[str], None]) -> ProxyOu
         for name in lab.members:
             lab.start_member(name)
             await lab.until_whole()
-        proxy = await proxy_of(lab)
+        proxy = await proxy_of(lab, outcome, say)
         await make_topic_and_group(lab)
         client = GrpcClient(folder, proxy.address)
-        return await converse(lab, client, say)
+        await converse(lab, client, outcome, say)
     finally:
         if client is not None:
             client.kill()
         if proxy is not None:
             proxy.process.kill()
         await lab.stop()
+    return outcome
 
 
 async def make_topic_and_group(lab: Lab) -> None:
@@ -131,9 +137,8 @@ async def make_topic_and_group(lab: Lab) -> None:
     assert made.code == ResponseCode.SUCCESS, made
 
 
-async def converse(lab: Lab, client: GrpcClient, say: Callable[[str], None]) -> ProxyOutcome:
+async def converse(lab: Lab, client: GrpcClient, outcome: ProxyOutcome, say: Callable[[str], None]) -> None:
     """Python is master: send, and be refused to receive. Java: receive. Crash, send to Python. Java: receive the rest."""
-    outcome = ProxyOutcome()
     outcome.sent += await send(client, 0, outcome)
     await refused_at_python(lab, client, outcome, say)
     outcome.complaints += await metadata_mismatches(lab, (TOPIC,), (GROUP,))
@@ -150,7 +155,6 @@ async def converse(lab: Lab, client: GrpcClient, say: Callable[[str], None]) -> 
     outcome.redelivered = len(keys) - outcome.received
     outcome.failovers = lab.failovers
     outcome.comparison = await compare_members(lab, say)
-    return outcome
 
 
 async def send(client: GrpcClient, first: int, outcome: ProxyOutcome) -> int:

@@ -96,6 +96,7 @@ class Results:
                 "sent": proxy.sent,
                 "received": proxy.received,
                 "redelivered": proxy.redelivered,
+                "proxies_died": proxy.died,
                 "complaints": len(proxy.complaints),
             },
         }

@@ -57,6 +57,7 @@ class Cluster:
     api: KubernetesApi
     kubelet: ProcessKubelet
     node_ip: str
+    bridge: str
     admin_kubectl: Kubectl
     operator_kubeconfig: Path
     operator_arguments: tuple[str, ...] = ()
@@ -137,6 +138,7 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
                 api,
                 kubelet,
                 network.node_ip,
+                place.bridge,
                 server.client,
                 server.kubeconfig_of(OPERATOR),
                 ("--leader-election-namespace", OPERATOR_NAMESPACE, "--identity", "brokergroup-operator-0"),

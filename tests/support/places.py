@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Below the range from which Linux takes the ports of outgoing connections: none of them can take a port before its owner does.
-FIRST_PORT, END_OF_PORTS = 20000, 32000
+# From 30000 on they are a Kubernetes' node ports.
+FIRST_PORT, END_OF_PORTS = 20000, 30000
 NETWORKS = 64
 
 
