@@ -1,4 +1,7 @@
-"""What peers do wrong, told in the log as warnings, never more than some lines a minute: a hostile one fills no log."""
+"""What peers do wrong, told in the log as warnings, never more than some lines a minute: a hostile one fills no log.
+
+Names and errors in them are the peer's words: what is not printable is escaped, so that none of them begins a line of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ if TYPE_CHECKING:
 
 WINDOW_SECONDS: Final = 60.0
 LINES_PER_WINDOW: Final = 30
+MAX_CHARACTERS: Final = 2000
 
 
 class PeerLog:
@@ -31,6 +35,12 @@ class PeerLog:
             self._told = self._left_out = 0
         if self._told < LINES_PER_WINDOW:
             self._told += 1
-            self._logger.warning(message, *arguments)
+            self._logger.warning("%s", one_line(message % arguments))
         else:
             self._left_out += 1
+
+
+def one_line(text: str) -> str:
+    """The text as one line of a log: unprintable characters escaped, at most ``MAX_CHARACTERS``."""
+    text = text[:MAX_CHARACTERS]
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
