@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import json
 import os
+import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -154,18 +155,19 @@ async def _ip_json(*arguments: str) -> list[dict[str, Any]]:
 async def _run(*arguments: str, stdin: str = "") -> str:
     """What the command wrote. PodNetworkError where it cannot be started, does not answer in time, or fails."""
     what = f"{' '.join(arguments)} ({stdin!r})"
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
-        raise PodNetworkError(f"{what}: {error}") from error
+    # A file, not a pipe: uvloop raises RuntimeError where a command that reads nothing has ended before the pipe is written.
+    with tempfile.TemporaryFile() as commands:
+        commands.write(stdin.encode())
+        commands.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments, stdin=commands, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+        except OSError as error:
+            raise PodNetworkError(f"{what}: {error}") from error
     try:
         async with asyncio.timeout(COMMAND_SECONDS):
-            output, errors = await process.communicate(stdin.encode())
+            output, errors = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
