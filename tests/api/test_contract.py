@@ -50,7 +50,7 @@ def told_reasons(function: ast.AST) -> Iterator[set[str]]:
         name = called(call)
         if name == "Note":
             reason = next((one.value for one in call.keywords if one.arg == "reason"), None)
-        elif name == "_post" and len(call.args) > 1:
+        elif name in ("_post", "GroupEvent") and len(call.args) > 1:
             reason = call.args[1]
         else:
             continue

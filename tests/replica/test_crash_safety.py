@@ -530,4 +530,8 @@ def test_nothing_else_writes_to_the_disk() -> None:
         ("durable_files.py", "disk.rename"),
         ("message_store.py", "self.index.write"),
         ("save_loop.py", "self._offsets.write"),
+        ("save_loop.py", "self._broker.topics.write"),
+        ("topics.py", "self.write"),
+        ("topics.py", "self._file.write"),
+        ("checkpoint.py", "self._file.write"),
     }

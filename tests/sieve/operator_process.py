@@ -70,6 +70,7 @@ class _Watcher:
         *,
         namespace: str | None,
         on_change: Callable[[GroupKey], None],
+        identity: str,
         after_spawn: Callable[[], None] | None = None,
     ) -> None:
         self._on_change = on_change

@@ -123,5 +123,6 @@ FIELD_MANAGERS: Final = {
     names.FIELD_MANAGER_CONTROLLER: "The record (BrokerGroupState).",
     names.FIELD_MANAGER_RECONCILE: "Children of a group.",
     names.FIELD_MANAGER_STATUS: "The status of a group.",
+    names.FIELD_MANAGER_FAILOVERS: "`status.failovers` and `status.lastFailover`, by the operator pod that acted.",
     names.FIELD_MANAGER_ROLE: "Role and broker id on pods.",
 }
