@@ -34,13 +34,11 @@ LONGEST_FIRST = (
 
 
 def arrange(items: list[pytest.Item], root: Path) -> None:
-    """Put the longest first, each file's own order as it was, and mark what stays together."""
+    """Put the longest first, each file's own order as it was."""
     ranks: dict[Path, int] = {}
     for item in items:
         if item.path not in ranks:
             ranks[item.path] = _rank(item.path, root)
-        if (group := _group(item)) is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: ranks[item.path])
 
 
@@ -50,7 +48,7 @@ def _rank(path: Path, root: Path) -> int:
     return min(matching, default=len(LONGEST_FIRST))
 
 
-def _group(item: pytest.Item) -> str | None:
+def group(item: pytest.Item) -> str | None:
     """The name of what this test shares with others; None where it may run anywhere."""
     if not isinstance(item, pytest.Function):
         return None
