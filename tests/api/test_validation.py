@@ -90,7 +90,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     assert spec["failover"] == {
         "heartbeatTimeoutMilliseconds": 3000,
         "heartbeatIntervalMilliseconds": 500,
-        "fenceTimeoutMilliseconds": 2000,
+        "fenceTimeoutMilliseconds": 4000,
         "isolation": {"enabled": True, "timeoutMilliseconds": 2500},
         "delaySeconds": 0,
         "uncleanElection": "Never",

@@ -59,9 +59,10 @@ class DeletingDirectory(FixedDirectory):
 class KillingFencer:
     """Kills the fake broker, as a pod deletion would."""
 
-    def __init__(self, group: FakeGroup, *, confirms: bool = True) -> None:
+    def __init__(self, group: FakeGroup, *, confirms: bool = True, untouched: bool = False) -> None:
         self._group = group
         self._confirms = confirms
+        self._untouched = untouched
         self.fenced: list[int] = []
 
     async def fence(
@@ -71,7 +72,8 @@ class KillingFencer:
         assert self._group.brokers[broker_id].address == address
         if self._confirms:
             await self._group.brokers[broker_id].kill()
-        return FenceOutcome(confirmed=self._confirms, how="killed" if self._confirms else "no answer")
+        how = "killed" if self._confirms else "no answer"
+        return FenceOutcome(confirmed=self._confirms, how=how, untouched=self._untouched)
 
 
 async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
@@ -137,6 +139,22 @@ async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, gr
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].unfenced
     assert notes.closed[0].outcome is Outcome.COMPLETED
+
+
+async def test_where_the_fence_found_nothing_to_kill_the_fence_timeout_passes_before_the_election(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The fence inside the pod counts on it: until then it may still be about to kill."""
+    notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
+    directory = FixedDirectory(settings=STRICT, fence_timeout_seconds=1.0)
+    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    incident = notes.closed[0]
+    assert incident.unfenced
+    assert incident.steps[Step.DECIDED] - incident.steps[Step.DETECTED] >= 1.0
 
 
 async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(

@@ -254,6 +254,24 @@ async def test_a_stopped_broker_dies_of_it_too(group: Group) -> None:
     assert await group.pods[0].broker.wait() == -signal.SIGKILL
 
 
+async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running_one_is_left_to_its_sigterm(
+    group: Group,
+) -> None:
+    """The kubelet tells a pod's deletion to every container: a stopped broker cannot hear it, and holds up the failover."""
+    await group.start(pods=2)
+    stopped, running = group.pods
+    stopped.broker.send_signal(signal.SIGSTOP)
+    for pod in group.pods:
+        pod.fence.terminate()
+    assert await stopped.broker.wait() == -signal.SIGKILL
+    assert await stopped.fence.wait() == 0
+    assert "is stopped" in stopped.told("killed")[0]["why"]
+    asked = group.controller.answered
+    await until(lambda: group.controller.answered > asked + 5, "the other fence to look some ten times more")
+    assert running.broker.returncode is None
+    assert not running.told("killed")
+
+
 async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Group) -> None:
     await group.start()
     assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]

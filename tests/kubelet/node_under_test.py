@@ -24,7 +24,16 @@ JsonObject = dict[str, Any]
 class Node:
     """One kubelet on one API, and the words of the tests."""
 
-    def __init__(self, api: KubernetesApi, kubeconfig: Path, data_dir: Path, network: PodNetwork | None = None) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        kubeconfig: Path,
+        data_dir: Path,
+        network: PodNetwork | None = None,
+        *,
+        minimum_grace_seconds: float = 0.2,
+    ) -> None:
+        self.minimum_grace_seconds = minimum_grace_seconds
         self.api = api
         self.kubeconfig = kubeconfig
         self.data_dir = data_dir
@@ -39,6 +48,7 @@ class Node:
             network=self.network,
             images=ImageCatalogue({"test:*": Image(path=(Path(sys.executable).parent,))}),
             back_off=BackOffSettings(first_seconds=0.05, last_seconds=0.2, reset_after_seconds=30),
+            minimum_grace_seconds=self.minimum_grace_seconds,
         )
 
     async def restart(self) -> None:

@@ -7,10 +7,13 @@ import signal
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.kube.resources import PODS
-from tests.kubelet.node_under_test import NAMESPACE, eventually, is_dead, is_ready, pod_object, state_of
+from brokergroup_operator.sandbox.kubelet.process_kubelet import MINIMUM_GRACE_SECONDS
+from tests.kubelet.node_under_test import NAMESPACE, Node, eventually, is_dead, is_ready, pod_object, state_of
 
 if TYPE_CHECKING:
-    from tests.kubelet.node_under_test import Node
+    from pathlib import Path
+
+    from brokergroup_operator.kube import KubernetesApi
 
 FINALIZER = "brokergroup.dev/fence"
 TELLS_SIGTERM = "trap 'echo got SIGTERM; exit 0' TERM; echo up; while :; do sleep 0.05; done"
@@ -59,7 +62,31 @@ async def test_a_second_deletion_shortens_the_grace_period(node: Node) -> None:
     assert is_dead(pid)
 
 
-async def test_the_fence_kills_at_once_and_reports_terminated_while_the_finalizer_holds(node: Node) -> None:
+async def test_a_pod_that_is_deleted_without_grace_has_the_kubelets_minimum(
+    api: KubernetesApi, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """The real kubelet takes 2 s for a pod that does not end by itself, whatever grace is asked for."""
+    node = Node(api, kubeconfig, tmp_path / "patient", minimum_grace_seconds=MINIMUM_GRACE_SECONDS)
+    await node.kubelet.start()
+    try:
+        mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+        ends_late = "trap 'sleep 0.5; echo in time > /data/said; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+        created = await node.create(
+            pod_object("a", ends_late, container=mount, volumes=[{"name": "v", "hostPath": {"path": str(tmp_path)}}])
+        )
+        await node.until_output("a", "up")
+        await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+        await node.until_gone("a", created["metadata"]["uid"])
+
+        async def said() -> bool:
+            return (tmp_path / "said").exists()
+
+        await eventually(said)
+    finally:
+        await node.kubelet.stop()
+
+
+async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(node: Node) -> None:
     uid, pid = await started(node, "a", DEAF, terminationGracePeriodSeconds=10_000)
     os.kill(pid, signal.SIGSTOP)
     await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)

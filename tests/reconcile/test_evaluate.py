@@ -6,11 +6,14 @@ import copy
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
+from brokergroup_operator.reconcile import alarms
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.observed import Observed
@@ -494,6 +497,15 @@ def test_unfenced_is_present_only_while_true() -> None:
     [told] = [item["message"] for item in status_of(seen)["conditions"] if item["type"] == "Unfenced"]
     assert told.startswith("broker 2 was replaced as master, and no failover could confirm its death")
     assert status_of(seen)["unfenced"] is True
+
+
+def test_an_unfenced_java_master_has_a_fence_of_its_own_and_the_status_says_so() -> None:
+    seen = b.changed(b.settled(), record=dataclasses.replace(b.record(), unfenced=frozenset({2})))
+    for implementation, says_so in ((Implementation.REPLICA, False), (Implementation.ROCKETMQ, True)):
+        spec = msgspec.structs.replace(seen.group.spec, implementation=implementation)
+        verdict = alarms.unfenced(b.changed(seen, group=msgspec.structs.replace(seen.group, spec=spec)))
+        assert verdict is not None
+        assert ("the fence inside its pod has killed it" in verdict.message) is says_so
 
 
 def test_the_transition_time_moves_only_with_the_status() -> None:

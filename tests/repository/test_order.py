@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULE = '''
+MODULE = """
     import os
     from pathlib import Path
 
@@ -25,7 +25,7 @@ MODULE = '''
     @pytest.mark.parametrize("number", range(12))
     def test_in_it(house, number):
         pass
-'''
+"""
 CONFTEST = """
     import pytest
 

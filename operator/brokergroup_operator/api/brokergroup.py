@@ -98,8 +98,9 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=500,
             le=60_000,
-            description="How long a broker may run without its pod reaching any controller. Below the heartbeat timeout plus"
-            " fenceTimeoutMilliseconds: by then another master may be elected.",
+            description="How long a broker may run without its pod reaching any controller. At least 100 ms below the"
+            " heartbeat timeout plus fenceTimeoutMilliseconds less heartbeatIntervalMilliseconds: by then another master may be"
+            " elected.",
         ),
     ] = 2500
 
@@ -123,12 +124,13 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
     fence_timeout_milliseconds: Annotated[
         int,
         Meta(
-            ge=100,
+            ge=400,
             le=60_000,
             description="How long a failover of a silent master waits for the confirmation that its process is dead."
-            " After that it elects and says Unfenced.",
+            " After that it elects and says Unfenced. A kubelet takes at least 2 s for a pod that does not end by itself,"
+            " whatever grace is asked for.",
         ),
-    ] = 2000
+    ] = 4000
     isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
     delay_seconds: Annotated[
         int,

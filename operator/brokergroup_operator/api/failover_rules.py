@@ -35,13 +35,13 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".minimumHeartbeatTimeoutMilliseconds",
         ),
         Rule(
-            "!self.isolation.enabled || self.isolation.timeoutMilliseconds < self.fenceTimeoutMilliseconds +"
+            "!self.isolation.enabled || self.isolation.timeoutMilliseconds + 100 <= self.fenceTimeoutMilliseconds +"
             " (has(self.minimumHeartbeatTimeoutMilliseconds)"
             " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)"
             " - self.heartbeatIntervalMilliseconds",
-            "isolation.timeoutMilliseconds must be below the heartbeat timeout (the minimum one, where it is given) plus"
-            " fenceTimeoutMilliseconds, less heartbeatIntervalMilliseconds: an isolated master must be dead before another"
-            " is elected, which is counted from its last heartbeat",
+            "isolation.timeoutMilliseconds must be at least 100 below the heartbeat timeout (the minimum one, where it is given)"
+            " plus fenceTimeoutMilliseconds, less heartbeatIntervalMilliseconds: an isolated master must be dead before another"
+            " is elected, which is counted from its last heartbeat, and its fence looks every 50 ms",
             field_path=".isolation.timeoutMilliseconds",
         ),
         Rule(

@@ -68,7 +68,7 @@ class GroupBinding:
     heartbeat_timeout_seconds: float | None = None
     # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
     minimum_heartbeat_timeout_seconds: float | None = None
-    fence_timeout_seconds: float = 2.0
+    fence_timeout_seconds: float = 4.0
     # How long a lost master is waited for before another one is elected.
     failover_delay_seconds: float = 0.0
     # Its owner is deleting it, or puts it to sleep: members go one by one on purpose, and nobody is elected for it.
@@ -175,7 +175,7 @@ class FixedDirectory:
         settings: ControllerSettings | None = None,
         name_servers: tuple[str, ...] = (),
         heartbeat_timeout_seconds: float | None = None,
-        fence_timeout_seconds: float = 2.0,
+        fence_timeout_seconds: float = 4.0,
         open_groups: bool = True,
         signature: SignaturePolicy = SignaturePolicy.ACCEPTED,
         credentials: Credentials | None = None,

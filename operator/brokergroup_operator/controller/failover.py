@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
+UNTOUCHED_POLL_SECONDS = 0.05
 RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 0.5
 
@@ -284,14 +285,28 @@ class Failover:
 
     async def _fence(self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline) -> bool:
         """Make sure the master runs no more; returns False if it came back alive and was not touched."""
+        began = asyncio.get_running_loop().time()
         outcome = await self._kill(group, master, record.address_of(master) or "")
         timeline.evidence.append(outcome.how)
+        if outcome.untouched:
+            await self._wait_out(group, master, began + group.binding.fence_timeout_seconds)
         if not outcome.confirmed and group.is_live(master):
             timeline.evidence.append("the master was heard again")
             return False
         timeline.reach(Step.FENCED, time.monotonic())
         timeline.unfenced = not outcome.confirmed
         return True
+
+    async def _wait_out(self, group: Group, master: int, until: float) -> None:
+        """Where nothing was killed, the fence timeout passes before the election: by then the pod's own fence has killed.
+
+        `fence.decide.FenceRules` counts on it. A master that is heard again ends the wait.
+        """
+        loop = asyncio.get_running_loop()
+        while loop.time() < until:
+            if group.is_live(master):
+                return
+            await asyncio.sleep(UNTOUCHED_POLL_SECONDS)
 
     async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))

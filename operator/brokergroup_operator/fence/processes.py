@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SEARCH_SECONDS = 1.0
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_STOPPED = "T"
+_STATE, _START_TIME = 0, 19
 
 
 class BrokerProcesses:
@@ -61,6 +63,10 @@ class BrokerProcesses:
         """How long the oldest has run; ``now`` is of the boot clock, as start times are."""
         ages = [now - started for pid in self._held if (started := _started_at(pid)) is not None]
         return max(ages, default=None)
+
+    def any_stopped(self) -> bool:
+        """Whether one of those held was stopped (SIGSTOP): it ends by no SIGTERM."""
+        return any(_state(pid) == _STOPPED for pid in self._held)
 
     def kill(self, now: float, *, deadline_seconds: float = 2.0) -> list[int]:
         """SIGKILL to all of them, those held first; returns the pids. A stopped process dies of it too."""
@@ -121,9 +127,19 @@ def _wait_ended(pidfds: list[int], until: float) -> None:
 
 def _started_at(pid: int) -> float | None:
     """On the boot clock."""
+    fields = _stat_fields(pid)
+    return int(fields[_START_TIME]) / _CLOCK_TICKS if fields else None
+
+
+def _state(pid: int) -> str | None:
+    fields = _stat_fields(pid)
+    return fields[_STATE] if fields else None
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields behind the program's name, which is in parentheses and may hold anything; none of a process that is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (as above)
-            # The second field is the program's name in parentheses and may hold anything: count from its end.
-            return int(file.read().rpartition(")")[2].split()[19]) / _CLOCK_TICKS
+            return file.read().rpartition(")")[2].split()
     except OSError:
-        return None
+        return []

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.addresses import AddressBook
-from brokergroup_operator.fence.decide import FenceCore, FenceRules, LocalRole
+from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole
 from brokergroup_operator.fence.lines import Line
 from brokergroup_operator.fence.pauses import PauseWatch, boot_seconds, starved_seconds
 from brokergroup_operator.fence.peers import Peers
@@ -35,7 +35,6 @@ from brokergroup_operator.fence.wire import PlainWire, tls_wires
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.fence.decide import Kill
     from brokergroup_operator.fence.pauses import Pause
     from brokergroup_operator.fence.settings import FenceSettings, TlsSettings
     from brokergroup_operator.fence.wire import Wire
@@ -177,6 +176,9 @@ class Watchman:
 
     def _look(self, now: float) -> None:
         verdict = self.core.look(now)
+        if verdict is None and self._leaving and self._processes.any_stopped():
+            # Its SIGTERM would stay pending, and the kubelet would wait out preStop hook and grace before it kills.
+            verdict = Kill("the pod is being deleted, and its broker is stopped")
         if verdict is not None:
             self._kill(verdict, now)
 

@@ -1,9 +1,9 @@
 """One pod's life on this node: volumes, address, init containers, containers, and the end.
 
 The order is what the operator relies on. The address is in the API *before* the first container starts. A deleted pod
-gets SIGTERM, its grace period, SIGKILL; then its status says *terminated*, and only then does the object go. Deleted
-without grace (the fence of a silent master), or gone from the API, it is killed at once; while a finalizer holds the object,
-the status tells whoever set it that the containers are dead (docs/architecture.md, rule 7).
+gets SIGTERM, its grace period, SIGKILL; then its status says *terminated*, and only then does the object go. A pod that
+is deleted without grace (the fence of a silent master), or is gone from the API, has the kubelet's minimum of 2 s, as under the
+real one. While a finalizer holds the object, its status says that the containers are dead (docs/architecture.md, rule 7).
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class NodeParts:
     claims: ClaimBinder
     events: EventRecorder
     back_off: BackOffSettings
+    minimum_grace_seconds: float
     pods_changed: Callable[[], None]
 
 
@@ -249,12 +250,13 @@ class PodWorker:
     def _grace_seconds(self) -> float:
         if self._node_stops_within_seconds is not None:
             return self._node_stops_within_seconds
+        minimum_seconds = self._node.minimum_grace_seconds
         if self._vanished.is_set():
-            return 0.0
+            return minimum_seconds
         grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
             grace = self.pod["spec"].get("terminationGracePeriodSeconds")
-        return 30.0 if grace is None else float(grace)
+        return 30.0 if grace is None else max(float(grace), minimum_seconds)
 
     async def _take_leave(self) -> None:
         """Report the containers terminated, then let the object go, then wait until it is gone (finalizers may hold it)."""

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+# Whatever grace a deletion names, a pod that does not end by itself has so long, as under the real kubelet
+# (kubernetes/pkg/kubelet/kuberuntime, minimumGracePeriodInSeconds).
+MINIMUM_GRACE_SECONDS = 2.0
 # How long beyond the pods' grace a stop waits for them, and then for their workers.
 STOP_SECONDS = 10.0
 
@@ -58,6 +61,7 @@ class ProcessKubelet:
         images: ImageCatalogue,
         labels: Mapping[str, str] | None = None,
         back_off: BackOffSettings | None = None,
+        minimum_grace_seconds: float = MINIMUM_GRACE_SECONDS,
         heartbeat_seconds: float = 10.0,
         schedule: bool = True,
     ) -> None:
@@ -84,6 +88,7 @@ class ProcessKubelet:
             claims=self._claims,
             events=self._events,
             back_off=back_off or BackOffSettings(),
+            minimum_grace_seconds=minimum_grace_seconds,
             pods_changed=self._pods_changed,
         )
         self._workers: dict[str, PodWorker] = {}
