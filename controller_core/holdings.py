@@ -86,10 +86,15 @@ def mark_of(replica: Replica) -> Mark:
 
 
 def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
-    """Return what the report must reach: the mark, and for a member what an earlier process of it told this controller process."""
+    """Return what the report must reach: the mark, and for a member what it told this controller process before.
+
+    A mark counts as far as the report is known to be younger (`Holding.judged_*`).
+    """
+    judged = Mark(replica.broker_id, holding.judged_epoch, holding.judged_offset)
+    mark = lowest(replica.broker_id, [mark_of(replica), judged])
     if replica.broker_id not in record.sync_state_set:
-        return mark_of(replica)
-    return highest(mark_of(replica), Mark(replica.broker_id, holding.known_epoch, holding.known_offset))
+        return mark
+    return highest(mark, Mark(replica.broker_id, holding.known_epoch, holding.known_offset))
 
 
 def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:

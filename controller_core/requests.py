@@ -8,6 +8,8 @@ never on the wire: the reconcile plane takes an id before it creates the pod tha
 
 from dataclasses import dataclass
 
+from controller_core.model import MAX_EPOCH, MAX_OFFSET
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetNextBrokerId:
@@ -144,6 +146,9 @@ class Holding:
         least while it was in the set. `sure_*` is what the present process proved to hold, by reports that can not be older than
     its last truncation; -1 for nothing.
         `HeartbeatTable.holding` fills all of them.
+
+    `judged_*` is the mark of the record that this report is known to be younger than. A higher mark may have been written by
+    another controller process after the report was made, and then the report has lost nothing.
     """
 
     broker_id: int
@@ -154,6 +159,8 @@ class Holding:
     sure_epoch: int = -1
     sure_offset: int = -1
     confirm_offset: int = -1
+    judged_epoch: int = MAX_EPOCH
+    judged_offset: int = MAX_OFFSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

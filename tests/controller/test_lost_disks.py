@@ -5,6 +5,7 @@ import asyncio
 from brokergroup_operator.controller.directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane
@@ -66,6 +67,52 @@ async def test_a_master_without_its_log_is_deposed_and_its_successor_told(
     bare.max_offset = WRITTEN  # it has copied everything
     await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="it to be in sync again")
     assert plane.snapshot(KEY).record.master_epoch == record.master_epoch
+
+
+async def _two_planes_and_a_master_that_one_has_not_heard_of_late(
+    start_plane: StartPlane, group: FakeGroup, notes: Notes
+) -> FakeBroker:
+    """The first plane has written down what all three hold; the second knows it from the record alone."""
+    store = MemoryRecordStore()
+    settings = {"store": store, "mark_pause_seconds": 0.05, "shortfall_seconds": 0.1}
+    directory = FixedDirectory(settings=STRICT)
+    one = await start_plane(directory=directory, observer=notes, **settings)
+    other = await start_plane(directory=directory, observer=notes, **settings)
+    group.planes = [one.address, other.address]
+    first, _, _ = await group.three()
+    await eventually(lambda: other.snapshot(KEY).writable and one.snapshot(KEY).writable)
+    first.unheard_at = {other.address}
+    group.write(WRITTEN)
+    await eventually(lambda: _marks(one) == _marks(other) == {1, 2, 3}, what="both planes to know what all three hold")
+    first.silent, first.unheard_at = True, {one.address}
+    return first
+
+
+async def test_a_heartbeat_from_before_another_planes_mark_is_no_loss(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Seen on two real nodes: a living master was replaced 0.26 s after another plane had written down what it held."""
+    notes = Notes()
+    first = await _two_planes_and_a_master_that_one_has_not_heard_of_late(start_plane, group, notes)
+    first.max_offset = 1  # as it was when this heartbeat was sent
+    await first.heartbeat()
+    first.max_offset = WRITTEN
+    first.unheard_at = set()
+    for _ in range(10):
+        await first.heartbeat()
+        await asyncio.sleep(0.05)
+    assert notes.lost == []
+    assert notes.masters == {0: None, 1: 1}
+
+
+async def test_a_loss_of_what_only_another_plane_had_heard_is_told_by_the_next_heartbeat(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes = Notes()
+    first = await _two_planes_and_a_master_that_one_has_not_heard_of_late(start_plane, group, notes)
+    first.max_offset, first.silent = 1, False
+    await eventually(lambda: 1 in notes.lost, what="the loss to be seen by the plane that hears of it")
+    await eventually(lambda: notes.masters[max(notes.masters)] in (2, 3), what="another master")
 
 
 async def test_a_member_without_its_log_loses_its_seat_and_is_taken_in_again(
