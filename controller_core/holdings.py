@@ -18,6 +18,9 @@ a report that may be older than such a truncation, and never says more than what
 * An election lowers the marks of all who keep a seat to the least of them. All their logs agree up to there: by
   induction, as every mark raised since the last election is a part of one master's log.
 
+A report is held only to a mark that was known here before it was made (`Holding.seen`), and gives back only a seat whose loss
+was: another controller may have written either since, by a later report, and the older one says nothing about it.
+
 No mark is exact: it follows in steps of `held_bucket_bytes` (each doubling, while small). What this controller process
 heard from an earlier process of the member (`known_*`) is, and counts while it is in the set.
 """
@@ -27,7 +30,7 @@ from enum import Enum
 
 from controller_core.events import Mark
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
-from controller_core.requests import Holding
+from controller_core.requests import Demand, Holding
 from controller_core.settings import ControllerSettings
 
 
@@ -85,13 +88,21 @@ def mark_of(replica: Replica) -> Mark:
     return Mark(replica.broker_id, replica.held_epoch, replica.held_offset)
 
 
-def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
-    """Return what the report must reach: the mark, and for a member what it told this controller process before.
+def demand_of(record: BrokerGroupRecord | None, broker_id: int) -> Demand:
+    """Return what the record holds the replica to."""
+    replica = record.claimed_replica(broker_id) if record is not None else None
+    if record is None or replica is None:
+        return Demand()
+    return Demand(replica.held_epoch, replica.held_offset, broker_id in record.lost_seats)
 
-    A mark counts as far as the report is known to be younger (`Holding.judged_*`).
+
+def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
+    """Return what the report must reach: the mark, as far as it is younger than that, and for a member what an earlier
+    process of it told this controller process.
     """
-    judged = Mark(replica.broker_id, holding.judged_epoch, holding.judged_offset)
-    mark = lowest(replica.broker_id, [mark_of(replica), judged])
+    mark = mark_of(replica)
+    if holding.seen is not None:
+        mark = lowest(replica.broker_id, [mark, Mark(replica.broker_id, holding.seen.epoch, holding.seen.offset)])
     if replica.broker_id not in record.sync_state_set:
         return mark
     return highest(mark, Mark(replica.broker_id, holding.known_epoch, holding.known_offset))
@@ -165,7 +176,8 @@ def _confirmed(max_offset: int, confirm_offset: int) -> int:
 def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> bool:
     """Whether a loser has what it must have: the disk was there after all, and nobody was elected meanwhile."""
     nobody_elected = record.master_broker_id is None
-    return nobody_elected and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
+    loss_was_known = holding.seen is None or holding.seen.lost
+    return nobody_elected and loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
 
 
 def _is_worth_a_mark(

@@ -16,6 +16,9 @@ What differs from Java's table, and why:
 * A heartbeat that says less than an earlier one of the same process may have been overtaken by it (they are one-way, and come
   over more than one connection). So the next one decides; until then the member holds its seat and cannot be elected.
 
+* What a report is held to was known here when an earlier heartbeat, or the registration, of the same process came
+  (`HeartbeatEntry.seen`): another controller hears the replica too, and may write a mark while an older heartbeat is under way.
+
 The table also remembers what members of a SyncStateSet told while they were in it (`note_seats`): a later report of the
 same member that says less is a lost disk (safety rule 2), and more exact than the record's marks. And it knows which
 reports are older than the last loss in their group (`LiveReplica.fresh`, safety rule 1).
@@ -24,14 +27,19 @@ Expiry is in two steps for the caller's sake: a silent replica is not in `live` 
 table, and in `expired`, until the caller has dealt with it and says `forget`.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller_core.adaptive_timeout import NO_RHYTHM, Rhythm, adaptive_timeout_seconds
 from controller_core.events import Mark
-from controller_core.holdings import falls_short, highest, told_mark
+from controller_core.holdings import demand_of, falls_short, highest, told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
-from controller_core.requests import Holding
+from controller_core.requests import Demand, Holding
+
+NOTHING_DEMANDED = Demand()
+# Two heartbeats of one process this far apart did not wait for us in the same socket.
+MADE_LATER_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,6 +98,11 @@ class HeartbeatEntry:
     last_beat_seconds: float | None = None
     rhythm: Rhythm = NO_RHYTHM
     told_as_member: bool = True
+    # What the replica's words are held to: `demanded` was known when it was heard at `demanded_seconds`, and becomes `seen` with a
+    # heartbeat that came so much later that it was made later.
+    demanded: Demand = NOTHING_DEMANDED
+    demanded_seconds: float = 0.0
+    seen: Demand = NOTHING_DEMANDED
 
     def alive(self, now_seconds: float) -> bool:
         """Whether the replica counts as alive: connected, and heard of within its timeout."""
@@ -103,6 +116,7 @@ class HeartbeatTable:
     settings: LivenessSettings = field(default_factory=LivenessSettings)
     _entries: dict[BrokerIdentity, HeartbeatEntry] = field(default_factory=dict)
     _seats: dict[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
+    _records: dict[str, BrokerGroupRecord | None] = field(default_factory=dict)
     _held: dict[BrokerIdentity, Mark] = field(default_factory=dict)
 
     def heartbeat(self, now_seconds: float, heartbeat: Heartbeat, connection_id: int) -> bool:
@@ -115,7 +129,9 @@ class HeartbeatTable:
         self._remember(heartbeat.identity, entry)
         self._put(heartbeat.identity, replica, connection_id, now_seconds, timeout_seconds)
         self._entries[heartbeat.identity] = replace(
-            self._entries[heartbeat.identity], last_beat_seconds=now_seconds, rhythm=rhythm
+            _held_to(entry, self._entries[heartbeat.identity], now_seconds),
+            last_beat_seconds=now_seconds,
+            rhythm=rhythm,
         )
         return not was_alive
 
@@ -169,6 +185,9 @@ class HeartbeatTable:
         self._entries.pop(identity, None)
         self.ask_anew(identity.group)
         self.sign_of_life(now_seconds, identity, connection_id, address=address)
+        # The new process tells whatever it tells after it registered.
+        entry = self._entries[identity]
+        self._entries[identity] = replace(entry, seen=entry.demanded, demanded_seconds=-math.inf)
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[BrokerIdentity, ...]:
         """Return every replica that was alive and is not any more because this connection carried its heartbeats."""
@@ -205,7 +224,11 @@ class HeartbeatTable:
         for identity, entry in self._entries.items():
             if entry.connection_id is not None:
                 self._entries[identity] = replace(
-                    entry, deadline_seconds=now_seconds + entry.timeout_seconds, last_beat_seconds=None
+                    entry,
+                    deadline_seconds=now_seconds + entry.timeout_seconds,
+                    last_beat_seconds=None,
+                    # What waited for us in a socket is older than what the others have written meanwhile.
+                    demanded=NOTHING_DEMANDED,
                 )
 
     def ask_anew(self, group: str) -> None:
@@ -219,6 +242,7 @@ class HeartbeatTable:
         What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
         truncation and is forgotten.
         """
+        self._records[group] = record
         members = record.sync_state_set if record is not None else frozenset[int]()
         before = self._seats.get(group)
         # Losing a master raises the epoch, but makes nobody truncate: that takes an election.
@@ -261,6 +285,7 @@ class HeartbeatTable:
             sure_epoch=sure.epoch,
             sure_offset=sure.offset,
             confirm_offset=entry.replica.confirm_offset,
+            seen=entry.seen,
         )
 
     def forget(self, identity: BrokerIdentity) -> None:
@@ -274,6 +299,7 @@ class HeartbeatTable:
             self._entries.pop(entry.identity, None)
         self.note_seats(group, None)
         self._seats.pop(group, None)
+        self._records.pop(group, None)
 
     def _remember(self, identity: BrokerIdentity, entry: HeartbeatEntry | None) -> None:
         """Keep what the entry says, if it was told as a member, before something replaces it."""
@@ -309,6 +335,8 @@ class HeartbeatTable:
             last_seen_seconds=now_seconds,
             timeout_seconds=timeout_seconds,
             deadline_seconds=now_seconds + timeout_seconds,
+            demanded=demand_of(self._records.get(identity.group), identity.broker_id),
+            demanded_seconds=now_seconds,
         )
 
 
@@ -318,6 +346,18 @@ def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
     if entry is None or entry.replica.epoch != heartbeat.epoch or not reported:
         return heartbeat.max_offset
     return min(entry.replica.epoch_first_offset, heartbeat.max_offset)
+
+
+def _held_to(before: HeartbeatEntry | None, now: HeartbeatEntry, now_seconds: float) -> HeartbeatEntry:
+    """Return the line with what its last heartbeat is held to: what was known here when an earlier one came.
+
+    Heartbeats that lay in a socket come all at once, so the earlier one is at least `MADE_LATER_SECONDS` older.
+    """
+    if before is None:
+        return now
+    if now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
+        return replace(now, demanded=before.demanded, demanded_seconds=before.demanded_seconds, seen=before.seen)
+    return replace(now, seen=before.demanded)
 
 
 def _rhythm(entry: HeartbeatEntry | None, now_seconds: float, connection_id: int) -> Rhythm:

@@ -20,9 +20,6 @@ DEFAULT_ELECTION_PRIORITY = 2**31 - 1
 MAX_EPOCH = 2**31 - 1
 """Epochs are Java ints: there is none above this one."""
 
-MAX_OFFSET = 2**63 - 1
-"""Offsets are Java longs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Replica:

@@ -8,8 +8,6 @@ never on the wire: the reconcile plane takes an id before it creates the pod tha
 
 from dataclasses import dataclass
 
-from controller_core.model import MAX_EPOCH, MAX_OFFSET
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetNextBrokerId:
@@ -138,6 +136,15 @@ class ReserveBrokerId:
     broker_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a record holds a replica to: its mark, and whether it counts as one that lost what it had. The least: nothing."""
+
+    epoch: int = -1
+    offset: int = -1
+    lost: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """What the present process of a replica reports, and what this controller process itself heard before.
@@ -147,8 +154,8 @@ class Holding:
     its last truncation; -1 for nothing.
         `HeartbeatTable.holding` fills all of them.
 
-    `judged_*` is the mark of the record that this report is known to be younger than. A higher mark may have been written by
-    another controller process after the report was made, and then the report has lost nothing.
+        `seen` is what the record was known here to demand of the replica before it told this. Another controller writes marks and
+    losses too, by what it heard itself: what was told before those were known says nothing about them. None: the record as it is.
     """
 
     broker_id: int
@@ -159,8 +166,7 @@ class Holding:
     sure_epoch: int = -1
     sure_offset: int = -1
     confirm_offset: int = -1
-    judged_epoch: int = MAX_EPOCH
-    judged_offset: int = MAX_OFFSET
+    seen: Demand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ async def _two_planes_and_a_master_that_one_has_not_heard_of_late(
 ) -> FakeBroker:
     """The first plane has written down what all three hold; the second knows it from the record alone."""
     store = MemoryRecordStore()
-    settings = {"store": store, "mark_pause_seconds": 0.05, "shortfall_seconds": 0.1}
+    settings = {"store": store, "mark_pause_seconds": 0.05}
     directory = FixedDirectory(settings=STRICT)
     one = await start_plane(directory=directory, observer=notes, **settings)
     other = await start_plane(directory=directory, observer=notes, **settings)

@@ -33,9 +33,17 @@ def _table(record: BrokerGroupRecord) -> HeartbeatTable:
     return table
 
 
-def _beat(table: HeartbeatTable, epoch: int, offset: int, *, identity: BrokerIdentity = TWO, confirm: int = -1) -> None:
+def _beat(
+    table: HeartbeatTable,
+    epoch: int,
+    offset: int,
+    *,
+    identity: BrokerIdentity = TWO,
+    confirm: int = -1,
+    now_seconds: float = 1.0,
+) -> None:
     beat = Heartbeat(identity=identity, epoch=epoch, max_offset=offset, confirm_offset=confirm)
-    table.heartbeat(1.0, beat, connection_id=identity.broker_id)
+    table.heartbeat(now_seconds, beat, connection_id=identity.broker_id)
 
 
 def _news(table: HeartbeatTable, record: BrokerGroupRecord, identity: BrokerIdentity = TWO) -> News:
@@ -56,6 +64,60 @@ def test_a_new_process_must_have_what_the_old_one_told() -> None:
     table.registered(3.0, TWO, 8)
     _beat(table, 5, 799)
     assert _news(table, record) is News.LOSS
+
+
+def test_what_was_told_before_another_controller_raised_the_mark_is_no_loss() -> None:
+    """Two tables hear one replica; the other one's mark is known here before the heartbeat that it was made of has come."""
+    table = _table(_record())
+    _beat(table, 5, 0)
+    marked = _marked(_record(), 2, 5, 5344)
+    assert _news(table, marked) is not News.LOSS, "the record was read for this very decision"
+    table.note_seats("g", marked)
+    for number in range(4):
+        _beat(table, 5, 0, now_seconds=2.0 + number / 100)
+        assert _news(table, marked) is not News.LOSS, "these lay in a socket when the mark was raised"
+    _beat(table, 5, 5344, now_seconds=2.5)
+    assert _news(table, marked) is News.NOTHING
+
+
+@pytest.mark.parametrize("how", ["beats on", "beats fast", "registers", "after a pause of ours"])
+def test_what_is_told_after_the_mark_was_known_is_a_loss(how: str) -> None:
+    marked = _marked(_record(), 2, 5, 5344)
+    table = _table(marked)
+    now_seconds = 2.0
+    if how == "registers":
+        table.registered(now_seconds, TWO, 2)
+    else:
+        _beat(table, 5, 0)
+    if how == "after a pause of ours":
+        table.restart_deadlines(1.0)
+        _beat(table, 5, 0, now_seconds=now_seconds)
+        assert _news(table, marked) is not News.LOSS, "it may have waited in a socket since before the mark was raised"
+        now_seconds = 3.0
+    for number in range(8 if how == "beats fast" else 1):
+        _beat(table, 5, 0, now_seconds=(1.05 if how == "beats fast" else now_seconds) + number * 0.05)
+    assert _news(table, marked) is News.LOSS
+    assert step(marked, _report(table), {}, SETTINGS).answer.lost == {2}  # type: ignore[union-attr]
+
+
+def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back() -> None:
+    """The disk was there when this table heard of it, and is empty since."""
+    before = _marked(_record(), 2, 5, 5344)
+    table = _table(before)
+    _beat(table, 5, 5344)
+    lost = replace(before, master_broker_id=None, sync_state_set=frozenset(), lost_seats=frozenset({2}))
+    table.note_seats("g", lost)
+    assert _news(table, lost) is News.NOTHING
+    _beat(table, 5, 5344, now_seconds=2.0)
+    assert _news(table, lost) is News.NOTHING, "it may have been under way when the loss was seen"
+    _beat(table, 5, 5344, now_seconds=3.0)
+    assert _news(table, lost) is News.REGAINED
+
+
+def _report(table: HeartbeatTable) -> ReportHoldings:
+    holding = table.holding(TWO)
+    assert holding is not None
+    return ReportHoldings(broker_name="bn", holdings=(holding,))
 
 
 def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:

@@ -330,7 +330,7 @@ class Group:
 
     async def decide(
         self,
-        request: Request,
+        request: Request | Callable[[], Request],
         *,
         linearizable: bool = True,
         timeline: FailoverTimeline | None = None,
@@ -338,6 +338,8 @@ class Group:
     ) -> Decision:
         """Decide, commit, and return the decision once it is durable. Raises ``RecordStoreError``: then nothing is granted.
 
+        A request that is made of what members told is given as a function, called after each read of the record: what is told
+        counts under the record that was known by then (``HeartbeatTable.note_seats``).
         With a ``premise``, the record that is decided on must fulfil it, also after others moved it: else ``PremiseGoneError``.
         """
         task = asyncio.create_task(
@@ -348,13 +350,23 @@ class Group:
         return await asyncio.shield(task)
 
     async def _decide_in_turn(
-        self, request: Request, linearizable: bool, timeline: FailoverTimeline | None, premise: Premise | None
+        self,
+        request: Request | Callable[[], Request],
+        linearizable: bool,
+        timeline: FailoverTimeline | None,
+        premise: Premise | None,
     ) -> Decision:
         async with self._lock:
-            return await self._decide(request, linearizable=linearizable, timeline=timeline, premise=premise)
+            asked_for = request if callable(request) else lambda: request
+            return await self._decide(asked_for, linearizable=linearizable, timeline=timeline, premise=premise)
 
     async def _decide(
-        self, request: Request, *, linearizable: bool, timeline: FailoverTimeline | None, premise: Premise | None
+        self,
+        asked_for: Callable[[], Request],
+        *,
+        linearizable: bool,
+        timeline: FailoverTimeline | None,
+        premise: Premise | None,
     ) -> Decision:
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + self._settings.record_deadline_seconds
@@ -365,6 +377,7 @@ class Group:
                 raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
             if read_again:
                 await self._read(left_seconds)
+            request = asked_for()
             if (written := self._unanswered.take(request, self.record)) is not None:
                 return self._concluded(request, written, timeline)
             if premise is not None and not premise(self.record):

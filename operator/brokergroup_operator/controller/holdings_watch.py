@@ -6,29 +6,24 @@ A heartbeat costs one comparison (``report_is_news``); only news reach the store
 * marks to be raised, which only make the first kind sharper: all members together, and seldom
   (``PlaneSettings.mark_pause_seconds``).
 
-A heartbeat that lay in a socket while another plane raised the mark says less than the mark, and nothing was lost. So a report
-below a mark that this plane has only read counts with the member's next heartbeat, if that is below it too
-(``PlaneSettings.shortfall_seconds``); what the member told this plane itself, and a disk without anything on it, count at once.
-
-The decision is made on the record as the store has it, so an old copy here costs a read and nothing else. A report that could
-not be committed is made again by the next heartbeat. An epoch that is too far above the record to be believed is told, not
-committed: elections of the group stand still until its owner accepts it or no living broker reports it any more.
+The decision is made on the record as the store has it, so an old copy here costs a read and nothing else. What the members told
+is looked up after that read: only then does the table know who has a seat by that record, and what was told under an older one.
+A report that could not be committed is made again by the next heartbeat. An epoch that is too far above the record to be believed
+is told, not committed: elections of the group stand still until its owner accepts it or no living broker reports it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import structlog
 
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ReportHoldingsAnswer
-from controller_core.holdings import News, falls_short, mark_of, report_is_news
+from controller_core.holdings import News, report_is_news
 from controller_core.recovery import waiting_jump
-from controller_core.requests import Holding, ReportHoldings
+from controller_core.requests import ReportHoldings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,48 +32,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.recovery import Recovery
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
-    from controller_core.events import Mark
-    from controller_core.model import BrokerGroupRecord
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shortfall:
-    """A member reported less than this mark, first then, and perhaps in a later heartbeat again."""
-
-    mark: Mark
-    since_seconds: float
-    said_again: bool = False
-
-
-@dataclass(slots=True)
-class Shortfalls:
-    """Of one group: which members said less than the record's mark of them, and whether they have said so again."""
-
-    shortfall_seconds: float
-    _first: dict[int, _Shortfall] = field(default_factory=dict)
-
-    def heard(self, record: BrokerGroupRecord, holding: Holding, now_seconds: float) -> None:
-        """A heartbeat was taken in while this plane had this record."""
-        replica = record.claimed_replica(holding.broker_id)
-        if replica is None or not falls_short(holding, mark := mark_of(replica)):
-            self._first.pop(holding.broker_id, None)
-            return
-        first = self._first.get(holding.broker_id)
-        if first is None or not falls_short(holding, first.mark):
-            self._first[holding.broker_id] = _Shortfall(mark, now_seconds)
-        elif now_seconds - first.since_seconds >= self.shortfall_seconds:
-            self._first[holding.broker_id] = replace(first, said_again=True)
-
-    def judged(self, holding: Holding) -> Holding:
-        """The holding with the mark that it is known to be younger than."""
-        if holding.epoch <= 0 and holding.max_offset <= 0:
-            return holding
-        first = self._first.get(holding.broker_id)
-        if first is not None and first.said_again:
-            return replace(holding, judged_epoch=first.mark.epoch, judged_offset=first.mark.offset)
-        return replace(holding, judged_epoch=-1, judged_offset=-1)
 
 
 class HoldingsWatch:
@@ -92,21 +47,18 @@ class HoldingsWatch:
         self._observer = observer
         self._on_news = on_news
         self._reports: set[asyncio.Task[None]] = set()
-        self._shortfalls: WeakKeyDictionary[Group, Shortfalls] = WeakKeyDictionary()
 
     def heard(self, group: Group, broker_id: int) -> None:
         """A heartbeat of this member was taken into the table. Cheap."""
         record, holding = group.record, group.table.holding(group.identity(broker_id))
         if record is None or holding is None:
             return
-        now_seconds = asyncio.get_running_loop().time()
-        shortfalls = self._shortfalls.setdefault(group, Shortfalls(self._settings.shortfall_seconds))
-        shortfalls.heard(record, holding, now_seconds)
-        news = report_is_news(record, shortfalls.judged(holding), group.binding.settings)
+        news = report_is_news(record, holding, group.binding.settings)
         if news is News.JUMP or group.epoch_jump is not None:
             self._note_jump(group)
         if news in (News.NOTHING, News.JUMP) or group.report is not None:
             return
+        now_seconds = asyncio.get_running_loop().time()
         if news is News.MARK:
             if now_seconds < group.next_mark_seconds:
                 return
@@ -129,10 +81,8 @@ class HoldingsWatch:
         """All members together, whatever the news was: their reports are at hand and a commit costs the same."""
         if news is News.FLOOR:
             await self._recovery.find_incumbent(group)
-        holdings = tuple(map(self._shortfalls[group].judged, _holdings(group)))
-        request = ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)
         try:
-            decision = await group.decide(request)
+            decision = await group.decide(lambda: _report_of(group))
         except RecordStoreError as error:
             log.warning("holdings not reported yet", group=str(group.key), error=str(error))
             return
@@ -155,6 +105,7 @@ class HoldingsWatch:
         group.changed()
 
 
-def _holdings(group: Group) -> list[Holding]:
+def _report_of(group: Group) -> ReportHoldings:
     found = (group.table.holding(group.identity(broker_id)) for broker_id in sorted(group.live()))
-    return [holding for holding in found if holding is not None]
+    holdings = tuple(holding for holding in found if holding is not None)
+    return ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)

@@ -63,8 +63,6 @@ class PlaneSettings:
 
     # What members hold is written down (marks, safety rule 2) at most this often for each group, unless it is a loss.
     mark_pause_seconds: float = 30.0
-    # A report below a mark that another plane wrote may be older than the mark: the next heartbeat, so much later, decides.
-    shortfall_seconds: float = 0.25
     # A broker with an unknown id that was not adopted is proposed again by its heartbeats after this.
     adoption_pause_seconds: float = 10.0
     # A 1001 that knows more than the record is believed when its sender says the same again after this long (forgotten_commits.py).
