@@ -157,6 +157,38 @@ async def test_where_the_fence_found_nothing_to_kill_the_fence_timeout_passes_be
     assert incident.steps[Step.DECIDED] - incident.steps[Step.DETECTED] >= 1.0
 
 
+async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
+    directory = FixedDirectory(settings=STRICT, fence_timeout_seconds=60.0)
+    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()
+    await eventually(lambda: fencer.fenced, what="the fence to be asked")
+    first.thaw()
+    await eventually(lambda: plane.snapshot(KEY).in_progress is None, what="the failover to be withdrawn")
+    assert notes.closed == []
+    assert group.master() is first
+
+
+async def test_a_fence_that_is_not_confirmed_says_what_may_be_trusted(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """On a node that is cut off nobody can confirm: the fence inside the pod has its own bound."""
+    notes, fencer = Notes(), KillingFencer(group, confirms=False)
+    trusted = "the fence inside its pod kills it after 2.5 s"
+    directory = FixedDirectory(settings=STRICT, unconfirmed_trust=trusted)
+    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert trusted in notes.closed[0].evidence
+    assert notes.closed[0].unconfirmed_trust == trusted
+
+
 async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:

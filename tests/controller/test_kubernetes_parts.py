@@ -11,7 +11,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer, SignaturePolicy
 from brokergroup_operator.controller.fencing import KubernetesFencer
-from brokergroup_operator.controller.kubernetes_binding import termination
+from brokergroup_operator.controller.kubernetes_binding import binding_of, termination
 from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
@@ -104,6 +104,16 @@ async def set_status(
 TERMINATED = {"terminated": {"exitCode": 137}}
 
 
+def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its_pods() -> None:
+    spec = {"failover": {"fenceTimeoutMilliseconds": 1500}}
+    group = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "spec": spec}
+    binding = binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}})
+    # Heartbeat timeout less interval, and three quarters of the fence timeout.
+    assert "no controller for 2.5 s, at the latest after 3.625 s" in binding.unconfirmed_trust
+    spec["failover"] |= {"isolation": {"enabled": False}}
+    assert binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}}).unconfirmed_trust == ""
+
+
 async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
@@ -112,6 +122,7 @@ async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     assert binding.key == KEY
     assert binding.name_servers == ("ns:9876",)
     assert binding.fence_timeout_seconds == 1.5
+    assert binding.unconfirmed_trust == "", "Python replicas have no fence of their own"
     assert binding.heartbeat_timeout_seconds == 3.0
     # Three replicas are Strict by default: the shrink floor is on (safety rule 1).
     assert binding.settings.shrink_floor

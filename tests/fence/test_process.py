@@ -85,6 +85,7 @@ class Pod:
     broker: asyncio.subprocess.Process
     fence: asyncio.subprocess.Process
     run_dir: Path
+    broker_environment: dict[str, str]
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     async def read(self) -> None:
@@ -158,7 +159,8 @@ class Group:
         run_dir = self._folder / host
         run_dir.mkdir()
         marks = {"POD_UID": uid, "BROKERGROUP_CONTAINER": "broker"}
-        broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**os.environ, **marks})
+        broker_environment = {**os.environ, **marks}
+        broker = await asyncio.create_subprocess_exec("sleep", "1000", env=broker_environment)
         environment = {
             "POD_UID": uid,
             "BROKERGROUP_CONTAINER": "fence",
@@ -177,7 +179,7 @@ class Group:
             env={**os.environ, **environment},
             stdout=asyncio.subprocess.PIPE,
         )
-        pod = Pod(host, broker, fence, run_dir)
+        pod = Pod(host, broker, fence, run_dir, broker_environment)
         reading = asyncio.create_task(pod.read())
         self._stack.push_async_callback(_end, pod, reading)
         return pod
@@ -261,6 +263,9 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
     await group.start(pods=2)
     stopped, running = group.pods
     stopped.broker.send_signal(signal.SIGSTOP)
+    # What somebody left suspended in the container (kubectl exec, Ctrl-Z) carries the broker's marks, and is not the broker.
+    beside = await asyncio.create_subprocess_exec("sleep", "1000", env=running.broker_environment)
+    beside.send_signal(signal.SIGSTOP)
     for pod in group.pods:
         pod.fence.terminate()
     assert await stopped.broker.wait() == -signal.SIGKILL
@@ -270,6 +275,8 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
     await until(lambda: group.controller.answered > asked + 5, "the other fence to look some ten times more")
     assert running.broker.returncode is None
     assert not running.told("killed")
+    beside.kill()
+    await beside.wait()
 
 
 async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Group) -> None:

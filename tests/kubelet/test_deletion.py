@@ -101,6 +101,19 @@ async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(
     await node.until_gone("a", uid)
 
 
+async def test_a_hook_that_waits_has_a_second_of_a_deletion_without_grace_and_then_comes_sigterm(node: Node) -> None:
+    """And two seconds more to SIGKILL: a fence that deletes a master whose hook waits is confirmed after three."""
+    hook = {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "1000"]}}}}
+    uid, _ = await started(node, "a", TELLS_SIGTERM, container=hook)
+    await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
+    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    pod = await node.until("a", lambda pod: "terminated" in state_of(pod)["state"])
+    assert state_of(pod)["state"]["terminated"]["exitCode"] == 0
+    assert "got SIGTERM" in node.output("a")
+    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
+    await node.until_gone("a", uid)
+
+
 async def test_the_fence_reports_a_container_terminated_that_was_waiting_to_restart(node: Node) -> None:
     created = await node.create(pod_object("a", "exit 3"))
     await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1)

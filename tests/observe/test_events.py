@@ -116,6 +116,14 @@ def test_what_went_wrong_has_a_reason_of_its_own() -> None:
     assert sink.reasons == ["NoEligibleReplica", "Unfenced", "FailoverCompleted", "FailoverCancelled"]
 
 
+def test_an_unfenced_failover_says_what_may_be_trusted() -> None:
+    sink = Sink()
+    EventObserver(sink).master_changed(timeline(unfenced=True, unconfirmed_trust="the fence inside its pod kills it"))
+    assert sink.events[0].message == (
+        "the death of broker 1 was not confirmed before the election; the fence inside its pod kills it"
+    )
+
+
 def test_a_switchover_in_events() -> None:
     sink = Sink()
     observer = EventObserver(sink)

@@ -505,7 +505,10 @@ def test_an_unfenced_java_master_has_a_fence_of_its_own_and_the_status_says_so()
         spec = msgspec.structs.replace(seen.group.spec, implementation=implementation)
         verdict = alarms.unfenced(b.changed(seen, group=msgspec.structs.replace(seen.group, spec=spec)))
         assert verdict is not None
-        assert ("the fence inside its pod has killed it" in verdict.message) is says_so
+        assert (
+            "the fence inside it kills a master that has heard no controller for 2.5 s, at the latest after 5.5 s"
+            in verdict.message
+        ) is says_so
 
 
 def test_the_transition_time_moves_only_with_the_status() -> None:

@@ -69,6 +69,8 @@ class GroupBinding:
     # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
     minimum_heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = 4.0
+    # Why an election may be trusted where the fence confirmed nothing; empty: it may not.
+    unconfirmed_trust: str = ""
     # How long a lost master is waited for before another one is elected.
     failover_delay_seconds: float = 0.0
     # Its owner is deleting it, or puts it to sleep: members go one by one on purpose, and nobody is elected for it.
@@ -176,6 +178,7 @@ class FixedDirectory:
         name_servers: tuple[str, ...] = (),
         heartbeat_timeout_seconds: float | None = None,
         fence_timeout_seconds: float = 4.0,
+        unconfirmed_trust: str = "",
         open_groups: bool = True,
         signature: SignaturePolicy = SignaturePolicy.ACCEPTED,
         credentials: Credentials | None = None,
@@ -190,6 +193,7 @@ class FixedDirectory:
         self._name_servers = name_servers
         self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
         self._fence_timeout_seconds = fence_timeout_seconds
+        self._unconfirmed_trust = unconfirmed_trust
         self._bindings: dict[GroupKey, GroupBinding] = {}
         self._peers: dict[str, Peer] = {}
         self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
@@ -228,6 +232,7 @@ class FixedDirectory:
                 name_servers=self._name_servers,
                 heartbeat_timeout_seconds=self._heartbeat_timeout_seconds,
                 fence_timeout_seconds=self._fence_timeout_seconds,
+                unconfirmed_trust=self._unconfirmed_trust,
                 failover_delay_seconds=self._failover_delay_seconds,
                 open=self._open_groups,
                 signature=self._signature,

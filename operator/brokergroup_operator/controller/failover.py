@@ -295,6 +295,9 @@ class Failover:
             return False
         timeline.reach(Step.FENCED, time.monotonic())
         timeline.unfenced = not outcome.confirmed
+        if timeline.unfenced and group.binding.unconfirmed_trust:
+            timeline.unconfirmed_trust = group.binding.unconfirmed_trust
+            timeline.evidence.append(timeline.unconfirmed_trust)
         return True
 
     async def _wait_out(self, group: Group, master: int, until: float) -> None:

@@ -15,6 +15,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
 from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first
+from brokergroup_operator.api.in_pod_fence import trust_without_confirmation
 from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.controller.directory import GroupBinding, Peer, PodPlace, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
@@ -43,6 +44,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
         minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
         fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
+        unconfirmed_trust=trust_without_confirmation(spec),
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         signature=SignaturePolicy(spec.security.signature.value),

@@ -64,9 +64,16 @@ class BrokerProcesses:
         ages = [now - started for pid in self._held if (started := _started_at(pid)) is not None]
         return max(ages, default=None)
 
-    def any_stopped(self) -> bool:
-        """Whether one of those held was stopped (SIGSTOP): it ends by no SIGTERM."""
-        return any(_state(pid) == _STOPPED for pid in self._held)
+    def broker_is_stopped(self) -> bool:
+        """Whether the broker itself, the oldest of those held, was stopped (SIGSTOP): it ends by no SIGTERM.
+
+        Hooks, probes and what a person runs in the container carry its marks too.
+        """
+        started = {pid: _started_at(pid) for pid in self._held}
+        oldest = min(
+            (pid for pid in started if started[pid] is not None), key=lambda pid: (started[pid], pid), default=None
+        )
+        return oldest is not None and _state(oldest) == _STOPPED
 
     def kill(self, now: float, *, deadline_seconds: float = 2.0) -> list[int]:
         """SIGKILL to all of them, those held first; returns the pids. A stopped process dies of it too."""

@@ -176,7 +176,7 @@ class Watchman:
 
     def _look(self, now: float) -> None:
         verdict = self.core.look(now)
-        if verdict is None and self._leaving and self._processes.any_stopped():
+        if verdict is None and self._leaving and self._processes.broker_is_stopped():
             # Its SIGTERM would stay pending, and the kubelet would wait out preStop hook and grace before it kills.
             verdict = Kill("the pod is being deleted, and its broker is stopped")
         if verdict is not None:

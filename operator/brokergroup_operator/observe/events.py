@@ -118,6 +118,8 @@ class EventObserver(Observer):
         key, name = timeline.group, timeline.kind.value.capitalize()
         if timeline.unfenced:
             message = f"the death of broker {timeline.from_broker_id} was not confirmed before the election"
+            if timeline.unconfirmed_trust:
+                message += f"; {timeline.unconfirmed_trust}"
             self._post(key, "Unfenced", message, warning=True)
         if timeline.outcome is Outcome.NO_ELIGIBLE_REPLICA:
             self._post_loss(key)

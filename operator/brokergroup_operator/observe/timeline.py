@@ -108,6 +108,8 @@ class FailoverTimeline:
     to_broker_id: int | None = None
     epoch_after: int | None = None
     unfenced: bool = False
+    # Why an unfenced election may be trusted all the same; empty: it may not.
+    unconfirmed_trust: str = ""
     unclean: bool = False
     # Why it was asked for; only of a switchover.
     planned_cause: Cause = Cause.PLANNED_SWITCHOVER

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import in_pod_fence, names
 from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
-from brokergroup_operator.reconcile import fence_container, foreign, identity, observed
+from brokergroup_operator.reconcile import foreign, identity, observed
 from brokergroup_operator.reconcile.drift import apply_if_drifted
 from brokergroup_operator.reconcile.former_ports import (
     PORTS,
@@ -167,7 +167,7 @@ def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
         names.PORT_FAST: (-names.FAST_PORT_OFFSET, "TCP"),
         names.PORT_HA: (network.ha_port - network.listen_port, "TCP"),
     }
-    if fence_container.wanted(group.spec):
+    if in_pod_fence.wanted(group.spec):
         offered[names.PORT_FENCE] = (names.FENCE_PORT_OFFSET, "UDP")
     return ((name, *offered[name]) for name in PORTS[network.addressing] if name in offered)
 

@@ -11,11 +11,11 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
-from brokergroup_operator.reconcile import fence_container, identity
+from brokergroup_operator.api.in_pod_fence import trust_without_confirmation
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.verdict import yes
 
 if TYPE_CHECKING:
-    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.verdict import Verdict
 
@@ -45,20 +45,12 @@ def unfenced(seen: Observed) -> Verdict | None:
     if seen.record is None or not seen.record.unfenced:
         return None
     old = " and ".join(f"broker {broker_id}" for broker_id in sorted(seen.record.unfenced))
+    why = trust_without_confirmation(seen.group.spec)
+    trust = f" But {why}." if why else ""
     return yes(
         Reason.FENCE_NOT_CONFIRMED,
         f"{old} was replaced as master, and no failover could confirm its death: what it acknowledged since then may be lost."
-        f"{_own_fence(seen.group.spec)} It is over when it is in sync again, or no member any more",
-    )
-
-
-def _own_fence(spec: BrokerGroupSpec) -> str:
-    """Why a replaced master that nobody reaches is dead all the same."""
-    if not fence_container.wanted(spec):
-        return ""
-    return (
-        " If its node is cut off, the fence inside its pod has killed it before the election, as long as that fence could run"
-        f" (isolation.timeoutMilliseconds: {spec.failover.isolation.timeout_milliseconds})."
+        f"{trust} It is over when it is in sync again, or no member any more",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import fence_container, identity
+from brokergroup_operator.api import in_pod_fence, names
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.broker_config import broker_conf
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
     name = names.config_map_name(identity.name_of(group))
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
-    if settings.controller_authority is not None and fence_container.wanted(group.spec):
+    if settings.controller_authority is not None and in_pod_fence.wanted(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
     return {
         "apiVersion": "v1",

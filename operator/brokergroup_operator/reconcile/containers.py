@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import in_pod_fence, names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile import certificate, fence_container, quantities
 from brokergroup_operator.reconcile.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
@@ -61,7 +61,7 @@ def broker_container(
             *environment(spec, place),
             *_credentials(spec),
             *certificate.broker_environment(spec),
-            *(fence_container.broker_environment() if fence_container.wanted(spec) else ()),
+            *(fence_container.broker_environment() if in_pod_fence.wanted(spec) else ()),
         ],
         "ports": [
             {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
@@ -91,7 +91,7 @@ def broker_container(
         for name, values in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
         if values
     }
-    if fence_container.wanted(spec):
+    if in_pod_fence.wanted(spec):
         container["lifecycle"] = fence_container.broker_lifecycle(spec)
     return container | ({"resources": resources} if resources else {})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.in_pod_fence import shortest_heartbeat_timeout_milliseconds
 from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.reconcile import certificate, identity
 from brokergroup_operator.reconcile.broker_config import broker_name, hand_over_seconds
@@ -35,11 +35,6 @@ def restricted() -> JsonObject:
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
-def wanted(spec: BrokerGroupSpec) -> bool:
-    """Java brokers only: a Python master that was frozen asks the controller anew before it acknowledges."""
-    return spec.failover.isolation.enabled and spec.implementation is Implementation.ROCKETMQ
-
-
 def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
     spec = group.spec
     port = spec.network.listen_port
@@ -60,7 +55,10 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
             {"name": "FENCE_TIMEOUT_MILLISECONDS", "value": str(spec.failover.fence_timeout_milliseconds)},
-            {"name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS", "value": str(_shortest_heartbeat_timeout(spec))},
+            {
+                "name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS",
+                "value": str(shortest_heartbeat_timeout_milliseconds(spec.failover)),
+            },
             {
                 "name": "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS",
                 "value": str(spec.failover.heartbeat_interval_milliseconds),
@@ -73,12 +71,6 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
         "securityContext": restricted(),
         "resources": {"requests": {"cpu": CPU_REQUEST, "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
     }
-
-
-def _shortest_heartbeat_timeout(spec: BrokerGroupSpec) -> int:
-    """After this silence a broker may be given up; it bounds what a starved fence forgives."""
-    failover = spec.failover
-    return failover.minimum_heartbeat_timeout_milliseconds or failover.heartbeat_timeout_milliseconds
 
 
 def _pods(group: BrokerGroup) -> list[JsonObject]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import in_pod_fence, names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.learners import LEARNER
 from brokergroup_operator.api.pod_fields import Addressing
@@ -117,7 +117,7 @@ def _pod_spec(
     if group.spec.network.addressing is Addressing.HOST_NETWORK:
         # Else its names would be looked up by the node, which knows none of the cluster's.
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    if fence_container.wanted(group.spec):
+    if in_pod_fence.wanted(group.spec):
         containers.append(fence_container.container(group, settings, place=place))
         spec["shareProcessNamespace"] = True
     return spec

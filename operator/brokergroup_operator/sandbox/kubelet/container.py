@@ -76,6 +76,8 @@ class Container:
     ) -> None:
         self.name = name
         self.process: ContainerProcess | None = None
+        # When it got SIGTERM, on the loop's clock.
+        self.asked_to_end_seconds: float | None = None
         self._host = host
         self._restart_policy = restart_policy
         self._back_off = back_off
@@ -288,7 +290,7 @@ class Container:
             await self._run_hook(hook, self._spec)
         if self.process is not None:
             self._host.event("Normal", "Killing", f"Stopping container {self.name}")
-            self.process.terminate()
+        self.terminate()
 
     async def _run_hook(self, hook: JsonObject, spec: ProcessSpec) -> None:
         """The grace period is its deadline."""
@@ -296,6 +298,12 @@ class Container:
             await self._host.probe_target(self.name, spec).run_command(list(hook["exec"]["command"]), None)
         elif "sleep" in hook:
             await asyncio.sleep(float(hook["sleep"]["seconds"]))
+
+    def terminate(self) -> None:
+        """SIGTERM, once."""
+        if self.process is not None and self.asked_to_end_seconds is None:
+            self.asked_to_end_seconds = asyncio.get_running_loop().time()
+            self.process.terminate()
 
     def kill(self) -> None:
         """SIGKILL, now, to all of it."""

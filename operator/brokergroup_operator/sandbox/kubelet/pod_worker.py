@@ -2,8 +2,9 @@
 
 The order is what the operator relies on. The address is in the API *before* the first container starts. A deleted pod
 gets SIGTERM, its grace period, SIGKILL; then its status says *terminated*, and only then does the object go. A pod that
-is deleted without grace (the fence of a silent master), or is gone from the API, has the kubelet's minimum of 2 s, as under the
-real one. While a finalizer holds the object, its status says that the containers are dead (docs/architecture.md, rule 7).
+is deleted without grace (the fence of a silent master), or is gone from the API, has a second for its preStop hooks and the
+kubelet's minimum of 2 s from SIGTERM to SIGKILL, as under the real one. While a finalizer holds the object, its status says
+that the containers are dead (docs/architecture.md, rule 7).
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ log = structlog.get_logger(__name__)
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LAST_SECONDS = 2.0
 LAST_WORDS_SECONDS = 1.0
+# What a pod that is deleted without grace has for its hooks, as the real kubelet's calculateEffectiveGracePeriod gives it.
+LEAST_HOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,26 +223,40 @@ class PodWorker:
             self._node.pods_changed()
 
     async def _stop_containers(self) -> None:
-        """SIGTERM, the grace period (which a second deletion may shorten), SIGKILL; returns when all are dead."""
-        started = asyncio.get_running_loop().time()
+        """Hook, SIGTERM, the grace period (which a second deletion may shorten), SIGKILL; returns when all are dead."""
         for container in self.containers:
             container.never_again()
-        stopping = asyncio.gather(*(container.stop() for container in self.containers if self._grace_seconds() > 0))
+        stopping = asyncio.gather(*(container.stop() for container in self.containers))
         ended = asyncio.create_task(self._all_ended())
-        while not ended.done():
-            left_seconds = started + self._grace_seconds() - asyncio.get_running_loop().time()
-            if left_seconds <= 0:
-                break
+        await self._grace_over(ended)
+        stopping.cancel()  # a hook that still runs has had its time
+        with suppress(asyncio.CancelledError):
+            await stopping
+        for container in self.containers:
+            container.terminate()
+        await self._minimum_grace_over(ended)
+        for container in self.containers:
+            container.kill()
+        await ended
+
+    async def _grace_over(self, ended: asyncio.Task[None]) -> None:
+        """Until the grace period is over, or all have ended. A shorter one counts from the deletion that asked for it."""
+        clock = asyncio.get_running_loop().time
+        began, grace_seconds = clock(), self._grace_seconds()
+        while not ended.done() and (left_seconds := began + grace_seconds - clock()) > 0:
             self._grace_changed.clear()
             changed = asyncio.create_task(self._grace_changed.wait())
             await asyncio.wait([ended, changed], timeout=left_seconds, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
-        for container in self.containers:
-            container.kill()
-        await ended
-        stopping.cancel()
-        with suppress(asyncio.CancelledError):
-            await stopping
+            if self._grace_seconds() != grace_seconds:
+                began, grace_seconds = clock(), self._grace_seconds()
+
+    async def _minimum_grace_over(self, ended: asyncio.Task[None]) -> None:
+        """The last container that got SIGTERM has the minimum too, as in the real kubelet's killContainer."""
+        if self._node_stops_within_seconds is None:
+            asked = max((container.asked_to_end_seconds or 0.0 for container in self.containers), default=0.0)
+            left_seconds = asked + self._node.minimum_grace_seconds - asyncio.get_running_loop().time()
+            await asyncio.wait([ended], timeout=max(0.0, left_seconds))
 
     async def _all_ended(self) -> None:
         for container in self.containers:
@@ -250,13 +267,13 @@ class PodWorker:
     def _grace_seconds(self) -> float:
         if self._node_stops_within_seconds is not None:
             return self._node_stops_within_seconds
-        minimum_seconds = self._node.minimum_grace_seconds
+        least_seconds = min(LEAST_HOOK_SECONDS, self._node.minimum_grace_seconds)
         if self._vanished.is_set():
-            return minimum_seconds
+            return least_seconds
         grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
             grace = self.pod["spec"].get("terminationGracePeriodSeconds")
-        return 30.0 if grace is None else max(float(grace), minimum_seconds)
+        return 30.0 if grace is None else max(float(grace), least_seconds)
 
     async def _take_leave(self) -> None:
         """Report the containers terminated, then let the object go, then wait until it is gone (finalizers may hold it)."""

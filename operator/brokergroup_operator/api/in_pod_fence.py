@@ -1,0 +1,39 @@
+"""The fence inside a pod, as a group's spec wants it: whether there is one, and how long a master lives beside it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.fence.decide import FenceRules
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec, FailoverSpec
+
+
+def wanted(spec: BrokerGroupSpec) -> bool:
+    """Java brokers only: a Python master that was frozen asks the controller anew before it acknowledges."""
+    return spec.failover.isolation.enabled and spec.implementation is Implementation.ROCKETMQ
+
+
+def shortest_heartbeat_timeout_milliseconds(failover: FailoverSpec) -> int:
+    """After this silence a broker may be given up."""
+    return failover.minimum_heartbeat_timeout_milliseconds or failover.heartbeat_timeout_milliseconds
+
+
+def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
+    """Why an election may be trusted although nobody outside the pod confirmed the master's death; empty: it may not."""
+    if not wanted(spec):
+        return ""
+    failover = spec.failover
+    rules = FenceRules(
+        isolation_seconds=failover.isolation.timeout_milliseconds / 1000,
+        fence_timeout_seconds=failover.fence_timeout_milliseconds / 1000,
+        heartbeat_timeout_seconds=shortest_heartbeat_timeout_milliseconds(failover) / 1000,
+        heartbeat_interval_seconds=failover.heartbeat_interval_milliseconds / 1000,
+    )
+    return (
+        f"if its pod was cut off, the fence inside it kills a master that has heard no controller for"
+        f" {rules.isolation_seconds:g} s, at the latest after {rules.bound_seconds:g} s; one that fell silent was replaced"
+        f" {rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds:g} s after its last heartbeat at the earliest"
+    )
