@@ -53,7 +53,8 @@ class CheckedStore(MemoryRecordStore):
             self.history.append(record)
         if self.lose_answer_of == len(self.history) - 1:
             self.lose_answer_of = None
-            raise RecordUnavailableError("the answer was lost and the deadline is over; the write was done")
+            lost = "the answer was lost and the deadline is over; the write was done"
+            raise RecordUnavailableError(lost, write_id=stored.write_id if stored is not None else "")
         return stored
 
     def check(self) -> None:

@@ -48,7 +48,8 @@ class MuteStore(MemoryRecordStore):
         ):
             self.mute = False
             self.unanswered += 1
-            raise RecordUnavailableError("no answer")
+            assert written is not None
+            raise RecordUnavailableError("no answer", write_id=written.write_id)
         return written
 
 
@@ -88,34 +89,45 @@ async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(
     assert plane.snapshot(KEY).record.master_epoch == 2, "one epoch for one lost master"
 
 
-def unanswered(epoch: int) -> tuple[UnansweredWrite, BrokerGroupRecord]:
-    """An election that nobody needs to win; what is written is what counts."""
+def unanswered(epoch: int) -> tuple[UnansweredWrite, StoredRecord]:
+    """An election that nobody needs to win, and the store's record once it has arrived."""
     before = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch)
     after = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch + 1)
     request = ElectMaster(broker_name=NAME)
     refused = step(before, request, {}, STRICT)
-    return UnansweredWrite(request, before, replace(refused, record=after)), after
+    write = UnansweredWrite(request, before, replace(refused, record=after), "ours")
+    return write, StoredRecord(record=after, version="2", uid="u", write_id="ours")
 
 
 def test_it_is_found_once_and_told_once() -> None:
     writes = UnansweredWrites()
-    write, after = unanswered(1)
+    write, stored = unanswered(1)
     writes.note(write)
-    assert writes.take(write.request, after) is None, "nobody has read the store yet"
-    assert writes.find(after) is write
-    assert writes.find(after) is None
-    assert writes.take(ElectMaster(broker_name="another"), after) is None
-    assert writes.take(write.request, after) is write.decision
-    assert writes.take(write.request, after) is None
+    assert writes.take(write.request, stored.record) is None, "nobody has read the store yet"
+    assert writes.find(stored) is write
+    assert writes.find(stored) is None
+    assert writes.take(ElectMaster(broker_name="another"), stored.record) is None
+    assert writes.take(write.request, stored.record) is write.decision
+    assert writes.take(write.request, stored.record) is None
 
 
 def test_what_did_not_arrive_or_was_overwritten_is_forgotten() -> None:
     writes = UnansweredWrites()
-    write, after = unanswered(1)
+    write, stored = unanswered(1)
+    assert write.before is not None
     writes.note(write)
-    assert writes.find(write.before) is None
-    assert writes.find(after) is None, "it was looked for, and was not there"
+    assert writes.find(StoredRecord(record=write.before, version="1", uid="u", write_id="earlier")) is None
+    assert writes.find(stored) is None, "it was looked for, and was not there"
     writes.note(write)
-    assert writes.find(after) is write
+    assert writes.find(stored) is write
     _, moved_on = unanswered(2)
-    assert writes.take(write.request, moved_on) is None
+    assert writes.take(write.request, moved_on.record) is None
+
+
+def test_the_same_record_written_by_another_plane_is_not_ours() -> None:
+    """Seen on two real nodes: a busy API answered none of three planes in time, and each told of the one failover."""
+    writes = UnansweredWrites()
+    write, stored = unanswered(1)
+    writes.note(write)
+    assert writes.find(replace(stored, write_id="another plane's")) is None
+    assert writes.take(write.request, stored.record) is None

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.codes import RequestCode
 
 if TYPE_CHECKING:
-    from tests.upstream.lab import WireGroup
+    from tests.upstream.lab import State, WireBroker, WireGroup
+
+
+async def elected(group: WireGroup, broker: WireBroker, *, instead_of: WireBroker) -> State:
+    """The state once this broker is master. Java's scan may be faster than its first heartbeat, and finds nobody: then it asks."""
+    state = await group.until(
+        lambda state: state.master != instead_of.broker_id, "the master that is not heard is given up"
+    )
+    if state.master is None:
+        await broker.elect()
+    return await group.until(lambda state: state.master == broker.broker_id, "the living one is master")
 
 
 async def test_issue_5712_a_master_that_died_while_the_controller_was_away_is_replaced(group: WireGroup) -> None:
@@ -20,7 +30,7 @@ async def test_issue_5712_a_master_that_died_while_the_controller_was_away_is_re
     await two.disconnect()
     await group.controller.restart()
     two.keep_beating()
-    after = await group.until(lambda state: state.master == two.broker_id, "the living one is master")
+    after = await elected(group, two, instead_of=one)
     assert after.members == {2}
 
 
@@ -32,7 +42,7 @@ async def test_issue_5712_but_a_master_that_is_only_heard_late_is_not(group: Wir
     await group.controller.restart()
     two.keep_beating()
     if group.controller.is_java:
-        await group.until(lambda state: state.master == two.broker_id, "a needless election")
+        await elected(group, two, instead_of=one)
         return
     await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=3.0)
     one.keep_beating()

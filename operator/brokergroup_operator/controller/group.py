@@ -404,8 +404,8 @@ class Group:
         before = self.record
         try:
             await self._commit(decision, max(left_seconds, 0.05))
-        except RecordUnavailableError:
-            self._unanswered.note(UnansweredWrite(request, before, decision))
+        except RecordUnavailableError as error:
+            self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
             raise
         except RecordConflictError:
             self._observer.record_conflict(self.key, self.record)
@@ -419,7 +419,7 @@ class Group:
         if not first_read:
             self._note_master(before)
         self.table.note_seats(str(self.key), self.record)
-        if (written := self._unanswered.find(self.record)) is not None:
+        if (written := self._unanswered.find(self._stored)) is not None:
             self._is_durable(written.before, written.decision)
         if self._stored != before:
             self._note_in_sync()

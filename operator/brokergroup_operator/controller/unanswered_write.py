@@ -3,6 +3,9 @@
 Whoever asked is told that nothing was granted, and asks again. Without this the second try would find a record that has moved on,
 as if another controller plane had been faster: a failover would be written down as cancelled although its master was elected, and
 what a commit brings with it (Events, what is remembered of a lost seat) would never happen.
+
+Its content does not show whose write arrived: planes that see one death decide alike, and each of them would tell of the failover.
+The id of the write does.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from brokergroup_operator.records.store import StoredRecord
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
     from controller_core.requests import Request
@@ -18,11 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredWrite:
-    """What was asked for, what it was decided on, and what was to be written."""
+    """What was asked for, what it was decided on, what was to be written, and the id of the write."""
 
     request: Request
     before: BrokerGroupRecord | None
     decision: Decision
+    write_id: str
 
 
 class UnansweredWrites:
@@ -36,10 +41,12 @@ class UnansweredWrites:
         """The store did not answer this one."""
         self._unknown, self._arrived = write, None
 
-    def find(self, record: BrokerGroupRecord | None) -> UnansweredWrite | None:
+    def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:
         """The store was read: returns the write if this is the first that is known of its arrival."""
         unknown, self._unknown = self._unknown, None
-        if unknown is None or unknown.decision.record != record:
+        if unknown is None or stored is None:
+            return None
+        if (unknown.write_id, unknown.decision.record) != (stored.write_id, stored.record):
             return None
         self._arrived = unknown
         return unknown

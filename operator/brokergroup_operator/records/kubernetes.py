@@ -91,9 +91,11 @@ class KubernetesRecordStore:
             return None
         write_id = str(uuid.uuid4())
         obj = _object_to_write(key, record, expected, write_id)
-        if expected is None:
-            return await self._until_known(key, expected, write_id, deadline, lambda limit: self._create(obj, limit))
-        return await self._until_known(key, expected, write_id, deadline, lambda limit: self._replace(obj, limit))
+        write = self._create if expected is None else self._replace
+        try:
+            return await self._until_known(key, expected, write_id, deadline, lambda limit: write(obj, limit))
+        except RecordUnavailableError as error:
+            raise RecordUnavailableError(str(error), write_id=write_id) from error
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
         """Be told what the watch sees; it runs while anybody listens."""
@@ -149,7 +151,7 @@ class KubernetesRecordStore:
                 if not asked_before:
                     continue
             found = await self._look(key, deadline)
-            if found is not None and found["metadata"].get("annotations", {}).get(WRITE_ANNOTATION) == write_id:
+            if found is not None and _write_id_of(found) == write_id:
                 return stored_record(found)
             if _identity(found) != ((expected.version, expected.uid) if expected is not None else None):
                 raise RecordConflictError(f"record of {key}: overwritten while the outcome of our write was unknown")
@@ -235,9 +237,12 @@ def stored_record(obj: JsonObject) -> StoredRecord:
     version, uid = _identity(obj) or ("", "")
     if not version or not uid:
         raise RecordCorruptError(f"{source}: no resourceVersion or uid in its metadata")
-    return StoredRecord(
-        record=record_from_json(obj.get("record"), source=source), version=version, uid=uid, backing=obj
-    )
+    record = record_from_json(obj.get("record"), source=source)
+    return StoredRecord(record=record, version=version, uid=uid, write_id=_write_id_of(obj), backing=obj)
+
+
+def _write_id_of(obj: JsonObject) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(WRITE_ANNOTATION, ""))
 
 
 def _object_to_write(

@@ -64,7 +64,8 @@ class MemoryRecordStore:
             self._tell(key, None)
             return None
         uid = current.uid if current is not None else f"memory-{next(self._uids)}"
-        stored = StoredRecord(record=record, version=str(next(self._versions)), uid=uid)
+        version = str(next(self._versions))
+        stored = StoredRecord(record=record, version=version, uid=uid, write_id=f"write-{version}")
         self._records[key] = stored
         self._tell(key, stored.version)
         return stored

@@ -36,7 +36,15 @@ class RecordConflictError(RecordStoreError):
 
 
 class RecordUnavailableError(RecordStoreError):
-    """The store did not answer within the deadline: nothing is granted, the caller may ask again."""
+    """The store did not answer within the deadline: nothing is granted, the caller may ask again.
+
+    `write_id` is that of the write whose outcome is unknown (`StoredRecord.write_id`); empty where nothing was to be written, or
+    where the store has one writer only.
+    """
+
+    def __init__(self, message: str, *, write_id: str = "") -> None:
+        super().__init__(message)
+        self.write_id = write_id
 
 
 class RecordRefusedError(RecordStoreError):
@@ -65,6 +73,8 @@ class StoredRecord:
     record: BrokerGroupRecord
     version: str
     uid: str
+    # The write that made it so: several planes may write records of the same content. Empty where the store has one writer only.
+    write_id: str = field(default="", compare=False)
     # What the store itself wants back at the next commit (the whole Kubernetes object, say). Nobody else looks at it.
     backing: object = field(default=None, compare=False, repr=False)
 
