@@ -3,7 +3,8 @@
 import asyncio
 
 from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.observe.timeline import Cause, Outcome, Trigger
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
@@ -12,6 +13,27 @@ from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+
+
+class Incidents(Observer):
+    """What two planes tell of a switchover."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.ended = 0
+        self.closed: list[FailoverTimeline] = []
+
+    def master_lost(self, timeline: FailoverTimeline) -> None:
+        self.begun += 1
+
+    def master_changed(self, timeline: FailoverTimeline) -> None:
+        self.ended += 1
+
+    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
+        self.ended += 1
+
+    def incident_closed(self, timeline: FailoverTimeline) -> None:
+        self.closed.append(timeline)
 
 
 async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -57,7 +79,8 @@ async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, gro
     """Their ranks keep them apart; where they do not (here nobody knows the other), the record does."""
     store = MemoryRecordStore()
     directories = [FixedDirectory(settings=STRICT), FixedDirectory(settings=STRICT)]
-    planes = [await start_plane(store, directory=directory) for directory in directories]
+    told = Incidents()
+    planes = [await start_plane(store, directory=directory, observer=told) for directory in directories]
     group.planes = [plane.address for plane in planes]
     first, _, _ = await group.three()
     await eventually(lambda: all(len(plane.snapshot(KEY).live) == 3 for plane in planes), what="both to hear all")
@@ -70,3 +93,6 @@ async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, gro
         what="all in sync again",
     )
     await eventually(lambda: {plane.snapshot(KEY).record.master_epoch for plane in planes} == {2})
+    await eventually(lambda: told.ended == told.begun, what="both to be done with it")
+    await eventually(lambda: told.closed, what="the incident")
+    assert [incident.outcome for incident in told.closed] == [Outcome.COMPLETED]

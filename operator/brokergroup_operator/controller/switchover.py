@@ -243,7 +243,10 @@ class Switchover:
             # the keeper, if it died.
             if not is_quieted_by_another and (group.record is None or group.record.granted_master_id == old):
                 await self._restore(group, address, previous)
-            self._finish(group, timeline, Outcome.CANCELLED)
+            if is_quieted_by_another or _is_moved(group.record, timeline):
+                self._withdraw(group, timeline, str(error))
+            else:
+                self._finish(group, timeline, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         run.decided.set_result(decision)
         assert decision.record is not None
@@ -319,6 +322,14 @@ class Switchover:
         except BrokerCallError as error:
             log.warning("minInSyncReplicas not restored yet", group=str(group.key), address=address, error=str(error))
 
+    def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
+        """End a switchover that another plane carries out, or has: no incident. That plane tells of it."""
+        timeline.outcome = Outcome.CANCELLED
+        group.in_progress = None
+        log.info("switchover withdrawn", group=str(group.key), why=why)
+        self._observer.failover_withdrawn(timeline)
+        group.changed()
+
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome
         group.in_progress = None
@@ -327,6 +338,11 @@ class Switchover:
         log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
         self._observer.master_changed(timeline)
         group.changed()
+
+
+def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
+    """Whether others changed the master since this switchover began."""
+    return record is not None and record.master_epoch > timeline.epoch_before
 
 
 def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
