@@ -8,17 +8,26 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.house import House, WholeGroup, open_house, whole_group
-from tests.e2e.java_house import open_java_house
+from tests.e2e.java_house import open_java_house, open_replica_house
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-REAL_PARTS = ("java", "rocketmq", "older-rocketmq", "netns", "kube-apiserver", "helm")
-OPEN = {"sandbox": open_house, "kube-apiserver": open_java_house}
-HOUSES = [
-    "sandbox",
-    pytest.param("kube-apiserver", marks=[pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)]),
-]
+API_PARTS = ("netns", "kube-apiserver", "helm")
+REAL_PARTS = ("java", "rocketmq", "older-rocketmq", *API_PARTS)
+OPEN = {"sandbox": open_house, "kube-apiserver": open_java_house, "kube-apiserver-replicas": open_replica_house}
+JAVA = pytest.param("kube-apiserver", marks=[pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)])
+REPLICAS = pytest.param("kube-apiserver-replicas", marks=[pytest.mark.real(*API_PARTS), pytest.mark.timeout(900)])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A story of `any_house` is told in the sandbox and at a real API server; of Java brokers there only where it says so.
+
+    Three JVMs take minutes of a processor: `java_brokers` marks what only they can show, as how they end, copy and change hands.
+    """
+    if "any_house" in metafunc.fixturenames:
+        at_the_api = JAVA if metafunc.definition.get_closest_marker("java_brokers") else REPLICAS
+        metafunc.parametrize("any_house", ["sandbox", at_the_api], indirect=True, scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -28,9 +37,9 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         yield running
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=HOUSES)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def any_house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """For stories that are told in both: the sandbox with Python replicas, a real API server with Java brokers."""
+    """For stories that are told in several houses: see `pytest_generate_tests`."""
     async with OPEN[request.param](tmp_path_factory.mktemp("house")) as running:
         yield running
 

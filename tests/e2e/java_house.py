@@ -1,5 +1,6 @@
-"""The house with real parts: kube-apiserver and etcd with RBAC in force, the process kubelet with a network namespace for each
-pod, Java brokers and a NameServer. The operator has the chart's rights and no others.
+"""The houses with a real API: kube-apiserver and etcd with RBAC in force, the process kubelet with a network namespace for each
+pod. The operator has the chart's rights and no others. In one house brokers are Java's, with a NameServer, in the other they
+are Python replicas, which start with a fraction of the work.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # A Java broker takes four times as long to start as a replica, and one of a busy machine longer.
 PATIENCE = 4.0
+# A replica starts as in the sandbox; the API server beside it takes its part of the processors.
+PATIENCE_WITH_REPLICAS = 2.0
 # The real API server lets a claim grow only where its class says that it can.
 STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
@@ -34,41 +37,57 @@ STORAGE_CLASS = {
 
 
 @dataclass
-class JavaHouse(House):
+class ClusterHouse(House):
     """A cluster for one test module."""
 
     cluster: Cluster | None = None
 
     def pid_of(self, pod: str) -> int | None:
-        """The Java process of a pod; None while there is none alive."""
+        """The broker process of a pod; None while there is none alive."""
         assert self.cluster is not None
         return self.cluster.kubelet.container_pid(NAMESPACE, pod, "broker")
 
 
 @asynccontextmanager
-async def open_java_house(folder: Path) -> AsyncIterator[JavaHouse]:
+async def open_java_house(folder: Path) -> AsyncIterator[ClusterHouse]:
     """With a NameServer and nothing else in it."""
-    processes = DemoProcesses(folder / "logs")
     async with real_cluster(folder) as cluster:
         await cluster.kubectl("apply", "-f", "-", stdin=as_yaml([STORAGE_CLASS]))
-        name_server = await start_name_server(cluster)
+        house = house_of(cluster, PATIENCE)
+        house.group_spec = java_spec(await start_name_server(cluster))
+        house.older = {"version": install.OLDER_ROCKETMQ_VERSION}
+        house.newer = {"version": install.ROCKETMQ_VERSION}
         try:
-            yield JavaHouse(
-                folder,
-                processes,
-                cluster.api,
-                cluster.admin_kubectl.kubeconfig,
-                group_spec=java_spec(name_server),
-                older={"version": install.OLDER_ROCKETMQ_VERSION},
-                newer={"version": install.ROCKETMQ_VERSION},
-                operator_arguments=cluster.operator_arguments,
-                operator_host=cluster.node_ip,
-                operator_kubeconfig=cluster.operator_kubeconfig,
-                patience=PATIENCE,
-                cluster=cluster,
-            )
+            yield house
         finally:
-            await processes.stop()
+            await house.processes.stop()
+
+
+@asynccontextmanager
+async def open_replica_house(folder: Path) -> AsyncIterator[ClusterHouse]:
+    """The same API server with nothing in it; groups are of Python replicas, as in the sandbox."""
+    async with real_cluster(folder) as cluster:
+        await cluster.kubectl("apply", "-f", "-", stdin=as_yaml([STORAGE_CLASS]))
+        house = house_of(cluster, PATIENCE_WITH_REPLICAS)
+        try:
+            yield house
+        finally:
+            await house.processes.stop()
+
+
+def house_of(cluster: Cluster, patience: float) -> ClusterHouse:
+    """What the two have in common: the operator's rights and where it listens."""
+    return ClusterHouse(
+        cluster.folder,
+        DemoProcesses(cluster.folder / "logs"),
+        cluster.api,
+        cluster.admin_kubectl.kubeconfig,
+        operator_arguments=cluster.operator_arguments,
+        operator_host=cluster.node_ip,
+        operator_kubeconfig=cluster.operator_kubeconfig,
+        patience=patience,
+        cluster=cluster,
+    )
 
 
 def java_spec(name_server: str) -> dict[str, Any]:

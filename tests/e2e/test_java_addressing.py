@@ -13,7 +13,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.nameserver_bodies import TopicRouteBody
 from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
-from tests.e2e.java_house import JavaHouse, open_java_house
+from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.e2e.java_services import carried_services
 from tests.e2e.known_addresses import reached_where_known
 from tests.e2e.stories import ask, holds, objects_of
@@ -31,7 +31,7 @@ PORT = 10911
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JavaHouse]:
+async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ClusterHouse]:
     async with open_java_house(tmp_path_factory.mktemp("house")) as running:
         assert running.cluster is not None
         async with carried_services(running.cluster):
@@ -39,7 +39,7 @@ async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def orders(java_house: JavaHouse) -> AsyncIterator[WholeGroup]:
+async def orders(java_house: ClusterHouse) -> AsyncIterator[WholeGroup]:
     """A settled group of three, each behind a Service of its own."""
     async with whole_group(java_house, "orders", replicas=3) as watched:
         await java_house.start_operator()
@@ -98,7 +98,7 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
     await holds(orders, "clients are sent to the Services", lambda: is_routed(orders, known))
 
 
-async def test_a_change_to_node_ports_is_rolled_out(orders: WholeGroup, java_house: JavaHouse) -> None:
+async def test_a_change_to_node_ports_is_rolled_out(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
     # Each member takes five; the third is the broker's.
     ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(orders)))}

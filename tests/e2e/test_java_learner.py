@@ -20,7 +20,7 @@ from tests.e2e.stories import a_slave, address_of, change, condition, holds, obj
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.java_brokers, pytest.mark.timeout(300)]
 LEARNER = 3
 
 

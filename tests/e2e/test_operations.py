@@ -68,6 +68,7 @@ def half_way(group: WholeGroup) -> Callable[[], bool]:
     )
 
 
+@pytest.mark.java_brokers
 async def test_another_version_rolls_though_the_operator_dies_in_the_middle(
     orders: WholeGroup, staff: Staff, any_house: House
 ) -> None:
@@ -90,6 +91,7 @@ async def test_another_version_rolls_though_the_operator_dies_in_the_middle(
     assert orders.seen.record["nextBrokerId"] == 4
 
 
+@pytest.mark.java_brokers
 async def test_a_switchover_to_whom_it_names(orders: WholeGroup) -> None:
     await orders.until_settled()
     epoch, target, before = orders.seen.master_epoch, a_slave(orders), await pod_uids(orders)
@@ -114,6 +116,7 @@ async def test_a_restart_of_the_one_that_is_named(orders: WholeGroup) -> None:
     assert orders.seen.master_epoch == epoch
 
 
+@pytest.mark.java_brokers
 async def test_a_drill_kills_the_master_and_says_how_long_it_took(orders: WholeGroup) -> None:
     await orders.until_settled()
     epoch, master = orders.seen.master_epoch, orders.seen.master_id
@@ -140,6 +143,7 @@ async def test_who_is_decommissioned_makes_room_for_another(orders: WholeGroup) 
     assert orders.seen.record["nextBrokerId"] == next_id + 1
 
 
+@pytest.mark.java_brokers
 async def test_a_lost_volume_costs_an_id_and_nothing_else(orders: WholeGroup) -> None:
     await orders.until_settled()
     next_id, loser, epoch = orders.seen.record["nextBrokerId"], a_slave(orders), orders.seen.master_epoch

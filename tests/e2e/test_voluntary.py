@@ -1,6 +1,6 @@
 """What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost.
 
-Told in both houses: the sandbox with Python replicas, and a real API server with Java brokers.
+Told in the sandbox and at a real API server, there with Java brokers where a story is marked so.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(any_house: House) -> House:
-    """Both, one after the other."""
+    """Each, one after the other."""
     return any_house
 
 
+@pytest.mark.java_brokers
 async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: WholeGroup) -> None:
     await group.until_settled()
     before, epoch, master = await pod_uids(group), group.seen.master_epoch, group.seen.master_id
