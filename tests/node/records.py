@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -80,6 +81,14 @@ class OperatorRecords:
             for line in file.read_text(encoding="utf-8").splitlines()
         ]
         return [one for one in found if one["name"] == group and one["kind"] in ("failover", "switchover")]
+
+    def copy_to(self, folder: Path) -> None:
+        """All of it, where it outlives the nodes: for a person who looks why a check did not hold."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for node in nodes():
+            for file in (*(node.folder / KEPT).glob("*.log"), *(node.folder / "kubelet" / KEPT).glob("*.jsonl")):
+                shutil.copyfile(file, folder / file.name)
 
     def failovers_total(self, broker_name: str) -> Counter[str]:
         """By outcome, over all pods that there are now."""

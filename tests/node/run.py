@@ -15,6 +15,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from tests.node import checks, cluster, images
@@ -27,6 +28,8 @@ from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.real.parts.install import PartError
 
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "build" / "test-results" / "two-real-nodes"
 GROUPS = {"replica": Group("quickstart", "replica"), "java": Group("orders", "rocketmq")}
 
 
@@ -74,8 +77,11 @@ def measure(bench: Bench, wanted: list[Check], failed: dict[str, str]) -> None:
         bench.close()
 
 
-def end(*, kept: bool, failed: dict[str, str]) -> None:
+def end(bench: Bench, *, kept: bool, failed: dict[str, str]) -> None:
     """Down, and nothing of the machine's settings changed: a check too, where the cluster was ours alone."""
+    if failed:
+        bench.records.copy_to(RECORDS)
+        say(f"logs and incidents of the operator's pods: {RECORDS}")
     if kept:
         return
     left = cluster.down()
@@ -138,7 +144,7 @@ def main(arguments: list[str]) -> int:
         # A second interrupt must not leave half of it running.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        end(kept=kept, failed=failed)
+        end(bench, kept=kept, failed=failed)
     print(json.dumps(figures(bench, failed, time.monotonic() - began)))
     return 1 if failed else 0
 
