@@ -53,8 +53,8 @@ READ_SECONDS = 60.0
 ENOUGH_CONTROLS = 10
 # As measured: what a master has in flight when it freezes is given up after 3 s.
 HEARTBEAT_TIMEOUT_MS = 1500
-# The control's fence is cut off: there is nothing to wait for.
-UNFENCED_TIMEOUT_MS = 100
+# The control's fence is cut off, so there is nothing to wait for: the least that the kind takes.
+UNFENCED_TIMEOUT_MS = 400
 SPY_PAUSE_SECONDS = 0.03
 # A backlog as large as it can be, where few strikes are made (all of the log is read after each).
 CONTROL_PAUSE_SECONDS = 0.01
