@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from brokergroup_operator.api import names
 from brokergroup_operator.api.in_pod_fence import shortest_heartbeat_timeout_milliseconds
 from brokergroup_operator.api.pod_fields import Addressing
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
+FENCE_TIMEOUT: Final = "FENCE_TIMEOUT_MILLISECONDS"
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
 PRE_STOP_STEPS_PER_SECOND: Final = 10
@@ -54,7 +57,7 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
             {"name": "FENCE_LOCAL_ADDRESS", "value": f"$(POD_IP):{port}"},
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
-            {"name": "FENCE_TIMEOUT_MILLISECONDS", "value": str(spec.failover.fence_timeout_milliseconds)},
+            {"name": FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
             {
                 "name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS",
                 "value": str(shortest_heartbeat_timeout_milliseconds(spec.failover)),
@@ -71,6 +74,31 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
         "securityContext": restricted(),
         "resources": {"requests": {"cpu": CPU_REQUEST, "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
     }
+
+
+def with_time_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
+    """The group with the fenceTimeout that the pod's fence was told, if that is shorter than the present one: it may go on with it.
+
+    All that the fence does by it must be done before the operator has waited that long; by a shorter time it does so sooner.
+    One that was told a longer time would kill too late: its pod must be made anew.
+    """
+    told = _told(pod)
+    if told is None or told >= group.spec.failover.fence_timeout_milliseconds:
+        return group
+    failover = replace(group.spec.failover, fence_timeout_milliseconds=told)
+    return replace(group, spec=replace(group.spec, failover=failover))
+
+
+def _told(pod: JsonObject) -> int | None:
+    containers = (pod.get("spec") or {}).get("containers") or []
+    fences = (one for one in containers if one.get("name") == names.CONTAINER_FENCE)
+    texts = [
+        str(entry.get("value"))
+        for fence in fences
+        for entry in fence.get("env") or []
+        if entry.get("name") == FENCE_TIMEOUT
+    ]
+    return int(texts[0]) if texts and texts[0].isdecimal() else None
 
 
 def _pods(group: BrokerGroup) -> list[JsonObject]:

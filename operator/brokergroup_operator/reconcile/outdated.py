@@ -2,11 +2,12 @@
 
 What a pod was made from stands in its annotations, so nothing is remembered anywhere else: the revision of its spec, the
 hash of the configuration keys that only a start reads, the hot keys that its process was given last, the group's restart
-mark, and the operation in whose course it was made.
+mark, and the operation in whose course it was made. A fence that was told a shorter fenceTimeout than the present one keeps it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationType
-from brokergroup_operator.reconcile import hot_config, observed
+from brokergroup_operator.reconcile import fence_container, hot_config, observed
 from brokergroup_operator.reconcile.addressing import place_of
 from brokergroup_operator.reconcile.learners import wanted_learners
 from brokergroup_operator.reconcile.pods import build_pod
@@ -86,7 +87,8 @@ def restart_reason(
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
-    wanted = observed.annotations_of(wanted_pod(seen, member, settings))
+    as_told = dataclasses.replace(seen, group=fence_container.with_time_of(seen.group, pod))
+    wanted = observed.annotations_of(wanted_pod(as_told, member, settings))
     if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
         return RestartReason.POD_CHANGED
     if have.get(names.ANNOTATION_CONFIG_HASH) != wanted[names.ANNOTATION_CONFIG_HASH]:
