@@ -103,6 +103,8 @@ async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(
 
 async def test_a_hook_that_waits_has_a_second_of_a_deletion_without_grace_and_then_comes_sigterm(node: Node) -> None:
     """And two seconds more to SIGKILL: a fence that deletes a master whose hook waits is confirmed after three."""
+    node.minimum_grace_seconds = MINIMUM_GRACE_SECONDS  # the shell needs time to hear of it
+    await node.restart()
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "1000"]}}}}
     uid, _ = await started(node, "a", TELLS_SIGTERM, container=hook)
     await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
