@@ -56,6 +56,22 @@ class DeletingDirectory(FixedDirectory):
         return [replace(binding, deleting=self.deleting) for binding in super().bindings()]
 
 
+class FencedDirectory(FixedDirectory):
+    """Its groups' pods have a fence of their own."""
+
+    def binding(self, key: GroupKey) -> GroupBinding | None:
+        return self._fenced(super().binding(key))
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
+        return self._fenced(super().find(broker_name, cluster_name=cluster_name, peer=peer))
+
+    def bindings(self) -> list[GroupBinding]:
+        return [replace(binding, unconfirmed_trust="its fence") for binding in super().bindings()]
+
+    def _fenced(self, binding: GroupBinding | None) -> GroupBinding | None:
+        return replace(binding, unconfirmed_trust="its fence") if binding is not None else None
+
+
 class KillingFencer:
     """Kills the fake broker, as a pod deletion would."""
 
@@ -299,6 +315,27 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: Sta
     assert notes.closed[0].trigger is Trigger.CONNECTION_CLOSED
     assert notes.closed[0].detection_seconds > 0.3  # something listens there: it got more than the grace
     assert fencer.fenced == [1]
+
+
+async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fence_in_the_pod(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The connection tells of the loss at once; the fence in the pod counts from the last heartbeat, and may kill later."""
+    notes, fencer = Notes(), KillingFencer(group, confirms=False)
+    directory = FencedDirectory(settings=STRICT, heartbeat_timeout_seconds=1.5, fence_timeout_seconds=0.5)
+    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.silent = True
+    await first.drop_connections()
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    incident = notes.closed[0]
+    assert incident.trigger is Trigger.CONNECTION_CLOSED
+    assert incident.last_sign_of_life_seconds is not None
+    assert incident.steps[Step.DECIDED] - incident.last_sign_of_life_seconds >= 2.0, (
+        incident.evidence,
+        incident.milliseconds(),
+    )
 
 
 async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(

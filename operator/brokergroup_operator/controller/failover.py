@@ -288,8 +288,8 @@ class Failover:
         began = asyncio.get_running_loop().time()
         outcome = await self._kill(group, master, record.address_of(master) or "")
         timeline.evidence.append(outcome.how)
-        if outcome.untouched:
-            await self._wait_out(group, master, began + group.binding.fence_timeout_seconds)
+        if not outcome.confirmed:
+            await self._wait_out(group, master, self._unconfirmed_until(group, master, began, outcome))
         if not outcome.confirmed and group.is_live(master):
             timeline.evidence.append("the master was heard again")
             return False
@@ -300,11 +300,22 @@ class Failover:
             timeline.evidence.append(timeline.unconfirmed_trust)
         return True
 
-    async def _wait_out(self, group: Group, master: int, until: float) -> None:
-        """Where nothing was killed, the fence timeout passes before the election: by then the pod's own fence has killed.
+    def _unconfirmed_until(self, group: Group, master: int, began: float, outcome: FenceOutcome) -> float:
+        """When another may be elected although nobody has confirmed a death: the fence inside the pod has killed by then.
 
-        `fence.decide.FenceRules` counts on it. A master that is heard again ends the wait.
+        `fence.decide.FenceRules` counts on heartbeat timeout and fence timeout from the last heartbeat on, also where a connection
+        that closed told of the loss long before the heartbeat timeout.
         """
+        binding = group.binding
+        until = began + binding.fence_timeout_seconds if outcome.untouched else began
+        heartbeat_timeout_seconds = binding.minimum_heartbeat_timeout_seconds or binding.heartbeat_timeout_seconds
+        if binding.unconfirmed_trust and heartbeat_timeout_seconds is not None:
+            last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
+            until = max(until, last_heard + heartbeat_timeout_seconds + binding.fence_timeout_seconds)
+        return until
+
+    async def _wait_out(self, group: Group, master: int, until: float) -> None:
+        """Wait until then; a master that is heard again ends it."""
         loop = asyncio.get_running_loop()
         while loop.time() < until:
             if group.is_live(master):
