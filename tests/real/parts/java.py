@@ -31,7 +31,14 @@ def java_command(
 ) -> list[str]:
     """The command up to the program's own arguments; everything it writes stays in `folder`."""
     return [
-        *("java", f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=512m"),
+        *(
+            "java",
+            f"-Xms{heap}",
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:MaxDirectMemorySize=512m",
+        ),
         *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
         *("-cp", str((home or install.rocketmq_home()) / "lib" / "*")),
         *flags,
