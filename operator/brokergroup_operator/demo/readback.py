@@ -7,6 +7,7 @@ every replica in sync has.
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.message_record import decode_records
 
 _BATCH = 32
@@ -28,6 +29,8 @@ async def read_keys(address: str, topic: str, queues: int) -> set[str]:
         for queue_id in range(queues):
             keys |= await _read_queue(client, address, topic, queue_id)
         return keys
+    except RemotingError as error:
+        raise ReadbackError(f"{address}: topic {topic} not read to its end: {error}") from error
     finally:
         await client.close()
 
