@@ -25,14 +25,12 @@ async def read_keys(address: str, topic: str, queues: int) -> set[str]:
     """
     client = RemotingClient()
     try:
-        keys: set[str] = set()
-        for queue_id in range(queues):
-            keys |= await _read_queue(client, address, topic, queue_id)
-        return keys
+        queues_keys = [await _read_queue(client, address, topic, queue_id) for queue_id in range(queues)]
     except RemotingError as error:
         raise ReadbackError(f"{address}: topic {topic} not read to its end: {error}") from error
     finally:
         await client.close()
+    return set().union(*queues_keys)
 
 
 async def _read_queue(client: RemotingClient, address: str, topic: str, queue_id: int) -> set[str]:
