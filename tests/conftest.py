@@ -11,6 +11,7 @@ import asyncio
 import functools
 import json
 import os
+import signal
 from collections import Counter as Counts
 from pathlib import Path
 
@@ -131,6 +132,8 @@ def refuse_golden_writes() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     refuse_golden_writes()
+    # A run that was started by nohup ignores SIGHUP, and so would every program that a test starts and then hangs up on.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     draws.load_profile()
     # looptime asks for the event loop of every test, also of one that needs none: asked first, asyncio makes a loop
     # that nobody closes, and the warning about it fails whatever test runs when it is collected. Said once that there

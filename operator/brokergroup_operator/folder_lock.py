@@ -33,11 +33,8 @@ class FolderLock:
         """Raises FolderInUseError, at once, while another process holds it."""
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise _in_use(file) from None
-        except OSError:
+            _lock(descriptor, file)
+        except (FolderInUseError, OSError):
             os.close(descriptor)
             raise
         os.ftruncate(descriptor, 0)
@@ -49,14 +46,28 @@ class FolderLock:
         os.close(self.descriptor)
 
 
-def _in_use(file: Path) -> FolderInUseError:
-    """Names the process that took the lock, if it lives, else one that inherited it."""
+def _lock(descriptor: int, file: Path) -> None:
+    """A holder that is not found has ended meanwhile, or is another user's: the second try knows."""
+    for tries_left in (1, 0):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            in_use, is_seen = _in_use(file)
+            if is_seen or tries_left == 0:
+                raise in_use from None
+        else:
+            return
+
+
+def _in_use(file: Path) -> tuple[FolderInUseError, bool]:
+    """Names the process that took the lock, if it lives, else one that inherited it; and whether one was found at all."""
     status, taker = file.stat(), file.read_text(encoding="ascii", errors="replace").strip()
     pids = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - a hundred paths less
     ordered = sorted(pids, key=lambda pid: (pid != taker, int(pid)))
     holder = next((pid for pid in ordered if _has_open(pid, status)), None)
     named = f"process {taker or '?'} of another user" if holder is None else f"process {holder} ({_command(holder)})"
-    return FolderInUseError(f"folder {file.parent} is in use by {named}", by_its_taker=holder in {None, taker})
+    error = FolderInUseError(f"folder {file.parent} is in use by {named}", by_its_taker=holder in {None, taker})
+    return error, holder is not None
 
 
 def _has_open(pid: str, file: os.stat_result) -> bool:

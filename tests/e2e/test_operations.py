@@ -245,6 +245,8 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
         kept = {one.key for one in orders.ledger.acknowledgements}
         await api.delete(PODS, orders.pod_of(left), namespace=NAMESPACE)
         await orders.until(lambda: left not in orders.seen.sync_state_set, "it leaves the set")
+        # It copies until its process ends: what is acknowledged after that it cannot have.
+        await holds(orders, "its pod is gone", lambda: has_no_pod(orders, left))
         await orders.until_acknowledged()
     for pod in [orders.pod_of(one) for one in gone]:
         await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
@@ -271,6 +273,10 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
 def state_of(group: WholeGroup, broker_id: int) -> str:
     """Where the member is, by the status."""
     return next((str(one["state"]) for one in group.seen.status["members"] if one["brokerId"] == broker_id), "")
+
+
+async def has_no_pod(group: WholeGroup, broker_id: int) -> bool:
+    return group.pod_of(broker_id) not in await pod_uids(group)
 
 
 async def no_pods(group: WholeGroup) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from brokergroup_operator.api import names
 from brokergroup_operator.api.learners import beyond_voters
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from brokergroup_operator.reconcile import addressing, children, kinds, quantities
+from brokergroup_operator.reconcile import addressing, children, fence_container, kinds, quantities
 from brokergroup_operator.reconcile.config_sources import with_sources
 from brokergroup_operator.reconcile.disruption import build_disruption_budgets
 from brokergroup_operator.reconcile.fetch import read_group
@@ -116,7 +116,8 @@ async def differences(world: FuzzWorld) -> list[str]:
         PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
         PODS: [
             build_pod(
-                group,
+                # A fence that was told a shorter time than the present one may go on with it.
+                fence_container.with_time_of(group, found[PODS].get(member.pod) or {}),
                 member,
                 SETTINGS,
                 place=addressing.place_of(group, member, found[SERVICES]),
