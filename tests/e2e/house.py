@@ -153,7 +153,7 @@ class House:
         # A pod that is going may still stand there beside its successor of the same name.
         own = [entry for entry in entries if (entry["namespace"], entry["name"]) == (NAMESPACE, pod)]
         pids = [item["pid"] for entry in own for item in entry["containers"] if item["name"] == "broker"]
-        return next((pid for pid in pids if pid is not None and _runs(pid)), None)
+        return next((pid for pid in pids if pid is not None and runs(pid)), None)
 
     def tails(self) -> str:
         """What the operators said last."""
@@ -161,7 +161,8 @@ class House:
         return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-12:]) for log in logs)
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Whether there is a process of this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -231,6 +231,8 @@ async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
     group = await world.group()
     found = renamed(everything, group)
     for key, item in found.items():
+        if key.startswith("Pod "):
+            _forget_told_times(item)
         if key.startswith("Service "):
             item["spec"]["ports"] = in_order("ports", item["spec"]["ports"])
         if key.startswith(names.BROKER_GROUP_STATE_KIND):
@@ -243,3 +245,11 @@ async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
                 item["status"] = {name: value for name, value in item["status"].items() if name != "syncStateSet"}
     result: dict[str, Any] = comparable(found)
     return result
+
+
+def _forget_told_times(pod: dict[str, Any]) -> None:
+    """A fence that was told a shorter time goes on with it, so the time depends on the way; `differences` looks at the time itself."""
+    for container in pod["spec"]["containers"]:
+        for entry in container.get("env") or []:
+            if entry["name"] == fence_container.FENCE_TIMEOUT:
+                entry["value"] = "told"

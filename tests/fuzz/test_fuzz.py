@@ -31,6 +31,8 @@ EXAMPLES = 3
 ATTEMPTS = 5
 SUBJECTS = list(stories.round_of_subjects(ROUND))
 _whole_round = Tally()
+# One worker tells the round and looks at all of it: another one would have to tell it again.
+_one_worker = pytest.mark.xdist_group("fuzz round")
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +44,13 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@_one_worker
 @pytest.mark.parametrize("number", range(len(SUBJECTS)), ids=["+".join(one) for one in SUBJECTS])
 def test_whatever_is_declared_is_reached_or_explained_or_refused_and_can_be_taken_back(number: int) -> None:
     stories.tell(SUBJECTS[number], _whole_round, examples=EXAMPLES, seed_number=number)
 
 
+@_one_worker
 def test_every_leaf_of_the_schema_was_drawn() -> None:
     """After the round above; alone, it tells the stories of all leaves first."""
     leaves = list(schema.leaves())

@@ -111,6 +111,30 @@ async def test_one_leads_and_the_next_follows_when_the_lease_is_given_back(
     assert lease["spec"]["holderIdentity"].startswith("second_")
 
 
+async def test_a_leader_that_ends_while_it_renews_gives_the_lease_back(
+    api: KubernetesApi, stand: Callable[..., Candidate], sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server carries out a renewal whose sender has gone, and the Lease is another one than the sender knew."""
+    first = stand("first", lease_duration_seconds=60, renew_deadline_seconds=50.0, request_timeout_seconds=20.0)
+    await until("the first leads", first.leads)
+    renewing, replace = asyncio.Event(), api.replace
+
+    async def carried_out(*args: Any, **options: Any) -> Any:
+        return await asyncio.shield(asyncio.ensure_future(replace(*args, **options)))
+
+    async def answer_late(request: Any) -> None:
+        if request.method == "PUT":
+            renewing.set()
+            await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(api, "replace", carried_out)
+    sandbox.before_request = answer_late
+    await renewing.wait()
+    await first.elector.stop()
+    lease = await api.get(LEASES, "brokergroup-operator", namespace=NAMESPACE)
+    assert lease["spec"]["holderIdentity"] == ""
+
+
 async def test_two_of_one_name_are_not_both_leader(stand: Callable[..., Candidate]) -> None:
     """Both by hand on one host, say: the official elector would have taken each for the holder."""
     twins = [stand("twin"), stand("twin")]

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+# One renewal at most is under way when a plane ends; each conflict means that one was carried out.
+GIVE_BACK_ATTEMPTS = 3
+
 
 class LeaderElector:
     """Calls `on_started` and `on_stopped` as leadership comes and goes, until `stop` gives the Lease back."""
@@ -77,10 +80,19 @@ class LeaderElector:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._leading and self._lease is not None:
-            self._leading = False
-            with contextlib.suppress(ApiError):
-                await self._write(self._lease, holder="")
+        self._leading = False
+        with contextlib.suppress(ApiError):
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        """By what the API server has: it may carry out a renewal whose sender was cancelled, before our read or after it."""
+        for _ in range(GIVE_BACK_ATTEMPTS):
+            lease = await self._read()
+            if lease is None or _holder(lease) != self._holder:
+                return
+            with contextlib.suppress(ConflictError):
+                await self._write(lease, holder="")
+                return
 
     async def _campaign(self) -> None:
         while True:
