@@ -37,8 +37,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Before any hook that reads markers: xdist names the groups in `pytest_collection_modifyitems`."""
     if longer.is_longer(item.nodeid):
         item.add_marker("longer")
-    if (group := order.group(item)) is not None:
-        item.add_marker(pytest.mark.xdist_group(group))
+    order.mark(item)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order by fixtures

@@ -8,13 +8,14 @@ from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, FakeNameServer, eventually
+from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, FakeNameServer, eventually
 
 KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
@@ -56,22 +57,6 @@ class DeletingDirectory(FixedDirectory):
         return [replace(binding, deleting=self.deleting) for binding in super().bindings()]
 
 
-class FencedDirectory(FixedDirectory):
-    """Its groups' pods have a fence of their own."""
-
-    def binding(self, key: GroupKey) -> GroupBinding | None:
-        return self._fenced(super().binding(key))
-
-    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
-        return self._fenced(super().find(broker_name, cluster_name=cluster_name, peer=peer))
-
-    def bindings(self) -> list[GroupBinding]:
-        return [replace(binding, unconfirmed_trust="its fence") for binding in super().bindings()]
-
-    def _fenced(self, binding: GroupBinding | None) -> GroupBinding | None:
-        return replace(binding, unconfirmed_trust="its fence") if binding is not None else None
-
-
 class KillingFencer:
     """Kills the fake broker, as a pod deletion would."""
 
@@ -90,6 +75,14 @@ class KillingFencer:
             await self._group.brokers[broker_id].kill()
         how = "killed" if self._confirms else "no answer"
         return FenceOutcome(confirmed=self._confirms, how=how, untouched=self._untouched)
+
+
+async def frozen_master(group: FakeGroup, plane: ControllerPlane) -> FakeBroker:
+    """Three brokers under the plane, whose master has just fallen silent; returns that master."""
+    group.planes = [plane.address]
+    first, _, _ = await group.three()
+    first.freeze()
+    return first
 
 
 async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
@@ -148,10 +141,9 @@ async def test_a_frozen_master_is_killed_before_anybody_is_elected(start_plane: 
 async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, group: FakeGroup) -> None:
     """CNPG #11347, #11348: an old primary that does not answer held the failover up."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    first.freeze()
+    await frozen_master(
+        group, await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    )
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].unfenced
     assert notes.closed[0].outcome is Outcome.COMPLETED
@@ -163,10 +155,7 @@ async def test_where_the_fence_found_nothing_to_kill_the_fence_timeout_passes_be
     """The fence inside the pod counts on it: until then it may still be about to kill."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
     directory = FixedDirectory(settings=STRICT, fence_timeout_seconds=1.0)
-    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    first.freeze()
+    await frozen_master(group, await start_plane(directory=directory, observer=notes, fencer=fencer))
     await eventually(lambda: notes.closed, what="the incident to be closed")
     incident = notes.closed[0]
     assert incident.unfenced
@@ -179,9 +168,7 @@ async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
     notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
     directory = FixedDirectory(settings=STRICT, fence_timeout_seconds=60.0)
     plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    first.freeze()
+    first = await frozen_master(group, plane)
     await eventually(lambda: fencer.fenced, what="the fence to be asked")
     first.thaw()
     await eventually(lambda: plane.snapshot(KEY).in_progress is None, what="the failover to be withdrawn")
@@ -192,14 +179,11 @@ async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
 async def test_a_fence_that_is_not_confirmed_says_what_may_be_trusted(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
-    """On a node that is cut off nobody can confirm: the fence inside the pod has its own bound."""
+    """No kubelet answers from a node that is cut off: the fence inside the pod has its own bound."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
     trusted = "the fence inside its pod kills it after 2.5 s"
     directory = FixedDirectory(settings=STRICT, unconfirmed_trust=trusted)
-    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    first.freeze()
+    await frozen_master(group, await start_plane(directory=directory, observer=notes, fencer=fencer))
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert trusted in notes.closed[0].evidence
     assert notes.closed[0].unconfirmed_trust == trusted
@@ -322,7 +306,9 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
 ) -> None:
     """The connection tells of the loss at once; the fence in the pod counts from the last heartbeat, and may kill later."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
-    directory = FencedDirectory(settings=STRICT, heartbeat_timeout_seconds=1.5, fence_timeout_seconds=0.5)
+    directory = FixedDirectory(
+        settings=STRICT, unconfirmed_trust="its fence", heartbeat_timeout_seconds=1.5, fence_timeout_seconds=0.5
+    )
     plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
     group.planes = [plane.address]
     first, _, _ = await group.three()

@@ -160,7 +160,7 @@ class SlowReads(MemoryRecordStore):
 async def test_what_was_heard_before_another_plane_elected_raises_no_mark(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
-    """The election may cut the log of whoever reported: a mark from before would take the seat of a healthy member."""
+    """The election may cut the log of the broker that reported: a mark from before it would take a healthy member's seat."""
     store = SlowReads()
     plane = await start_plane(
         store, directory=FixedDirectory(settings=STRICT), mark_pause_seconds=0.0, record_deadline_seconds=60.0

@@ -90,7 +90,7 @@ async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(
 
 
 def unanswered(epoch: int) -> tuple[UnansweredWrite, StoredRecord]:
-    """An election that nobody needs to win, and the store's record once it has arrived."""
+    """An election, whoever wins it, and the store's record once the write has arrived."""
     before = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch)
     after = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch + 1)
     request = ElectMaster(broker_name=NAME)
@@ -103,7 +103,7 @@ def test_it_is_found_once_and_told_once() -> None:
     writes = UnansweredWrites()
     write, stored = unanswered(1)
     writes.note(write)
-    assert writes.take(write.request, stored.record) is None, "nobody has read the store yet"
+    assert writes.take(write.request, stored.record) is None, "the store has not been read yet"
     assert writes.find(stored) is write
     assert writes.find(stored) is None
     assert writes.take(ElectMaster(broker_name="another"), stored.record) is None

@@ -263,7 +263,7 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
     await group.start(pods=2)
     stopped, running = group.pods
     stopped.broker.send_signal(signal.SIGSTOP)
-    # What somebody left suspended in the container (kubectl exec, Ctrl-Z) carries the broker's marks, and is not the broker.
+    # A process left suspended in the container (kubectl exec, Ctrl-Z) carries the broker's marks, and is not the broker.
     beside = await asyncio.create_subprocess_exec("sleep", "1000", env=running.broker_environment)
     beside.send_signal(signal.SIGSTOP)
     for pod in group.pods:

@@ -248,7 +248,7 @@ async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
 
 
 def _forget_told_times(pod: dict[str, Any]) -> None:
-    """A fence that was told a shorter time goes on with it, so the time depends on the way; `differences` looks at the time itself."""
+    """A fence that was told a shorter time goes on with it: the time depends on the way, and `differences` looks at it."""
     for container in pod["spec"]["containers"]:
         for entry in container.get("env") or []:
             if entry["name"] == fence_container.FENCE_TIMEOUT:

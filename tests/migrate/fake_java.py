@@ -56,6 +56,8 @@ class FakeJavaController:
         self.told: list[tuple[int, int]] = []
         self.asked: list[int] = []
         self.leads = True
+        # As Java's: the leader by 1005 already, and 2007 to everything that needs its log, so many times.
+        self.not_ready = 0
         self._server = RemotingServer(self)
 
     @property
@@ -112,6 +114,9 @@ class FakeJavaController:
         self.asked.append(int(request.code))
         fields = dict(request.ext_fields or {})
         name = fields.get("brokerName", "")
+        if self.not_ready and request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO:
+            self.not_ready -= 1
+            return request.answer(ResponseCode.CONTROLLER_NOT_LEADER, remark="The controller is not in leader state")
         match request.code:
             case RequestCode.BROKER_HEARTBEAT:
                 self.alive.setdefault((name, int(fields["brokerId"])), connection.id)

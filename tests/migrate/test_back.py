@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.migrate import teach
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
 from brokergroup_operator.migrate.java_state import record_of
 from brokergroup_operator.migrate.quiet_controller import QuietController
@@ -67,6 +68,26 @@ async def test_a_group_goes_back_as_it_is(house: House, fresh: FakeJavaControlle
     assert house.nobody_changed_role()
     assert fresh.told == [], "a broker was notified of an election that was only taught"
     assert fresh.configuration == {"notifyBrokerRoleChanged": "true", "enableElectUncleanMaster": "false"}
+
+
+async def test_a_java_controller_that_was_elected_just_now_is_waited_for(
+    house: House, fresh: FakeJavaController
+) -> None:
+    record = await ours(house)
+    fresh.not_ready = 3
+    [state] = await way(house, fresh, record).run()
+    assert state.master_epoch == EPOCH
+
+
+async def test_one_that_never_leads_ends_it_before_anything_begins(
+    house: House, fresh: FakeJavaController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teach, "LEADS_DEADLINE_SECONDS", 0.3)
+    record = await ours(house)
+    fresh.not_ready = 10_000
+    with pytest.raises(BackError, match=r"nothing was begun: .* answers 2007 .not the leader. for 0\.3 s"):
+        await way(house, fresh, record).run()
+    assert fresh.sets == {}
 
 
 async def test_afterwards_java_fails_over_by_itself(house: House, fresh: FakeJavaController) -> None:

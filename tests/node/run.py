@@ -15,7 +15,6 @@ import json
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import NoReturn
 
 from tests.node import checks, cluster, images
@@ -27,9 +26,9 @@ from tests.node.places import nodes
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.real.parts.install import PartError
+from tests.support import lanes
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDS = ROOT / "build" / "test-results" / "two-real-nodes"
+RECORDS = lanes.RESULTS / "two-real-nodes"
 GROUPS = {"replica": Group("quickstart", "replica"), "java": Group("orders", "rocketmq")}
 
 

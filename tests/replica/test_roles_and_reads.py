@@ -234,7 +234,7 @@ async def test_recovery_says_where_it_cut_and_why(
         assert (await client.send(replica.address, b"%d" % number)).code == SUCCESS
     third = (await client.pull_all(replica.address))[2].physical_offset
     await replica.stop()
-    # Without it nothing is known to have been confirmed here; what was is not cut (test_faulty_disks.py).
+    # Without it nothing is known to have been confirmed here; what was is not cut (tests/replica/test_durability.py).
     (tmp_path / "r1" / "checkpoint").unlink()
     with (tmp_path / "r1" / "commitlog" / f"{0:020d}").open("r+b") as log:
         log.seek(third + 88)  # the body: its CRC is wrong now

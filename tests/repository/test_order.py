@@ -27,14 +27,9 @@ MODULE = """
         pass
 """
 CONFTEST = """
-    import pytest
-
     from tests.support import order
 
-
-    def pytest_itemcollected(item):
-        if (group := order.group(item)) is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
+    pytest_itemcollected = order.mark
 """
 
 

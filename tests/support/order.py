@@ -48,6 +48,12 @@ def _rank(path: Path, root: Path) -> int:
     return min(matching, default=len(LONGEST_FIRST))
 
 
+def mark(item: pytest.Item) -> None:
+    """Name what this test shares with others as its xdist group; before `pytest_collection_modifyitems`, where xdist reads it."""
+    if (name := group(item)) is not None:
+        item.add_marker(pytest.mark.xdist_group(name))
+
+
 def group(item: pytest.Item) -> str | None:
     """The name of what this test shares with others; None where it may run anywhere."""
     if not isinstance(item, pytest.Function):

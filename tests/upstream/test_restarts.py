@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def elected(group: WireGroup, broker: WireBroker, *, instead_of: WireBroker) -> State:
-    """The state once this broker is master. Java's scan may be faster than its first heartbeat, and finds nobody: then it asks."""
+    """The state once this broker is master. Java's scan may come before its first heartbeat and elect none: then it asks itself."""
     state = await group.until(
         lambda state: state.master != instead_of.broker_id, "the master that is not heard is given up"
     )

@@ -22,7 +22,7 @@ def shortest_heartbeat_timeout_milliseconds(failover: FailoverSpec) -> int:
 
 
 def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
-    """Why an election may be trusted although nobody outside the pod confirmed the master's death; empty: it may not."""
+    """Why an election may be trusted although no kubelet confirmed the master's death; empty: it may not."""
     if not wanted(spec):
         return ""
     failover = spec.failover

@@ -93,6 +93,11 @@ class GroupBinding:
     tenant: str = ""
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
+    @property
+    def shortest_heartbeat_timeout_seconds(self) -> float | None:
+        """The shortest silence that may count as death; None: as long as the broker's own heartbeat says."""
+        return self.minimum_heartbeat_timeout_seconds or self.heartbeat_timeout_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:

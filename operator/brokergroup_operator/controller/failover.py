@@ -26,7 +26,7 @@ from brokergroup_operator.controller.election_premises import (
 )
 from brokergroup_operator.controller.fencing import FenceOutcome
 from brokergroup_operator.controller.group import PremiseGoneError
-from brokergroup_operator.controller.incidents import masterless_timeline, new_timeline, note_election
+from brokergroup_operator.controller.incidents import masterless_timeline, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.master_watch import Suspicion
 from brokergroup_operator.controller.places import process_address
 from brokergroup_operator.controller.ranks import rank_of
@@ -301,17 +301,17 @@ class Failover:
         return True
 
     def _unconfirmed_until(self, group: Group, master: int, began: float, outcome: FenceOutcome) -> float:
-        """When another may be elected although nobody has confirmed a death: the fence inside the pod has killed by then.
+        """When another broker may be elected without proof that the master is dead: the fence inside its pod has killed it by then.
 
         `fence.decide.FenceRules` counts on heartbeat timeout and fence timeout from the last heartbeat on, also where a connection
         that closed told of the loss long before the heartbeat timeout.
         """
         binding = group.binding
         until = began + binding.fence_timeout_seconds if outcome.untouched else began
-        heartbeat_timeout_seconds = binding.minimum_heartbeat_timeout_seconds or binding.heartbeat_timeout_seconds
-        if binding.unconfirmed_trust and heartbeat_timeout_seconds is not None:
+        shortest_seconds = binding.shortest_heartbeat_timeout_seconds
+        if binding.unconfirmed_trust and shortest_seconds is not None:
             last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
-            until = max(until, last_heard + heartbeat_timeout_seconds + binding.fence_timeout_seconds)
+            until = max(until, last_heard + shortest_seconds + binding.fence_timeout_seconds)
         return until
 
     async def _wait_out(self, group: Group, master: int, until: float) -> None:
@@ -403,12 +403,8 @@ class Failover:
             pause_seconds = min(2 * pause_seconds, LONGEST_RETRY_SECONDS)
 
     def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
-        """End a failover in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
-        timeline.outcome = Outcome.CANCELLED
-        group.in_progress = None
         log.info("failover withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
-        self._observer.failover_withdrawn(timeline)
-        group.changed()
+        withdraw(group, timeline, self._observer)
 
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome

@@ -82,6 +82,14 @@ def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTime
     return timeline
 
 
+def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer) -> None:
+    """End a change of master in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
+    timeline.outcome = Outcome.CANCELLED
+    group.in_progress = None
+    observer.failover_withdrawn(timeline)
+    group.changed()
+
+
 def is_unclean(decision: Decision) -> bool:
     """Whether somebody is elected who may lack what was acknowledged."""
     return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)

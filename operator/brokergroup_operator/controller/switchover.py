@@ -28,7 +28,7 @@ import structlog
 from brokergroup_operator.controller.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.election_premises import but_the_unsteady, members_leaving
 from brokergroup_operator.controller.group import PremiseGoneError
-from brokergroup_operator.controller.incidents import is_unclean, note_election
+from brokergroup_operator.controller.incidents import is_unclean, note_election, withdraw
 from brokergroup_operator.controller.links import level_members
 from brokergroup_operator.controller.places import hosts_of_links
 from brokergroup_operator.controller.role_sequence import live_members
@@ -323,12 +323,9 @@ class Switchover:
             log.warning("minInSyncReplicas not restored yet", group=str(group.key), address=address, error=str(error))
 
     def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
-        """End a switchover that another plane carries out, or has: no incident. That plane tells of it."""
-        timeline.outcome = Outcome.CANCELLED
-        group.in_progress = None
+        """Another plane carries it out, or has."""
         log.info("switchover withdrawn", group=str(group.key), why=why)
-        self._observer.failover_withdrawn(timeline)
-        group.changed()
+        withdraw(group, timeline, self._observer)
 
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome

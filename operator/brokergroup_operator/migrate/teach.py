@@ -39,6 +39,8 @@ NOTIFY = "notifyBrokerRoleChanged"
 UNCLEAN = "enableElectUncleanMaster"
 STAND_IN_HEARTBEAT_TIMEOUT_MS = 60_000
 CLEAN_DEADLINE_SECONDS = 20.0
+# A Java controller names itself leader as soon as it has the votes, and answers 2007 until its log has an entry of the new term.
+LEADS_DEADLINE_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
 
@@ -109,11 +111,18 @@ class Teacher:
         return found
 
     async def require_unknown(self, broker_name: str) -> None:
-        """A controller that has the group already is not taught over it."""
+        """A controller that has the group already is not taught over it; one that was elected just now is waited for."""
         header = GetReplicaInfoRequestHeader(broker_name=broker_name)
-        answer = await self._calls.ask(
-            self._leader, request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields=header.encode())
-        )
+        asked = request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields=header.encode())
+        deadline = asyncio.get_running_loop().time() + LEADS_DEADLINE_SECONDS
+        answer = await self._calls.ask(self._leader, asked)
+        while answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+            if asyncio.get_running_loop().time() > deadline:
+                raise TeachError(
+                    f"{self._leader} answers 2007 (not the leader) for {LEADS_DEADLINE_SECONDS:g} s, expected the leader"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+            answer = await self._calls.ask(self._leader, asked)
         if answer.code != ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
             raise TeachError(
                 f"{self._leader} answers code {answer.code} for {broker_name}, expected 2008 (unknown): "
