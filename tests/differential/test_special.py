@@ -10,13 +10,15 @@ import pytest
 
 from rocketmq_remoting import java_json
 from tests.differential import sides
-from tests.differential.comparison import Comparison
+from tests.differential.comparison import JAVA_IS_STILL_SECONDS, Comparison
 from tests.differential.language import Step
 from tests.differential.sides import java_side, our_side
 from tests.real.parts import install
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.differential.canonical import GroupState
 
 pytestmark = pytest.mark.real("java", "rocketmq")
 
@@ -61,6 +63,33 @@ async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) 
                 "syncStateSetEpoch": "3",
             }
             assert told["ours"][1] == {"syncStateSet": [2], "syncStateSetEpoch": 3}
+        finally:
+            await comparison.close()
+
+
+class SlowJava(Comparison):
+    """A Java controller that is seen late: until `late_seconds` after the first look, 1006 shows what was there at that look."""
+
+    late_seconds = 0.0
+    _first: tuple[float, GroupState] | None = None
+
+    async def state(self, side: str, name: str) -> GroupState:
+        now = await super().state(side, name)
+        if side != "java" or not self.late_seconds:
+            return now
+        clock = asyncio.get_running_loop().time()
+        if self._first is None:
+            self._first = clock, self.group(name).state
+        return self._first[1] if clock < self._first[0] + self.late_seconds else now
+
+
+async def test_a_java_controller_that_elects_late_is_waited_for(tmp_path: Path) -> None:
+    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
+        comparison = SlowJava(java, ours)
+        try:
+            await play(comparison, THREE)
+            comparison.late_seconds = 2 * JAVA_IS_STILL_SECONDS
+            await play(comparison, "close id=1")
         finally:
             await comparison.close()
 
