@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.fence import deletion
 from brokergroup_operator.fence.role_file import RoleFile
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
@@ -277,6 +278,26 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
     assert not running.told("killed")
     beside.kill()
     await beside.wait()
+
+
+async def test_the_fence_of_a_python_broker_kills_it_only_if_it_is_stopped_when_its_pod_is_deleted() -> None:
+    uid = str(uuid.uuid4())
+    mark = {**os.environ, "POD_UID": uid}
+    for stopped in (True, False):
+        broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**mark, "BROKERGROUP_CONTAINER": "broker"})
+        fence = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", deletion.__name__, env=mark, stdout=asyncio.subprocess.PIPE
+        )
+        assert fence.stdout is not None
+        assert b"watching" in await fence.stdout.readline()
+        if stopped:
+            broker.send_signal(signal.SIGSTOP)
+        fence.terminate()
+        if not stopped:
+            broker.terminate()
+        assert await broker.wait() == (-signal.SIGKILL if stopped else -signal.SIGTERM)
+        assert await fence.wait() == 0
+        assert (b"is stopped" in await fence.stdout.read()) is stopped
 
 
 async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Group) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.fence import deletion
 from brokergroup_operator.reconcile import children
 from brokergroup_operator.reconcile.broker_config import broker_properties
 from brokergroup_operator.reconcile.pods import build_pod
@@ -167,15 +168,23 @@ def test_the_fence_knows_when_another_is_elected_at_the_earliest(failover: dict[
     assert told["FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"] == expected
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"implementation": "replica"},
-        {"implementation": "rocketmq", "failover": {"isolation": {"enabled": False}}},
-    ],
-)
-def test_where_no_fence_is_wanted_nothing_of_it_is_there(spec: dict[str, Any]) -> None:
-    of = pod(**spec)
+def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -> None:
+    of = pod(implementation="replica")
+    both = containers(of)
+    fence = both[names.CONTAINER_FENCE]
+
+    assert of["spec"]["shareProcessNamespace"] is True
+    assert fence["command"][-1] == deletion.__name__
+    assert {entry["name"] for entry in fence["env"]} == {"POD_UID", "BROKERGROUP_CONTAINER"}
+    assert {"name": "BROKERGROUP_CONTAINER", "value": "broker"} in both[names.CONTAINER_BROKER]["env"]
+    assert "ports" not in fence
+    assert "volumeMounts" not in fence
+    assert "lifecycle" not in both[names.CONTAINER_BROKER]
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_where_no_fence_is_wanted_nothing_of_it_is_there(implementation: str) -> None:
+    of = pod(implementation=implementation, failover={"isolation": {"enabled": False}})
     assert list(containers(of)) == [names.CONTAINER_BROKER]
     assert "shareProcessNamespace" not in of["spec"]
     assert "lifecycle" not in containers(of)[names.CONTAINER_BROKER]

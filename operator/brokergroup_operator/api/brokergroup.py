@@ -88,9 +88,9 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     enabled: Annotated[
         bool,
         Meta(
-            description="A second container in each pod kills the broker when no controller can be reached from it for"
-            " timeoutMilliseconds, or when the broker is frozen. It has no access to the Kubernetes API. Java brokers only: a"
-            " Python master that was frozen asks the controller anew before it acknowledges."
+            description="A second container in each pod kills a stopped broker whose pod is deleted; a Java broker also when"
+            " no controller can be reached from the pod for timeoutMilliseconds, or when it was frozen: a Python master asks"
+            " the controller anew before it acknowledges. The container has no access to the Kubernetes API."
         ),
     ] = True
     timeout_milliseconds: Annotated[
@@ -98,7 +98,7 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=500,
             le=60_000,
-            description="How long a broker may run without its pod reaching any controller. At least 100 ms below the"
+            description="How long a Java broker may run without its pod reaching any controller. At least 100 ms below the"
             " heartbeat timeout plus fenceTimeoutMilliseconds less heartbeatIntervalMilliseconds: by then another master may be"
             " elected.",
         ),

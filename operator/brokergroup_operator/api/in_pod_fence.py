@@ -12,8 +12,13 @@ if TYPE_CHECKING:
 
 
 def wanted(spec: BrokerGroupSpec) -> bool:
+    """Whether the pods have one: it kills a broker that is stopped when its pod is deleted."""
+    return spec.failover.isolation.enabled
+
+
+def kills_the_isolated(spec: BrokerGroupSpec) -> bool:
     """Java brokers only: a Python master that was frozen asks the controller anew before it acknowledges."""
-    return spec.failover.isolation.enabled and spec.implementation is Implementation.ROCKETMQ
+    return wanted(spec) and spec.implementation is Implementation.ROCKETMQ
 
 
 def shortest_heartbeat_timeout_milliseconds(failover: FailoverSpec) -> int:
@@ -23,7 +28,7 @@ def shortest_heartbeat_timeout_milliseconds(failover: FailoverSpec) -> int:
 
 def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
     """Why an election may be trusted although no kubelet confirmed the master's death; empty: it may not."""
-    if not wanted(spec):
+    if not kills_the_isolated(spec):
         return ""
     failover = spec.failover
     rules = FenceRules(

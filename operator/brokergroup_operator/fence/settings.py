@@ -84,7 +84,7 @@ class FenceSettings:
         texts = [text for text in _required(environment, "FENCE_CONTROLLERS").split(";") if text.strip()]
         run_dir = environment.get("RUN_DIR")
         return cls(
-            pod_uid=_required(environment, POD_VARIABLE),
+            pod_uid=pod_uid(environment),
             broker_name=_required(environment, "FENCE_BROKER_NAME"),
             broker_address=broker,
             local_address=Address.parse("FENCE_LOCAL_ADDRESS", local) if local else broker,
@@ -99,6 +99,11 @@ class FenceSettings:
             # The broker in our own pod: nobody else has its address, so there is nobody to be told from it.
             broker_tls=_tls(environment, "FENCE_BROKER"),
         )
+
+
+def pod_uid(environment: Mapping[str, str]) -> str:
+    """The mark of this pod's processes. Raises FenceSettingsError."""
+    return _required(environment, POD_VARIABLE)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -8,16 +8,16 @@ at once.
 
 from __future__ import annotations
 
-import json
 import selectors
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.addresses import AddressBook
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole
+from brokergroup_operator.fence.deletion import WHY as STOPPED_WHILE_DELETED
 from brokergroup_operator.fence.lines import Line
+from brokergroup_operator.fence.log import tell
 from brokergroup_operator.fence.pauses import PauseWatch, boot_seconds, starved_seconds
 from brokergroup_operator.fence.peers import Peers
 from brokergroup_operator.fence.processes import BrokerProcesses
@@ -87,7 +87,7 @@ class Watchman:
 
     def run(self) -> None:
         """Watch."""
-        _tell("watching", controllers=[str(address) for address in self._settings.controllers])
+        tell("watching", controllers=[str(address) for address in self._settings.controllers])
         while True:
             now = self.turn(TICK_SECONDS)
             if self._leaving and not self._processes.any_left(now):
@@ -113,12 +113,12 @@ class Watchman:
         self._ask(now)
         self._processes.refresh(now)
         if (trouble := self._role_file.write(self.core.role_word)) is not None:
-            _tell("role not written", why=trouble)
+            tell("role not written", why=trouble)
         return now
 
     def _woke(self, pause: Pause, now: float) -> None:
         self.core.woke(now, pause.seconds, starved_seconds=pause.starved_seconds)
-        _tell("did not run", seconds=round(pause.seconds, 2), starved_seconds=round(pause.starved_seconds, 2))
+        tell("did not run", seconds=round(pause.seconds, 2), starved_seconds=round(pause.starved_seconds, 2))
         if not pause.was_starved:
             self._look(now)
 
@@ -165,7 +165,7 @@ class Watchman:
         line = self._controllers[index]
         if line.not_understood != self._not_understood.get(index):
             self._not_understood[index] = line.not_understood
-            _tell("controller not understood", controller=str(line.address), why=line.not_understood)
+            tell("controller not understood", controller=str(line.address), why=line.not_understood)
 
     def _on_broker(self, answer: RemotingCommand | None) -> None:
         now = boot_seconds()
@@ -178,7 +178,7 @@ class Watchman:
         verdict = self.core.look(now)
         if verdict is None and self._leaving and self._processes.broker_is_stopped():
             # Its SIGTERM would stay pending, and the kubelet would wait out preStop hook and grace before it kills.
-            verdict = Kill("the pod is being deleted, and its broker is stopped")
+            verdict = Kill(STOPPED_WHILE_DELETED)
         if verdict is not None:
             self._kill(verdict, now)
 
@@ -186,15 +186,8 @@ class Watchman:
         began = time.monotonic()
         pids = self._processes.kill(now)
         self.core.killed()
-        _tell("killed", why=verdict.why, pids=pids, milliseconds=round((time.monotonic() - began) * 1000, 1))
+        tell("killed", why=verdict.why, pids=pids, milliseconds=round((time.monotonic() - began) * 1000, 1))
 
 
 def _wires(settings: TlsSettings | None) -> Callable[[], Wire]:
     return PlainWire if settings is None else tls_wires(settings, boot_seconds)
-
-
-def _tell(event: str, **facts: object) -> None:
-    """One line of JSON, as all our processes log."""
-    line = {"event": event, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()

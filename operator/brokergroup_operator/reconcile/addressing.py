@@ -167,7 +167,7 @@ def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
         names.PORT_FAST: (-names.FAST_PORT_OFFSET, "TCP"),
         names.PORT_HA: (network.ha_port - network.listen_port, "TCP"),
     }
-    if in_pod_fence.wanted(group.spec):
+    if in_pod_fence.kills_the_isolated(group.spec):
         offered[names.PORT_FENCE] = (names.FENCE_PORT_OFFSET, "UDP")
     return ((name, *offered[name]) for name in PORTS[network.addressing] if name in offered)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
     name = names.config_map_name(identity.name_of(group))
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
-    if settings.controller_authority is not None and in_pod_fence.wanted(group.spec):
+    if settings.controller_authority is not None and in_pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
     return {
         "apiVersion": "v1",

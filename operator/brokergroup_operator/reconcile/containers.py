@@ -91,7 +91,7 @@ def broker_container(
         for name, values in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
         if values
     }
-    if in_pod_fence.wanted(spec):
+    if in_pod_fence.kills_the_isolated(spec):
         container["lifecycle"] = fence_container.broker_lifecycle(spec)
     return container | ({"resources": resources} if resources else {})
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import in_pod_fence, names
 from brokergroup_operator.api.in_pod_fence import shortest_heartbeat_timeout_milliseconds
 from brokergroup_operator.api.pod_fields import Addressing
 from brokergroup_operator.reconcile import certificate, identity
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FENCE_TIMEOUT: Final = "FENCE_TIMEOUT_MILLISECONDS"
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
+# Beside a Python broker: it sleeps until the pod is deleted, and asks nobody (`fence/deletion.py`).
+COMMAND_AT_DELETION: Final = ("python", "-m", "brokergroup_operator.fence.deletion")
 PRE_STOP_STEPS_PER_SECOND: Final = 10
 # A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
 # soon it is woken.
@@ -39,12 +41,25 @@ def restricted() -> JsonObject:
 
 
 def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
-    spec = group.spec
-    port = spec.network.listen_port
+    """The fence as this group's brokers need it."""
+    isolates = in_pod_fence.kills_the_isolated(group.spec)
+    own = _for_java(group, settings, place) if isolates else {"command": list(COMMAND_AT_DELETION), "env": _marks()}
+    requests = {"cpu": CPU_REQUEST, "memory": "32Mi"} if isolates else {"cpu": "5m", "memory": "16Mi"}
     return {
         "name": names.CONTAINER_FENCE,
         "image": settings.replica_image,
-        "imagePullPolicy": spec.image_pull_policy.value,
+        "imagePullPolicy": group.spec.image_pull_policy.value,
+        **own,
+        "securityContext": restricted(),
+        "resources": {"requests": requests, "limits": {"memory": "64Mi"}},
+    }
+
+
+def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | None) -> JsonObject:
+    """It also kills a master that is cut off, or that was frozen: whom to ask, and how long to wait."""
+    spec = group.spec
+    port = spec.network.listen_port
+    return {
         "command": list(COMMAND),
         "env": [
             {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
@@ -71,8 +86,6 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
         ],
         "ports": [{"name": names.PORT_FENCE, "containerPort": port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}],
         "volumeMounts": [{"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR}, *_mounts(spec, settings)],
-        "securityContext": restricted(),
-        "resources": {"requests": {"cpu": CPU_REQUEST, "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
     }
 
 
@@ -135,9 +148,13 @@ def _mounts(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObje
 
 def broker_environment() -> list[JsonObject]:
     """By which the fence knows the broker's processes among all that it sees."""
+    return _marks(names.CONTAINER_BROKER)
+
+
+def _marks(container_name: str = names.CONTAINER_FENCE) -> list[JsonObject]:
     return [
         {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_BROKER},
+        {"name": "BROKERGROUP_CONTAINER", "value": container_name},
     ]
 
 
