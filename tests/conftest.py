@@ -71,8 +71,9 @@ class Counter:
     What was collected and has no outcome, in a run that was interrupted, is left out too, file by file.
     """
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, config: pytest.Config) -> None:
         self.target = target
+        self.config = config
         self.passed: set[str] = set()
         self.failed: set[str] = set()
         self.left_out: dict[str, str] = {}
@@ -88,10 +89,19 @@ class Counter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failed.add(report.nodeid)
+            self._tell(report)
         elif report.skipped:
             self.left_out[report.nodeid] = why_skipped(report)
         elif report.when == "call":
             self.passed.add(report.nodeid)
+
+    def _tell(self, report: pytest.TestReport) -> None:
+        """At once: pytest tells what failed at its end, and a run that is interrupted has none."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = (report.longreprtext if crash is None else crash.message).strip().partition("\n")[0]
+            reporter.write_line(f"\nfailed ({report.when}): {report.nodeid}: {why}")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -141,4 +151,4 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LeftHouses(), "brokergroup-left-houses")
     target = os.environ.get("BROKERGROUP_TEST_REPORT")
     if target and not hasattr(config, "workerinput"):  # with xdist, the one that hands out the tests counts
-        config.pluginmanager.register(Counter(Path(target)), "brokergroup-counter")
+        config.pluginmanager.register(Counter(Path(target), config), "brokergroup-counter")
