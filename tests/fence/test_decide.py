@@ -282,6 +282,27 @@ def test_a_deposed_broker_that_steps_down_is_left_alone() -> None:
     assert core.role_word == "slave"
 
 
+def test_a_master_with_no_other_replica_alive_for_long_enough_is_alone() -> None:
+    """Its preStop hook waits for a new master: for the last broker of a deleted group, it waited 20 s for nobody."""
+    core = master_heard_at(0.0)
+    for now in (1.0, 2.0, 3.9):
+        core.controller_answered(now, told(in_sync=(1,)), asked_at=now)
+        assert core.role_word == "master", "a controller that has just started may not have heard the others yet"
+    core.controller_answered(4.0, told(in_sync=(1,)), asked_at=4.0)
+    assert core.role_word == "alone"
+    core.controller_answered(4.1, told(), asked_at=4.1)
+    assert core.role_word == "master", "another one is there that can take over"
+    core.controller_answered(5.0, told(in_sync=(1,)), asked_at=5.0)
+    assert core.role_word == "master"
+
+
+def test_a_slave_is_not_alone() -> None:
+    core = FenceCore(RULES, started_at=0.0)
+    for now in range(10):
+        core.controller_answered(now, told(master=2, own=1, in_sync=(1,)), asked_at=now)
+    assert core.role_word == "slave"
+
+
 def test_a_deposed_broker_that_never_steps_down_dies() -> None:
     core = master_heard_at(0.0)
     now = 0.5

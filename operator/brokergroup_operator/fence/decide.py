@@ -88,6 +88,9 @@ class FenceRules:
     deposed_silent_seconds: float = 1.0
     # ... but not if it is so young that it is only starting.
     starting_seconds: float = 30.0
+    # A master beside which no other replica was alive for this long has nobody to hand over to. Longer than a controller that has
+    # just started may take to hear the others' heartbeats.
+    alone_seconds: float = 3.0
     # One that goes on calling itself master for this long was not reached by its role change (worst case measured: 5 s).
     deposed_master_seconds: float = 8.0
 
@@ -162,6 +165,8 @@ class FenceCore:
     _local_at: float = 0.0
     _local_silent_since: float | None = None
     _deposed_at: float | None = None
+    _alone_since: float | None = None
+    _alone: bool = False
     _armed: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,10 +181,18 @@ class FenceCore:
         if told is None:
             return
         before, self.told = self.told, told
+        self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
             self._deposed_at = None
         elif before is not None and before.we_are_master and told.master_epoch > before.master_epoch:
             self._deposed_at, self._local_silent_since = now, None
+
+    def _note_whether_alone(self, now: float, told: Told) -> None:
+        if not told.we_are_master or any(one.alive for one in told.members if one.broker_id != told.own_id):
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        self._alone = self._alone_since is not None and now - self._alone_since >= self.rules.alone_seconds
 
     def peer_answered(self, asked_at: float, broker_id: int, hears_none_for_seconds: float) -> None:
         """The fence of another replica said since when it has heard no controller; it may have heard one since it was asked."""
@@ -203,15 +216,21 @@ class FenceCore:
         """The broker is dead; the next process is nobody until a controller says otherwise."""
         self._armed = False
         self._deposed_at = None
+        self._alone_since, self._alone = None, False
         self.told = None
 
     # What to do.
 
     @property
     def role_word(self) -> str:
-        """``master`` as long as the broker may think so: also after the record named another, until it has stepped down."""
+        """``master`` as long as the broker may think so: also after the record named another, until it has stepped down.
+
+        ``alone``: it is master, and no other replica is alive that could take its place.
+        """
         if self.told is None or self.told.own_id is None:
             return "unknown"
+        if self._alone:
+            return "alone"
         return "master" if self.told.we_are_master or self._deposed_at is not None else "slave"
 
     def hears_none_for_seconds(self, now: float) -> float | None:

@@ -1,7 +1,8 @@
-"""One word in a file that the broker's container can read: ``master`` or ``slave``; no file before a controller was heard.
+"""One word in a file for the broker's container: ``master``, ``alone`` or ``slave``; no file before a controller was heard.
 
-The preStop hook of the broker waits on it: a Java master that gets SIGTERM leaves its group without a master for about 9 s,
-so it is told only when another one is master.
+The preStop hook of the broker waits while it is ``master``: a Java master that gets SIGTERM leaves its group without a master for
+about 9 s, so it is told only when another one is master. One that is master with no other replica alive (``alone``, as the last of
+a group that is deleted) need not wait for anybody.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from brokergroup_operator.fence.settings import ROLE_FILE
 if TYPE_CHECKING:
     from pathlib import Path
 
-KNOWN_ROLES: Final = ("master", "slave")
+KNOWN_ROLES: Final = ("master", "alone", "slave")
 
 
 class RoleFile:
