@@ -23,6 +23,10 @@ from tests.node.cluster import say
 from tests.node.places import REPOSITORY
 
 SECONDS = 900.0
+GROUP_CRDS = (
+    "crds/brokergroup.dev_brokergroups.yaml",
+    "charts/brokergroup-operator/files/crds/brokergroup.dev_brokergroups.yaml",
+)
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,27 @@ MUTANTS = {
         ),
         ("watch-lives", "quickstart", "spec-change"),
     ),
+    "b": Mutant(
+        "a fence timeout below the kubelet's least grace, and nothing in the pod that kills sooner",
+        (
+            Edit("operator/brokergroup_operator/api/brokergroup.py", "    ] = 4000\n", "    ] = 2000\n"),
+            *(Edit(file, "default: 4000\n", "default: 2000\n") for file in GROUP_CRDS),
+            Edit(
+                "operator/brokergroup_operator/fence/watchman.py",
+                "self._leaving and self._processes.broker_is_stopped()",
+                "False",
+            ),
+            Edit("operator/brokergroup_operator/fence/deletion.py", "if processes.broker_is_stopped():", "if False:"),
+        ),
+        ("freeze",),
+    ),
     "c": Mutant(
         "every pod that believes in a loss tells of it, and only the one that reconciles writes the status",
         (
             Edit(
                 "operator/brokergroup_operator/controller/failover.py",
-                "        timeline.outcome = Outcome.CANCELLED\n        group.in_progress = None\n        log.info(",
-                "        self._finish(group, timeline, Outcome.CANCELLED)\n        log.info(",
+                "        withdraw(group, timeline, self._observer)\n",
+                "        self._finish(group, timeline, Outcome.CANCELLED)\n",
             ),
             Edit(
                 "operator/brokergroup_operator/cli/operator_process.py",
