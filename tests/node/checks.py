@@ -19,9 +19,10 @@ from tests.node import faults, network
 from tests.node.bench import NEW_MASTER_SECONDS, STEADY_SECONDS, Bench, CheckError, Group, Seen, expect, operator_pods
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, condition
 from tests.node.images import NEXT_TAG, full_name, names_in_chart
+from tests.node.install_page import follow
 from tests.node.kubectl import CHART, environment, helm, kubectl, kubectl_run, until
 from tests.node.places import REPOSITORY, nodes
-from tests.node.processes import NodeError
+from tests.node.processes import NodeError, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,8 @@ SPARE_NODE = nodes()[1]
 CUT_SECONDS = 8.0
 DRAIN_SECONDS = 60
 UPGRADE_SECONDS = 300.0
+# The blocks of docs/install.md, in its order.
+INSTALL_PAGE = ("install", "first-group", "plugin", "upgrade", "uninstall", "release")
 
 
 @dataclass(frozen=True)
@@ -339,6 +342,21 @@ def uninstall_and_install(bench: Bench) -> None:
     expect(all(now > epoch for epoch, now in changed.values()), f"an epoch fell: {changed}")
 
 
+def install_page(bench: Bench) -> None:
+    """docs/install.md as it stands, from an empty cluster: the chart's objects and both groups are taken away first."""
+    for group in bench.groups.values():
+        kubectl("delete", "brokergroup", group.name, "--ignore-not-found", "--timeout=180s", seconds=190)
+    helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
+    kubectl("delete", "-f", str(EXAMPLES / "nameserver.yaml"), "--wait=true")
+    command("make", "-C", str(REPOSITORY), "dist", seconds=600)
+    *page, release = INSTALL_PAGE
+    follow(page)
+    # The last block is of the case in which the operator went first.
+    follow(("install", "first-group"))
+    helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
+    follow((release,))
+
+
 def told_once(bench: Bench) -> None:
     """Over the whole run, each epoch that ended a failover or a switchover has one completed incident."""
     for group in bench.groups.values():
@@ -375,4 +393,6 @@ CHECKS = (
     Check("uninstall-and-install", uninstall_and_install, slow=True),
     Check("told-once", told_once),
     Check("watch-lives", watch_lives),
+    # The last: it leaves no group.
+    Check("install-page", install_page, slow=True),
 )

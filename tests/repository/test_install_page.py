@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.node.checks import INSTALL_PAGE
+from tests.node.install_page import blocks_of
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+BLOCKS = blocks_of(PAGE)
 FENCE = re.compile(r"^```", re.MULTILINE)
-BLOCK = re.compile(
-    r"^<!-- (?P<how>test-node|not run): (?P<what>[^\n]+?) -->\n```\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
-)
 
 
-def test_every_block_of_commands_is_marked() -> None:
-    marked = list(BLOCK.finditer(PAGE))
-    assert 2 * len(marked) == len(FENCE.findall(PAGE))
-    names = [block["what"] for block in marked if block["how"] == "test-node"]
-    assert names == ["install", "first-group", "plugin", "upgrade", "uninstall", "release"]
+def test_every_block_of_commands_is_marked_and_run() -> None:
+    assert 2 * len(BLOCKS) == len(FENCE.findall(PAGE))
+    named = [block.what for block in BLOCKS if block.is_run]
+    assert named == list(dict.fromkeys(INSTALL_PAGE)), "expected in this order, each by the node's check"
 
 
 def test_every_file_that_a_command_names_is_there() -> None:
-    text = "".join(block["text"] for block in BLOCK.finditer(PAGE))
+    text = "".join(block.text for block in BLOCKS)
     named = re.findall(r"(?<!\S)(?:examples|charts)/[\w./-]+", text)
     assert "examples/quickstart.yaml" in named
     assert [path for path in named if not (ROOT / path).exists()] == []

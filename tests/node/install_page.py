@@ -1,0 +1,79 @@
+"""docs/install.md's blocks of commands, run as they stand there, by a shell that has what the page names: a newcomer's day.
+
+A block is marked in the page's source, `<!-- test-node: NAME -->` or `<!-- not run: why -->` on the line before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.node.cluster import say
+from tests.node.images import NEXT_TAG
+from tests.node.kubectl import environment
+from tests.node.places import REPOSITORY
+from tests.node.processes import NodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PAGE = REPOSITORY / "docs" / "install.md"
+BLOCK_SECONDS = 400.0
+# By which our image is on the nodes: a registry's part of the name, as the page's commands put it in front.
+REGISTRY = "docker.io/library"
+_BLOCK = re.compile(
+    r"^<!-- (?P<how>test-node|not run): (?P<what>[^\n]+?) -->\n```\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+
+
+class Block(NamedTuple):
+    """Commands of the page; `what` is its name, or why it is not run."""
+
+    what: str
+    text: str
+    is_run: bool
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Those that are marked, in the page's order."""
+    return [Block(one["what"], one["text"], one["how"] == "test-node") for one in _BLOCK.finditer(page)]
+
+
+class Newcomer:
+    """A shell in the checkout, with a home of its own; `kubectl brokergroup` is the environment's until the page installs one."""
+
+    def __init__(self, home: Path) -> None:
+        self._blocks = {one.what: one.text for one in blocks_of(PAGE.read_text(encoding="utf-8")) if one.is_run}
+        plugin = REPOSITORY / ".venv" / "bin"
+        path = os.pathsep.join([str(home / ".local" / "bin"), environment()["PATH"], str(plugin)])
+        self._environment = {**environment(), "HOME": str(home), "PATH": path, "REGISTRY": REGISTRY, "TAG": NEXT_TAG}
+
+    def run(self, name: str) -> None:
+        """Raises NodeError with the block and what it printed, where a command of it fails."""
+        say(f"  install.md: {name}")
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", self._blocks[name]],
+            cwd=REPOSITORY,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BLOCK_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise NodeError(
+                f"install.md: {name} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
+            )
+
+
+def follow(steps: Iterable[str]) -> None:
+    """The page's blocks in this order, as one user with an empty home."""
+    with tempfile.TemporaryDirectory(prefix="newcomer-") as home:
+        newcomer = Newcomer(Path(home))
+        for step in steps:
+            newcomer.run(step)
