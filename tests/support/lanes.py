@@ -178,6 +178,8 @@ class Run:
         """Run them all, and write lanes.json."""
         # Started in the background by a shell, we and our children would ignore the interrupt that ends them in time.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Ended by its parent, a run that did not interrupt its lanes would leave them running.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         try:
