@@ -13,7 +13,11 @@ from tests.real.parts import install
 from tests.real.parts.java import QUIET
 
 SOURCE = Path(__file__).parent / "java" / "InteropClient.java"
-STOP_SECONDS = 20.0
+STOP_SECONDS = 60.0
+
+
+class ClientError(Exception):
+    """A client ended before its input did, or did not end after it; the message has the end of its log."""
 
 
 def compile_client(folder: Path, version: str) -> list[str]:
@@ -41,7 +45,10 @@ class JavaClient:
         self.process.stdin.flush()
 
     def stop(self) -> None:
-        """End its input; what is outstanding is finished first."""
+        """End its input; the client finishes what is outstanding first.
+
+        :raises ClientError: it still runs after `STOP_SECONDS`, and is killed.
+        """
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -49,18 +56,24 @@ class JavaClient:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+            raise ClientError(f"{self.name} ran {STOP_SECONDS} s after its input had ended:\n{self._tail()}") from None
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """Every outcome told so far; a line still being written is left for later."""
+        """Every outcome told so far; a line still being written is left for later.
+
+        :raises ClientError: the client ended by itself, and not well.
+        """
         if self.process.poll() not in (None, 0):
-            log = self.output.with_suffix(".log")
-            raise RuntimeError(f"{self.name} ended with {self.process.returncode}: {log.read_text()[-2000:]}")
+            raise ClientError(f"{self.name} ended with {self.process.returncode}:\n{self._tail()}")
         with self.output.open("rb") as output:
             output.seek(self._position)
             whole, newline, _ = output.read().rpartition(b"\n")
         self._position += len(whole) + len(newline)
         self._lines += [json.loads(line) for line in whole.splitlines()]
         return self._lines
+
+    def _tail(self) -> str:
+        return self.output.with_suffix(".log").read_text(errors="replace")[-2000:]
 
     def acknowledged(self) -> list[Acknowledged]:
         """What a producer was promised."""

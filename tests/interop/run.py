@@ -31,6 +31,7 @@ if ROOT not in sys.path:
 
 from rocketmq_remoting.errors import RemotingError  # noqa: E402
 from tests.interop.campaign import Campaign, Cast, Outcome  # noqa: E402
+from tests.interop.clients import ClientError  # noqa: E402
 from tests.interop.lab import PYTHON, LabError  # noqa: E402
 from tests.interop.proxy import ProxyOutcome, run_through_proxy  # noqa: E402
 from tests.real.parts import install  # noqa: E402
@@ -107,7 +108,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> Results:
     results = Results()
     try:
         await play(options, folder, results)
-    except (LabError, RealProcessError, RemotingError) as error:
+    except (ClientError, LabError, RealProcessError, RemotingError) as error:
         results.broken_off = f"{type(error).__name__}: {error}"
     return results
 
