@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from brokergroup_operator.kubectl.its_operator import silent_for
 from tests.node import faults, network
 from tests.node.bench import NEW_MASTER_SECONDS, STEADY_SECONDS, Bench, CheckError, Group, Seen, expect, operator_pods
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, condition
 from tests.node.images import NEXT_TAG, full_name, names_in_chart
 from tests.node.install_page import follow
-from tests.node.kubectl import CHART, environment, helm, kubectl, kubectl_run, until
+from tests.node.kubectl import CHART, environment, get, helm, kubectl, kubectl_run, until
 from tests.node.places import REPOSITORY, nodes
 from tests.node.processes import NodeError, command
 
@@ -354,6 +355,9 @@ def install_page(bench: Bench) -> None:
     # The last block is of the case in which the operator went first.
     follow(("install", "first-group"))
     helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
+    # Its rights went with the chart, so its last pod could not give the Lease back: `release` refuses until that is stale.
+    lease = ("lease", RELEASE, "--namespace", OPERATOR_NAMESPACE)
+    until("the operator's Lease is given back or stale", lambda: silent_for(get(*lease)["spec"]), 90.0)
     follow((release,))
 
 
