@@ -148,6 +148,20 @@ def _one_epoch(case: Case) -> bool:
     )
 
 
+def _java_elects_too_early(case: Case) -> bool:
+    """Java asked for an election before it had forgotten the dead master: it left the group as it was, ours has not."""
+    broker_id = case.step.number("id")
+    if case.step.verb != "close" or broker_id is None or case.before.master != broker_id:
+        return False
+    if not _equal_but_alive(case.java.state, case.before, broker_id):
+        return False
+    lost = replace(case.before, master=None, master_address=None, epoch=case.before.epoch + 1)
+    elected = case.ours.state.master
+    return _equal_but_alive(case.ours.state, lost, broker_id) or (
+        elected in _candidates(case) and _as_elected(case.before, case.ours.state, elected)
+    )
+
+
 def _equal_but_alive(after: GroupState, expected: GroupState, dead: int) -> bool:
     standing = expected.members[dead]
     return after == replace(expected, members={**expected.members, dead: replace(standing, alive=False)})
@@ -564,6 +578,18 @@ MASTERS: tuple[Deviation, ...] = (
         "tests/core/traces/golden_failover.txt",
         _one_epoch,
         After.SHIFT,
+    ),
+    Deviation(
+        "a-lost-master-is-always-replaced",
+        "close",
+        "submits the election before it removes the dead master from its table: where the election runs first, it finds the "
+        "master alive, fails three times at once, and the group has no master until the next scan",
+        "counts the master as dead first, then elects",
+        "a bug of Java's (DefaultBrokerHeartbeatManager.onBrokerChannelClose); seen about once in 2,000 sequences under load",
+        "tests/differential/test_differential.py",
+        _java_elects_too_early,
+        After.END,
+        special=True,
     ),
     Deviation(
         "a-lost-master-is-lost-once",

@@ -7,6 +7,7 @@ And the test of the test: our controller with one check changed is caught, and w
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ import pytest
 import controller_core.step as core
 from controller_core.codes import ControllerCode
 from tests.differential.campaign import Campaign
+from tests.differential.canonical import GroupState, Standing
+from tests.differential.cases import Case, Seen
 from tests.differential.comparison import Comparison
 from tests.differential.deviation_list import BY_THE_COMPARISON, DEVIATIONS
 from tests.differential.documents import TARGET, render
@@ -180,6 +183,35 @@ async def test_a_changed_controller_is_caught(tmp_path: Path, monkeypatch: pytes
             assert tally.failures, f"{name}: not caught in {tally.sequences} sequences, {tally.steps} steps"
             commands = [line for line in tally.failures[0].splitlines() if line == "----"]
             assert len(commands) < 20, f"{name}: not shrunk:\n{tally.failures[0]}"
+
+
+MEMBERS = {one: Standing(f"10.0.1.{one}:10911", alive=True, in_sync=one != 2) for one in (1, 2, 3)}
+BEFORE = GroupState(1, "10.0.1.1:10911", 1, 3, MEMBERS)
+AS_IT_WAS = replace(BEFORE, members={**BEFORE.members, 1: replace(BEFORE.members[1], alive=False)})
+
+
+def elected(master: int, *, epoch: int = 2) -> GroupState:
+    members = {one: replace(it, in_sync=one == master) for one, it in AS_IT_WAS.members.items()}
+    return GroupState(master, BEFORE.members[master].address, epoch, 4, members)
+
+
+@pytest.mark.parametrize(
+    ("java", "ours", "listed"),
+    [
+        (AS_IT_WAS, elected(3), True),
+        (AS_IT_WAS, replace(AS_IT_WAS, master=None, master_address=None, epoch=2), True),
+        (AS_IT_WAS, elected(2), False),
+        (AS_IT_WAS, elected(3, epoch=3), False),
+        (AS_IT_WAS, BEFORE, False),
+        (BEFORE, elected(3), False),
+        (elected(3), AS_IT_WAS, False),
+    ],
+    ids=["elected", "nobody", "not-in-the-set", "two-epochs", "not-noticed", "java-not-noticed", "other-way-round"],
+)
+def test_java_s_early_election_excuses_nothing_else(java: GroupState, ours: GroupState, listed: bool) -> None:
+    (entry,) = (one for one in DEVIATIONS if one.name == "a-lost-master-is-always-replaced")
+    case = Case(Step.parse("close id=1"), BEFORE, {}, Seen(None, java), Seen(None, ours), install.ROCKETMQ_VERSION)
+    assert entry.applies(case) is listed
 
 
 def test_the_page_says_what_the_list_says() -> None:

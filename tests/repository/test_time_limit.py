@@ -190,3 +190,11 @@ def test_ci_runs_whatever_a_newcomer_runs() -> None:
 def test_a_lane_that_is_not_there_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"'fnce': expected one of .*fence"):
         run.chosen_lanes(run.lanes_of(run.Level.ALL, required=False), ["fnce"])
+
+
+def test_the_ends_of_failed_lanes_are_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "REPEATED_CHARACTERS", 20)
+    bad = code("bad", "print('x' * 90); print('why it failed'); print('{}'); raise SystemExit(3)")
+    ended = after_all(tmp_path, [code("good", "print('nothing')"), bad], lanes.TimeLimit())
+    assert ended.why_it_failed() == "--- bad failed; its end was\nxxxxxx\nwhy it failed"
+    assert after_all(tmp_path, [code("good", "")], lanes.TimeLimit()).why_it_failed() == ""

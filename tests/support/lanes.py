@@ -32,6 +32,8 @@ PROCESSORS = Path("/proc/stat")
 CLEAN_UP_SECONDS = 90.0
 POLL_SECONDS = 0.2
 COUNTS = "counts.json"
+# Of each lane that failed the run repeats so much at its end: who sees a long run's last lines only sees why it failed.
+REPEATED_CHARACTERS = 1500
 
 
 @dataclass
@@ -173,6 +175,7 @@ class Run:
         self._started = time.monotonic()
         self.tally = Tally()
         self.by_lane: dict[str, dict[str, float]] = {}
+        self._failed: dict[str, Path] = {}
 
     def until_all_ended(self) -> None:
         """Run them all, and write lanes.json."""
@@ -190,6 +193,10 @@ class Run:
             raise
         finally:
             (self._folder / "lanes.json").write_text(json.dumps(self.by_lane, indent=1) + "\n", encoding="utf-8")
+
+    def why_it_failed(self) -> str:
+        """The end of what each lane printed that failed, without its last line where that is JSON; "" where none did."""
+        return "\n".join(f"--- {name} failed; its end was\n{_end_of(output)}" for name, output in self._failed.items())
 
     def _turn(self) -> None:
         if self._limit.is_up():
@@ -228,7 +235,10 @@ class Run:
         with one.output.open("rb") as output:
             shutil.copyfileobj(output, sys.stdout.buffer)
         sys.stdout.flush()
-        self._count(one.lane, one.tally(), seconds)
+        counts = one.tally()
+        self._count(one.lane, counts, seconds)
+        if counts.failed:
+            self._failed[one.lane.name] = one.output
         busy = (busy_seconds() - one.busy_before) / max(seconds, POLL_SECONDS)
         say(f"<== {one.lane.name}: {seconds:.0f} s, {busy:.1f} of {os.cpu_count()} processors busy\n")
 
@@ -263,3 +273,10 @@ class Run:
             say(f"{lane.name}: FAILED: not run: {self._limit}")
             self._count(lane, Tally(failed=1, left_out=[{"what": lane.name, "why": f"not run: {self._limit}"}]), 0.0)
         self._waiting.clear()
+
+
+def _end_of(output: Path) -> str:
+    lines = output.read_text(encoding="utf-8", errors="replace").rstrip().split("\n")
+    if lines[-1].startswith("{"):
+        lines.pop()
+    return "\n".join(lines)[-REPEATED_CHARACTERS:]
