@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.observe.timeline import Cause, Kind
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.mastership import is_draining
 from brokergroup_operator.reconcile.plan import SwitchMaster
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.observed import Observed
@@ -52,7 +54,27 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         c.on_nodes(c.settled(), **{f"node_{n}": c.node(f"node-{n}", unschedulable=True) for n in (1, 2, 3)}),
         [],
     ),
-    ("not safe", c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE), []),
+    (
+        "a drain has evicted a slave of the same node first: one member elsewhere is enough",
+        c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE),
+        ["switch orders-1 to 2"],
+    ),
+    ("nobody elsewhere is alive", c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE), []),
+    (
+        "only a member of a drained node is left",
+        c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, node_2=c.node("node-2", unschedulable=True)),
+        [],
+    ),
+    (
+        "it is being moved already",
+        c.on_nodes(
+            c.live(c.settled(), 1, 2, in_progress=replace(failing_over(), kind=Kind.SWITCHOVER)),
+            node_1=CORDONED,
+            **FINE,
+        ),
+        [],
+    ),
+    ("a preference needs a whole group", c.live(c.settled(**PREFER_3), 1, 3), []),
     (
         "a slave's node is drained: it may be evicted",
         c.on_nodes(c.settled(), node_2=c.node("node-2", unschedulable=True)),
@@ -122,7 +144,7 @@ def test_who_moves_it_says_why_and_the_controller_is_told(seen: Observed, cause:
 
 
 def test_a_drain_that_nobody_can_take_over_from_is_said() -> None:
-    moving = c.course(c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE)).moving
+    moving = c.course(c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE)).moving
     assert moving is not None
     assert moving.verb.value == "refuse"
     assert "orders-1 is being drained, and nobody elsewhere can take over" in moving.why

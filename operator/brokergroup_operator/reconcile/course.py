@@ -82,7 +82,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
         outdated=tuple(outdated),
         leaver=leaver,
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
-        moving=mastership_step(seen, known, safe=is_safe, updating={one.member.broker_id for one in due}),
+        moving=mastership_step(seen, known, at_rest=may_step, updating={one.member.broker_id for one in due}),
         forgetting=forgetting_step(seen, members, known),
         rollout=tuple(
             rollout_steps(

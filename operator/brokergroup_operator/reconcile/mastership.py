@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile import observed
 from brokergroup_operator.reconcile.failover_safe import candidates, is_barred
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.standing import Standing
+    from brokergroup_operator.reconcile.verdict import Verdict
 
 # Who sets them is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
 DRAIN_TAINTS: Final = frozenset(
@@ -37,6 +38,11 @@ DRAIN_TAINTS: Final = frozenset(
     }
 )
 
+# Why a group is not FailoverSafe although its master serves, and a member that is level with it may follow.
+SHORT_OF_CANDIDATES: Final = frozenset(
+    {Reason.NOT_ENOUGH_CANDIDATES, Reason.METADATA_DIVERGED, Reason.MEMBERS_NOT_LINKED}
+)
+
 
 def is_draining(node: JsonObject) -> bool:
     spec = node.get("spec") or {}
@@ -46,13 +52,14 @@ def is_draining(node: JsonObject) -> bool:
 
 
 def mastership_step(
-    seen: Observed, standings: Mapping[int, Standing], *, safe: bool, updating: Collection[int] = ()
+    seen: Observed, standings: Mapping[int, Standing], *, at_rest: Verdict, updating: Collection[int] = ()
 ) -> Step | None:
     """Move it, say why it can't be moved, or None where it is right as it is.
 
     Nobody gets it for taste before it has been updated: an update and the preference would move it to and fro without end.
-    `updating`: the ids of those whose pods are still to be replaced.
+    `at_rest`: FailoverSafe, while no change of master is under way. `updating`: the ids whose pods are still to be replaced.
     """
+    safe = at_rest.status is ConditionStatus.TRUE
     master = next((standing for standing in standings.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
@@ -64,7 +71,7 @@ def mastership_step(
     ]
     if _on_draining_node(seen, master):
         why = f"the node of master {master.member.pod} is being drained"
-        if not safe or not able:
+        if not able or not (safe or _may_leave_unsafe(seen, at_rest)):
             return Step(
                 verb=Verb.REFUSE, reason=Reason.NOT_ENOUGH_CANDIDATES, why=f"{why}, and nobody elsewhere can take over"
             )
@@ -76,6 +83,16 @@ def mastership_step(
     if safe and preferred in updated:
         return _move(master, preferred, f"broker {preferred} is preferred")
     return _refused(preferred) if preferred is not None and preferred in learners else None
+
+
+def _may_leave_unsafe(seen: Observed, at_rest: Verdict) -> bool:
+    """Whether the group may lose its spare, but not its master: then one member elsewhere is enough to leave a drained node for.
+
+    kubectl drain evicts a slave of the same node in the moment it cordons. A slave that may come back to that node only would
+    otherwise keep the master there, with too few candidates, until the node is switched off.
+    """
+    running = seen.snapshot is not None and seen.snapshot.in_progress is not None
+    return not running and at_rest.reason in SHORT_OF_CANDIDATES
 
 
 def _refused(preferred: int) -> Step:
