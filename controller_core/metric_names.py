@@ -18,6 +18,7 @@ LABEL_ROLE: Final = "role"
 LABEL_OUTCOME: Final = "outcome"
 LABEL_RESULT: Final = "result"
 LABEL_PHASE: Final = "phase"
+LABEL_CONDITION: Final = "condition"
 LABEL_CAUSE: Final = "cause"
 LABEL_REQUEST: Final = "request"
 LABEL_CODE: Final = "code"
@@ -58,6 +59,7 @@ EPOCH_JUMP_WAITING: Final = "brokergroup_epoch_jump_waiting"
 UNFENCED: Final = "brokergroup_unfenced"
 METADATA_DIFFERENCES: Final = "brokergroup_metadata_differences"
 UNLINKED_MEMBERS: Final = "brokergroup_unlinked_members"
+CONDITION: Final = "brokergroup_condition"
 EPOCH_CURES_TOTAL: Final = "brokergroup_epoch_cures_total"
 BUILD_INFO: Final = "brokergroup_build_info"
 
@@ -171,6 +173,12 @@ _DESCRIPTIONS: Final = (
         METADATA_DIFFERENCES, "gauge", GROUP_LABELS, "Topics, groups and offsets that members lack of their master's."
     ),
     _describe(UNLINKED_MEMBERS, "gauge", GROUP_LABELS, "Living members that the master has no replication link to."),
+    _describe(
+        CONDITION,
+        "gauge",
+        (*GROUP_LABELS, LABEL_CONDITION),
+        "1 for a condition of the status that holds, 0 for one that does not.",
+    ),
     _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),
     _describe(
         BUILD_INFO, "gauge", (LABEL_VERSION, LABEL_REVISION, LABEL_PYTHON), "Always 1; the labels tell the build."

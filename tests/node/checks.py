@@ -24,6 +24,8 @@ from tests.node.install_page import follow
 from tests.node.kubectl import CHART, environment, get, helm, kubectl, kubectl_run, until
 from tests.node.places import REPOSITORY, nodes
 from tests.node.processes import NodeError, command
+from tests.node.runbooks import FOLDER as RUNBOOKS
+from tests.node.runbooks import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -361,6 +363,14 @@ def install_page(bench: Bench) -> None:
     follow((release,))
 
 
+def runbooks(bench: Bench) -> None:
+    """What each runbook says to look at can be looked at, on a group that is well."""
+    group = bench.groups["java"]
+    group.wait_until_whole()
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        look(page.stem, group.name)
+
+
 def told_once(bench: Bench) -> None:
     """Over the whole run, each epoch that ended a failover or a switchover has one completed incident."""
     for group in bench.groups.values():
@@ -395,6 +405,7 @@ CHECKS = (
     Check("cut", cut, slow=True),
     Check("upgrade", upgrade, slow=True),
     Check("uninstall-and-install", uninstall_and_install, slow=True),
+    Check("runbooks", runbooks, slow=True),
     Check("told-once", told_once),
     Check("watch-lives", watch_lives),
     # The last: it leaves no group.

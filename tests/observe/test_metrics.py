@@ -259,3 +259,17 @@ async def test_upstreams_names_can_be_switched_off() -> None:
     metrics.attach(View())
     metrics.observer.request_answered(1002, 0, 0.1)
     assert not set(metric_names.UPSTREAM_METRICS) & set(await scrape(metrics))
+
+
+async def test_the_conditions_of_a_status_are_a_metric_while_this_pod_reconciles() -> None:
+    metrics = Metrics()
+    held = [{"type": "FailoverSafe", "status": "False"}, {"type": "Stalled", "status": "True"}]
+    unknown = {"type": "Ready", "status": "Unknown"}
+    metrics.conditions.note(KEY, cluster_name="DefaultCluster", broker_name="orders", conditions=[*held, unknown])
+    told = (await scrape(metrics))[metric_names.CONDITION]
+    assert {sample.labels["condition"]: sample.value for sample in told} == {"FailoverSafe": 0, "Stalled": 1}
+    assert value(told, **GROUP, condition="Stalled") == 1
+    metrics.conditions.note(KEY, cluster_name="DefaultCluster", broker_name="orders", conditions=held[:1])
+    assert [one.labels["condition"] for one in (await scrape(metrics))[metric_names.CONDITION]] == ["FailoverSafe"]
+    metrics.conditions.forget(KEY)
+    assert (await scrape(metrics))[metric_names.CONDITION] == []

@@ -25,6 +25,10 @@ CASES: dict[str, tuple[str, str, str]] = {
     "BrokerGroupSyncStateSetShrunk": ("brokergroup_sync_state_set_size", "3+0x70", "1+0x70"),
     "BrokerGroupSeatsLost": ("brokergroup_lost_seats", "0+0x70", "2+0x70"),
     "BrokerGroupEpochJump": ("brokergroup_epoch_jump_waiting", "0+0x70", "1+0x70"),
+    "BrokerGroupNotFailoverSafe": ('brokergroup_condition{condition="FailoverSafe"}', "1+0x70", "0+0x70"),
+    "BrokerGroupStalled": ('brokergroup_condition{condition="Stalled"}', "0+0x70", "1+0x70"),
+    "BrokerGroupMembersUnlinked": ("brokergroup_unlinked_members", "0+0x70", "1+0x70"),
+    "BrokerGroupMetadataDiverged": ("brokergroup_metadata_differences", "0+0x70", "3+0x70"),
     "BrokerGroupUnfenced": ("brokergroup_unfenced", "0+0x70", "1+0x70"),
     "BrokerGroupUncleanElection": ("brokergroup_unclean_elections_total", "5+0x70", "5+0x30 6+0x39"),
     "BrokerGroupSeatLost": ("brokergroup_seats_lost_total", "2+0x70", "0+0x30 1+0x39"),
@@ -34,10 +38,14 @@ CASES: dict[str, tuple[str, str, str]] = {
 
 def series(name: str, values: str) -> list[dict[str, str]]:
     """As each operator pod reports it."""
-    return [{"series": f'{name}{{{GROUP},pod="{pod}"}}', "values": values} for pod in PODS]
+    name, _, own = name.rstrip("}").partition("{")
+    labels = ",".join(filter(None, (GROUP, own)))
+    return [{"series": f'{name}{{{labels},pod="{pod}"}}', "values": values} for pod in PODS]
 
 
-def judge(folder: Path, inputs: list[dict[str, str]], alert: str, labels: list[dict[str, str]]) -> None:
+def judge(
+    folder: Path, inputs: list[dict[str, str]], alert: str, labels: list[dict[str, str]], *, value: str = ""
+) -> None:
     document: dict[str, Any] = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "1m",
@@ -57,26 +65,27 @@ def judge(folder: Path, inputs: list[dict[str, str]], alert: str, labels: list[d
         ],
     }
     path = folder / "alert.yaml"
-    path.write_text(yaml.safe_dump(without_annotations(document)), encoding="utf-8")
+    path.write_text(yaml.safe_dump(without_annotations(document, value)), encoding="utf-8")
     done = prometheus.promtool("test", "rules", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def without_annotations(document: dict[str, Any]) -> dict[str, Any]:
+def without_annotations(document: dict[str, Any], value: str) -> dict[str, Any]:
     """promtool compares annotations too: they are taken from the rules themselves, with the labels filled in."""
     rules = {rule["alert"]: rule for rule in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]}
     for test in document["tests"][0]["alert_rule_test"]:
         for expected in test["exp_alerts"]:
             rule, labels = rules[test["alertname"]], expected["exp_labels"]
-            filled = {name: fill(text, labels) for name, text in rule["annotations"].items()}
+            filled = {name: fill(text, labels, value) for name, text in rule["annotations"].items()}
             expected["exp_annotations"] = filled
             expected["exp_labels"] = labels | rule["labels"]
     return document
 
 
-def fill(text: str, labels: dict[str, str]) -> str:
-    for name, value in labels.items():
-        text = text.replace(f"{{{{ $labels.{name} }}}}", value)
+def fill(text: str, labels: dict[str, str], value: str) -> str:
+    text = text.replace("{{ $value | humanizeDuration }}", value)
+    for name, label in labels.items():
+        text = text.replace(f"{{{{ $labels.{name} }}}}", label)
     return text
 
 
@@ -103,3 +112,24 @@ def test_the_operator_is_missed_only_while_no_pod_answers(tmp_path: Path) -> Non
         [],
     )
     judge(tmp_path, [], "BrokerGroupOperatorDown", [{}])
+
+
+def test_a_single_operator_pod_is_told_of_and_three_are_not(tmp_path: Path) -> None:
+    pods = [
+        {"series": f'brokergroup_build_info{{version="0.1.0",pod="operator-{n}"}}', "values": "1+0x70"}
+        for n in range(3)
+    ]
+    judge(tmp_path, pods, "BrokerGroupOperatorPodAlone", [])
+    judge(tmp_path, pods[:1], "BrokerGroupOperatorPodAlone", [{}])
+
+
+@pytest.mark.parametrize(("seconds", "slow"), [(3, False), (25, True)])
+def test_slow_failovers_are_told_of(tmp_path: Path, seconds: int, slow: bool) -> None:
+    name = "brokergroup_failover_phase_seconds"
+    labels = f'{GROUP},phase="total",pod="operator-0"'
+    inputs = [
+        {"series": f"{name}_sum{{{labels}}}", "values": f"0+0x50 {seconds}+0x19"},
+        {"series": f"{name}_count{{{labels}}}", "values": "0+0x50 1+0x19"},
+    ]
+    raised = [{"namespace": "shop", "cluster": "c", "broker_group": "orders"}] if slow else []
+    judge(tmp_path, inputs, "BrokerGroupFailoverSlow", raised, value="25s")

@@ -380,5 +380,9 @@ def test_the_alerts_are_valid_and_ask_for_metrics_that_exist() -> None:
         item for item in rendered("system", metrics__prometheusRule="true") if item["kind"] == "PrometheusRule"
     )
     assert in_chart["spec"] == yaml.safe_load(source.read_text(encoding="utf-8"))
+    elsewhere = rendered("system", metrics__prometheusRule="true", metrics__runbooks="https://wiki.example/rocketmq/")
+    rules = next(item for item in elsewhere if item["kind"] == "PrometheusRule")["spec"]["groups"][0]["rules"]
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"] == f"https://wiki.example/rocketmq/{rule['alert']}.md"
     for rule in in_chart["spec"]["groups"][0]["rules"]:
         assert any(name in rule["expr"] for name in metric_names.METRICS), rule["alert"]

@@ -26,6 +26,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
+from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
@@ -94,9 +95,9 @@ async def close_what_kopf_left() -> None:
 async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Callable[..., Any]]:
     planes: list[ReconcilePlane] = []
 
-    async def start(**settings: Any) -> ReconcilePlane:
+    async def start(conditions: ConditionGauges | None = None, **settings: Any) -> ReconcilePlane:
         values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": world.key.namespace} | settings
-        plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values))
+        plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values), conditions=conditions)
         planes.append(plane)
         await plane.start()
         return plane
@@ -358,3 +359,19 @@ async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(
     # Far sooner than the 30 s of the Lease: it was given back.
     await until("the second leads", lambda: leads(second))
     assert (await named(world, LEASES))["brokergroup-operator"]["spec"]["holderIdentity"].startswith("second_")
+
+
+async def test_the_conditions_are_told_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
+    conditions = ConditionGauges()
+    plane = await start_plane(conditions)
+    await make_ready(world)
+
+    async def told_as_written() -> bool:
+        group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+        written = {one["type"]: float(one["status"] == "True") for one in group["status"]["conditions"]}
+        told = {one.labels["condition"]: one.value for family in conditions.collect() for one in family.samples}
+        return told == written and told["Ready"] == 1
+
+    await until("the metric says what the status says", told_as_written)
+    await plane.stop()
+    assert [one for family in conditions.collect() for one in family.samples] == []

@@ -82,6 +82,7 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
             _reconcile_settings(settings),
             after_watch_spawned=lambda: _take_signals_back(stop),
             circumstances=incidents,
+            conditions=metrics.conditions,
         )
         metrics.health.ask(reconcile.trouble)
         stack.push_async_callback(reconcile.stop)

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.health import Health
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
@@ -106,6 +107,7 @@ class MetricsObserver(Observer):
             self._labels[key] = labels
             for counter in (self._seats_lost, self._floors, self._adopted, self._cures):
                 counter.labels(*labels)
+            self._phases.labels(*labels, metric_names.PHASE_TOTAL)
             for cause in Cause:
                 self._failovers.labels(*labels, cause.value, Outcome.COMPLETED.value)
                 self._unavailable.labels(*labels, cause.value)
@@ -191,6 +193,8 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, which nothing reads
         self.registry = CollectorRegistry()
         self.health = Health()
+        self.conditions = ConditionGauges()
+        self.registry.register(self.conditions)
         self._counts = MetricsObserver(self.registry)
         self._upstream = UpstreamMetrics(self.registry, controller_address) if upstream_names else None
         self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])

@@ -15,6 +15,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError
+from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.apply import PlanApplier
@@ -60,6 +61,7 @@ class ReconcilePlane:
         *,
         after_watch_spawned: Callable[[], None] | None = None,
         circumstances: CircumstanceSink | None = None,
+        conditions: ConditionGauges | None = None,
     ) -> None:
         self._api = api
         self._access = access
@@ -67,6 +69,7 @@ class ReconcilePlane:
         self._settings = settings
         self._after_watch_spawned = after_watch_spawned
         self._circumstances = circumstances
+        self._conditions = conditions or ConditionGauges()
         self._leading = asyncio.Event()
         self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -163,6 +166,7 @@ class ReconcilePlane:
             await operations.stop()
             await self._applier.settle()
             self._watcher = None
+            self._conditions.clear()
             await watcher.stop()
 
     def _reconciler(self, turns: RollingTurns) -> Reconciler:
@@ -177,7 +181,9 @@ class ReconcilePlane:
             timeout_seconds=timeout_seconds,
             namespace=self._settings.namespace,
         )
-        return Reconciler(fetcher, applier, self._settings, turns, circumstances=self._circumstances)
+        return Reconciler(
+            fetcher, applier, self._settings, turns, circumstances=self._circumstances, conditions=self._conditions
+        )
 
     async def _wait_for_kinds(self) -> list[JsonObject]:
         """Kopf serves only the kinds that exist when it starts. Hands back the groups there are."""

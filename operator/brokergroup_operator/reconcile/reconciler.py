@@ -10,12 +10,15 @@ import structlog
 
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
 from brokergroup_operator.observe.circumstances import NoSink
+from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
+from brokergroup_operator.reconcile.broker_config import broker_name
 from brokergroup_operator.reconcile.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.foreign import NameTakenError
 from brokergroup_operator.reconcile.node_ports import NodePortTakenError
+from brokergroup_operator.reconcile.plan import WriteStatus
 from brokergroup_operator.reconcile.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
@@ -71,6 +74,7 @@ class Reconciler:
         turns: RollingTurns,
         *,
         circumstances: CircumstanceSink | None = None,
+        conditions: ConditionGauges | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._applier = applier
@@ -78,6 +82,7 @@ class Reconciler:
         self._turns = turns
         self._refusals: dict[GroupKey, ApiError] = {}
         self._circumstances = circumstances or NoSink()
+        self._conditions = conditions or ConditionGauges()
         self._watch = CircumstanceWatch()
 
     async def run_pass(self, key: GroupKey) -> float | None:
@@ -90,6 +95,7 @@ class Reconciler:
         refusal = self._refusals.pop(key, None)
         if seen is None:
             self._turns.tell(key, Turn.NONE, since="")
+            self._conditions.forget(key)
             return None
         plan = self._decide(key, _with_refusal(seen, refusal))
         # Before anything is done: what is done to a pod is noted although we may die while we do it.
@@ -105,8 +111,20 @@ class Reconciler:
         except GroupUnknownError as error:
             log.info("reconcile.waits_for_controller_plane", group=str(key), error=str(error))
             return GROUP_UNKNOWN_SECONDS
+        self._note_conditions(key, seen, plan)
         # Reserved ids are in the record now: the pods they are for can be created at once.
         return 0.0 if applied.ids_reserved else plan.look_again_seconds
+
+    def _note_conditions(self, key: GroupKey, seen: Observed, plan: Plan) -> None:
+        """Those that this pass wrote, or found as they should be."""
+        written = [action.status for action in plan.actions if isinstance(action, WriteStatus)]
+        status = written[-1] if written else seen.group_object.get("status") or {}
+        self._conditions.note(
+            key,
+            cluster_name=seen.group.spec.broker_cluster_name,
+            broker_name=broker_name(key.name, seen.group.spec),
+            conditions=status.get("conditions") or (),
+        )
 
     async def _fetch_ours(self, key: GroupKey) -> Observed | None:
         """The group, once it is ours; None where it is gone, or another operator's."""

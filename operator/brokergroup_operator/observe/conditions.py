@@ -1,0 +1,50 @@
+"""The conditions of each group's status as a metric, so that an alert can stand on them without kube-state-metrics.
+
+Only the operator pod that reconciles knows them: it notes what it wrote, and forgets everything when it loses the Lease.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import GaugeMetricFamily
+
+from controller_core import metric_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from prometheus_client.core import Metric
+
+    from brokergroup_operator.records.store import GroupKey
+
+
+class ConditionGauges:
+    """Answers a scrape with what was noted last of each group."""
+
+    def __init__(self) -> None:
+        self._noted: dict[GroupKey, tuple[list[str], dict[str, bool]]] = {}
+
+    def note(
+        self, key: GroupKey, *, cluster_name: str, broker_name: str, conditions: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """Keep the conditions of a status, in the form they have there. One of status Unknown is left out."""
+        states = {one["type"]: one["status"] == "True" for one in conditions if one["status"] in ("True", "False")}
+        self._noted[key] = ([key.namespace, cluster_name, broker_name], states)
+
+    def forget(self, key: GroupKey) -> None:
+        """The group is gone, or another operator's."""
+        self._noted.pop(key, None)
+
+    def clear(self) -> None:
+        """This pod does not reconcile any more."""
+        self._noted.clear()
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by prometheus-client for each scrape."""
+        description = metric_names.METRICS[metric_names.CONDITION]
+        family = GaugeMetricFamily(description.name, description.help, labels=description.labels)
+        for labels, states in self._noted.values():
+            for name, holds in states.items():
+                family.add_metric([*labels, name], float(holds))
+        return [family]

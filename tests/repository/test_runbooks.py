@@ -1,0 +1,78 @@
+"""docs/runbooks: a page for each alert of the chart, with three parts, and nothing in it that there is not.
+
+What its commands print is looked at on the two nodes (`tests/node/runbooks.py`, the check `runbooks`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import ConditionType
+from brokergroup_operator.kubectl.main import app
+from tests.node.runbooks import FOLDER, PARTS, commands_of, filled, parts_of
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "brokergroup-operator"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][
+    0
+]["rules"]
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+WORDS = {"BROKER-ID": "2", "EPOCH": "9", "NODE": "node1"}
+# kubectl's own verbs that a page may use; the first line are those that change nothing.
+READING = {"get", "logs", "describe"}
+CHANGING = {"annotate", "taint"}
+
+
+def plain(command: str) -> list[str]:
+    for word, value in WORDS.items():
+        command = re.sub(rf"\b{word}\b", value, command)
+    return shlex.split(filled(command, "orders"))
+
+
+def test_each_alert_has_a_page_and_names_it() -> None:
+    assert {rule["alert"] for rule in ALERTS} == PAGES.keys()
+    for rule in ALERTS:
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
+
+
+@pytest.mark.parametrize("alert", PAGES)
+def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(alert: str) -> None:
+    assert PAGES[alert].startswith(f"# {alert}\n")
+    parts = parts_of(PAGES[alert])
+    assert tuple(parts) == PARTS
+    assert all(text.strip() for text in parts.values())
+    assert commands_of(parts["Look at this"])
+    assert commands_of(parts["What it means"]) == []
+
+
+@pytest.mark.parametrize("alert", PAGES)
+def test_every_command_is_one(alert: str) -> None:
+    """A command of the plugin is parsed as it stands, and not run; of kubectl the verb is known."""
+    parts = parts_of(PAGES[alert])
+    for part, command in ((one, command) for one in PARTS for command in commands_of(parts[one])):
+        program, verb, *rest = plain(command)
+        assert program == "kubectl", command
+        if verb == "brokergroup":
+            name, *arguments = rest
+            known = typer.main.get_group(app).commands
+            assert name in known, command
+            known[name].make_context(name, arguments)  # raises a UsageError
+            assert part == "Do that" or name in {"status", "explain", "history", "lag"}, command
+        else:
+            assert verb in (READING if part == "Look at this" else READING | CHANGING), command
+
+
+def test_what_commands_select_by_is_there() -> None:
+    text = "".join(PAGES.values())
+    assert set(re.findall(r"-l (brokergroup[\w./-]+)=", text)) == {names.LABEL_BROKER_GROUP}
+    assert set(re.findall(r'@.type=="(\w+)"', text)) <= {str(one) for one in ConditionType}
+    told = (FOLDER.parent / "brokergroup.md").read_text(encoding="utf-8")
+    for reason in re.findall(r"reason=(\w+)", text):
+        assert f"| `{reason}` |" in told, reason
