@@ -212,8 +212,8 @@ def main(arguments: list[str]) -> int:
         "seconds": round(time.monotonic() - started),
         "lanes": run.by_lane,
     }
-    if run.why_it_failed():
-        say(f"\n{run.why_it_failed()}")
+    if why := run.why_it_failed():
+        say(f"\n{why}")
     say(f"\n{tally.passed} passed, {tally.failed} failed")
     say(json.dumps(verdict))
     return 0 if tally.failed == 0 and not (required and tally.left_out) else 1

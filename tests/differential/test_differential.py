@@ -206,7 +206,15 @@ def elected(master: int, *, epoch: int = 2) -> GroupState:
         (BEFORE, elected(3), False),
         (elected(3), AS_IT_WAS, False),
     ],
-    ids=["elected", "nobody", "not-in-the-set", "two-epochs", "not-noticed", "java-not-noticed", "other-way-round"],
+    ids=[
+        "elected",
+        "no-successor",
+        "not-in-the-set",
+        "two-epochs",
+        "not-noticed",
+        "java-not-noticed",
+        "other-way-round",
+    ],
 )
 def test_java_s_early_election_excuses_nothing_else(java: GroupState, ours: GroupState, listed: bool) -> None:
     (entry,) = (one for one in DEVIATIONS if one.name == "a-lost-master-is-always-replaced")

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.node.cluster import say
 from tests.node.images import NEXT_TAG
-from tests.node.kubectl import environment
+from tests.node.kubectl import environment, run_commands
 from tests.node.places import REPOSITORY
-from tests.node.processes import NodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,25 +48,12 @@ class Newcomer:
         self._blocks = {one.what: one.text for one in blocks_of(PAGE.read_text(encoding="utf-8")) if one.is_run}
         plugin = REPOSITORY / ".venv" / "bin"
         path = os.pathsep.join([str(home / ".local" / "bin"), environment()["PATH"], str(plugin)])
-        self._environment = {**environment(), "HOME": str(home), "PATH": path, "REGISTRY": REGISTRY, "TAG": NEXT_TAG}
+        self._variables = {"HOME": str(home), "PATH": path, "REGISTRY": REGISTRY, "TAG": NEXT_TAG}
 
     def run(self, name: str) -> None:
         """Raises NodeError with the block and what it printed, where a command of it fails."""
         say(f"  install.md: {name}")
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self._blocks[name]],
-            cwd=REPOSITORY,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=BLOCK_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise NodeError(
-                f"install.md: {name} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
-            )
+        run_commands(self._blocks[name], f"install.md: {name}", variables=self._variables, seconds=BLOCK_SECONDS)
 
 
 def follow(steps: Iterable[str]) -> None:

@@ -14,10 +14,11 @@ from tests.node.processes import NodeError, command
 from tests.real.parts import install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 # Set when the run is interrupted: no thread goes on waiting.
 given_up = threading.Event()
+COMMANDS_SECONDS = 60.0
 CHART = REPOSITORY / "charts" / "brokergroup-operator"
 
 
@@ -68,6 +69,24 @@ def until(what: str, holds: Callable[[], Any], seconds: float = 120.0, pause_sec
         if time.monotonic() > deadline:
             raise NodeError(f"{what}: not within {seconds:g} s")
         time.sleep(pause_seconds)
+
+
+def run_commands(
+    text: str, what: str, *, variables: Mapping[str, str] | None = None, seconds: float = COMMANDS_SECONDS
+) -> None:
+    """Run a document's commands in the checkout. Raises NodeError with `what` and what they printed, where one of them fails."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=REPOSITORY,
+        env={**environment(), **(variables or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise NodeError(f"{what} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
 
 
 def environment() -> dict[str, str]:

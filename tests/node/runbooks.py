@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE
-from tests.node.kubectl import environment
+from tests.node.kubectl import environment, run_commands
 from tests.node.places import REPOSITORY
-from tests.node.processes import NodeError
 
 FOLDER = REPOSITORY / "docs" / "runbooks"
 PARTS = ("What it means", "Look at this", "Do that")
-COMMANDS_SECONDS = 60.0
 _BLOCK = re.compile(r"^```\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -42,16 +39,4 @@ def look(alert: str, group: str) -> None:
     part = parts_of((FOLDER / f"{alert}.md").read_text(encoding="utf-8"))["Look at this"]
     path = os.pathsep.join([environment()["PATH"], str(REPOSITORY / ".venv" / "bin")])
     for command in commands_of(part):
-        done = subprocess.run(
-            ["bash", "-c", filled(command, group)],
-            env={**environment(), "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMANDS_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise NodeError(
-                f"{alert}: {command!r} ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"
-            )
+        run_commands(filled(command, group), f"{alert}: {command!r}", variables={"PATH": path})

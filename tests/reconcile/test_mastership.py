@@ -59,7 +59,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE),
         ["switch orders-1 to 2"],
     ),
-    ("nobody elsewhere is alive", c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE), []),
+    ("no member on another node is alive", c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE), []),
     (
         "only a member of a drained node is left",
         c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, node_2=c.node("node-2", unschedulable=True)),

@@ -1,4 +1,6 @@
-"""docs/runbooks: a page for each alert of the chart, with three parts, and nothing in it that there is not.
+"""docs/runbooks: a page for each alert of the chart, with three parts.
+
+The verbs, labels, condition types and Event reasons that it names exist.
 
 What its commands print is looked at on the two nodes (`tests/node/runbooks.py`, the check `runbooks`).
 """
@@ -20,12 +22,11 @@ from brokergroup_operator.kubectl.main import app
 from tests.node.runbooks import FOLDER, PARTS, commands_of, filled, parts_of
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "brokergroup-operator"
-ALERTS: list[dict[str, Any]] = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][
-    0
-]["rules"]
+RULES = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
+ALERTS: list[dict[str, Any]] = RULES["groups"][0]["rules"]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
 WORDS = {"BROKER-ID": "2", "EPOCH": "9", "NODE": "node1"}
-# kubectl's own verbs that a page may use; the first line are those that change nothing.
+# kubectl's own verbs that a page may use. READING changes nothing.
 READING = {"get", "logs", "describe"}
 CHANGING = {"annotate", "taint"}
 

@@ -1,6 +1,7 @@
 """The conditions of each group's status as a metric, so that an alert can stand on them without kube-state-metrics.
 
-Only the operator pod that reconciles knows them: it notes what it wrote, and forgets everything when it loses the Lease.
+Only the operator pod that reconciles knows them: at each pass it notes what the status says, and it forgets
+everything when it loses the Lease.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.foreign import NameTakenError
 from brokergroup_operator.reconcile.node_ports import NodePortTakenError
-from brokergroup_operator.reconcile.plan import WriteStatus
 from brokergroup_operator.reconcile.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
@@ -97,6 +96,7 @@ class Reconciler:
             self._turns.tell(key, Turn.NONE, since="")
             self._conditions.forget(key)
             return None
+        self._note_conditions(key, seen)
         plan = self._decide(key, _with_refusal(seen, refusal))
         # Before anything is done: what is done to a pod is noted although we may die while we do it.
         seen = replace(seen, now=rfc3339(time.time()))
@@ -111,14 +111,12 @@ class Reconciler:
         except GroupUnknownError as error:
             log.info("reconcile.waits_for_controller_plane", group=str(key), error=str(error))
             return GROUP_UNKNOWN_SECONDS
-        self._note_conditions(key, seen, plan)
         # Reserved ids are in the record now: the pods they are for can be created at once.
         return 0.0 if applied.ids_reserved else plan.look_again_seconds
 
-    def _note_conditions(self, key: GroupKey, seen: Observed, plan: Plan) -> None:
-        """Those that this pass wrote, or found as they should be."""
-        written = [action.status for action in plan.actions if isinstance(action, WriteStatus)]
-        status = written[-1] if written else seen.group_object.get("status") or {}
+    def _note_conditions(self, key: GroupKey, seen: Observed) -> None:
+        """As the status has them now. What this pass writes is an event that begins the next; a pass that fails changes nothing."""
+        status = seen.group_object.get("status") or {}
         self._conditions.note(
             key,
             cluster_name=seen.group.spec.broker_cluster_name,
