@@ -16,8 +16,10 @@ WORKDIR /src
 COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN uv sync --frozen --no-default-groups --no-install-project --python python3
 COPY controller_core controller_core
+COPY metric_names metric_names
 COPY rocketmq_remoting rocketmq_remoting
 COPY rocketmq_replica rocketmq_replica
+COPY kube_sandbox kube_sandbox
 COPY sla_reports sla_reports
 COPY operator operator
 RUN uv sync --frozen --no-default-groups --no-editable --python python3

@@ -8,6 +8,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
+# Images of CI set it: then each of the hundreds of processes of a run would compile its modules, and pytest rewrite each test file, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 UV_VERSION := 0.13.8
 PYTHON ?= python3
 BIN := .venv/bin
@@ -50,6 +53,14 @@ parts-list: .venv/.installed ## Which real parts are here, which are missing and
 test-differential: .venv/.installed-all ## The same requests to real Java controllers (5.5.0, 5.3.3) and to ours: every difference is on the list
 	@$(BIN)/python tests/differential/run.py $(ARGUMENTS)
 
+.PHONY: attack
+attack: .venv/.installed-all ## Floods, half frames, thousands of names and forged frames at every port of a running system: nothing may come of it
+	@$(BIN)/python tests/attack/run.py $(ARGUMENTS)
+
+.PHONY: faulty-lives
+faulty-lives: .venv/.installed-all ## 10,000 lives of a replica on a disk that fails, tears writes and loses power: nothing promised is lost
+	@$(BIN)/python -m tests.replica.faulty_lives $(ARGUMENTS)
+
 .PHONY: test-sandbox-parity
 test-sandbox-parity: .venv/.installed-all ## The embedded API against a real kube-apiserver: the same requests, the same answers
 	@$(BIN)/python tests/real/parts/install.py kube-apiserver etcd >&2
@@ -86,9 +97,28 @@ node-down: .venv/.installed-all ## End the two nodes, and see that nothing of th
 
 ##@ Proofs and figures
 
+.PHONY: test-page
+test-page: .venv/.installed-all ## The live page in a real Chromium: a failover seen, keyboard, screen reader, phone, 10,000 members, attacks
+	@$(BIN)/python tests/real/parts/install.py browser >&2
+	@$(BIN)/python -m tests.page.run $(ARGUMENTS)
+
+.PHONY: test-observability
+test-observability: .venv/.installed-all ## Every dashboard query on a real Prometheus, every alert, the runbooks' commands; seven views of one failover agree
+	@$(BIN)/python tests/real/parts/install.py java prometheus kube-apiserver >&2
+	@$(BIN)/python -m tests.observability.run
+
+.PHONY: screenshots
+screenshots: .venv/.installed-all ## The same, and the pictures of the page in docs/pictures anew
+	@$(BIN)/python tests/real/parts/install.py browser >&2
+	@$(BIN)/python -m tests.page.run --pictures docs/pictures
+
 .PHONY: test-sieve
 test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of seven workloads: the end is the same
 	@$(BIN)/python tests/sieve/run.py $(ARGUMENTS)
+
+.PHONY: simulate
+simulate: .venv/.installed-all ## Three planes, scripted brokers and an unkind API in virtual time, by seeds, and twelve mutants that must be found
+	@$(BIN)/python -m tests.simulate.run $(ARGUMENTS)
 
 .PHONY: test-fuzz
 test-fuzz: .venv/.installed-all ## Changes of a BrokerGroup drawn from the CRD's own schema: reached or explained, and back again
@@ -99,6 +129,10 @@ sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(BIN)/python tests/sla/truth.py $(ARGUMENTS)
+
+.PHONY: sla-draws
+sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are late, doubled or away: the report adds up, its bounds contain the truth
+	@$(BIN)/python -m tests.sla.planted.draws $(ARGUMENTS)
 
 .PHONY: sla-real
 sla-real: .venv/.installed-all ## An hour of the real system with failovers: the report agrees with the operator's records, counters and the clients' gaps
@@ -112,6 +146,10 @@ bench-sla: .venv/.installed-all ## Processor time and memory of the reports' red
 	@$(BIN)/python tests/real/parts/install.py java >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(BIN)/python benchmarks/sla.py $(ARGUMENTS)
+
+.PHONY: bench-controller
+bench-controller: .venv/.installed-all ## What a heartbeat, a first list and a death cost the controller plane at 10, 1,000 and 10,000 groups, RocketMQ's controller beside it
+	@$(BIN)/python benchmarks/controller.py $(ARGUMENTS)
 
 .PHONY: bench-replica
 bench-replica: .venv/.installed-all ## Sends per second, latency, replication and memory of the Python replica, a Java broker's beside them
@@ -136,6 +174,10 @@ lint: .venv/.installed-all ## ruff, import-linter
 type: .venv/.installed-all ## mypy, strict
 	@$(BIN)/mypy
 
+.PHONY: docs
+docs: .venv/.installed-all ## The site of docs/ in build/docs; a link, an anchor or a page of the menu that leads nowhere ends it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
+
 .PHONY: test-core
 test-core: .venv/.installed-all ## Only the state machine's traces and properties
 	@$(BIN)/pytest -q tests/core
@@ -144,7 +186,7 @@ test-core: .venv/.installed-all ## Only the state machine's traces and propertie
 
 .PHONY: generate
 generate: .venv/.installed-all ## Write crds/, dashboards/ and the chart's copies anew from their models
-	@$(BIN)/python -m brokergroup_operator.api.generate
+	@$(BIN)/python -m brokergroup_operator.api.definitions.generate
 	@$(BIN)/python -m brokergroup_operator.observe.dashboards
 	@$(BIN)/python charts/sync.py
 
@@ -158,10 +200,10 @@ dist: .venv/.installed-all ## Wheel, chart, kubectl plugin as an archive, krew m
 ##@ Reports
 
 .PHONY: sla-report
-sla-report: .venv/.installed-all ## Availability and recovery times of the last demo run, by Spark
+sla-report: .venv/.installed-all ## Availability and recovery times of the last demo run, by Spark, as a page and one line of JSON
 	@$(BIN)/python tests/real/parts/install.py java >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(BIN)/brokergroup sla report --prometheus-export .demo/prometheus.json --incidents .demo/incidents.jsonl
+	@$(BIN)/brokergroup sla report --prometheus-export .demo/prometheus.json --incidents .demo/incidents.jsonl --out .demo/report
 
 ##@ Housekeeping
 
@@ -196,5 +238,5 @@ UV = $$( command -v uv || echo .tools/uv/bin/uv )
 	@touch $@
 
 .venv/.installed-all: pyproject.toml uv.lock | .tools/uv-ready
-	@$(UV) sync --quiet --frozen --inexact --all-extras --python $(PYTHON) >&2
+	@$(UV) sync --quiet --frozen --inexact --all-extras --group docs --python $(PYTHON) >&2
 	@touch .venv/.installed $@

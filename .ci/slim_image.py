@@ -23,7 +23,14 @@ import sys
 import sysconfig
 from pathlib import Path
 
-OURS = ("brokergroup_operator", "controller_core", "rocketmq_remoting", "rocketmq_replica")
+OURS = (
+    "brokergroup_operator",
+    "controller_core",
+    "kube_sandbox",
+    "metric_names",
+    "rocketmq_remoting",
+    "rocketmq_replica",
+)
 USER_ID = 65532
 ACCOUNT = f"brokergroup:x:{USER_ID}:{USER_ID}::/tmp:/usr/sbin/nologin\n"
 NOT_RUN_FOLDERS = {

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from chaos_faults import KINDS, Fault, Striker, plan
-from chaos_history import RecordHistory, compare_logs
 
+from benchmarks.chaos_faults import KINDS, Fault, Striker, plan
+from benchmarks.chaos_history import RecordHistory, compare_logs
 from brokergroup_operator.demo.ledger import Ledger
 from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses, free_port
 from brokergroup_operator.demo.producer import DemoProducer

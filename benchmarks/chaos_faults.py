@@ -16,7 +16,7 @@ from brokergroup_operator.demo.processes import ChildProcess
 from brokergroup_operator.demo.watched_group import WatchedGroup
 from brokergroup_operator.kube import ApiError, KubernetesApi
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
+from kube_sandbox.kubelet.files import read_container_pid
 
 SINGLE = (
     "kill_master",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketmq_remoting.message_record import Host
-from rocketmq_replica.message_store import MessageStore, StorePaths
+from rocketmq_replica.log.message_store import MessageStore, StorePaths
 
 _MONOTONIC = ("masterEpoch", "syncStateSetEpoch", "nextBrokerId")
 

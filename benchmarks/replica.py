@@ -1,6 +1,6 @@
 """How fast a replica is: sends per second with 1 and 3 replicas, replication, memory; with ``--java`` a Java broker's beside it.
 
-    .venv/bin/python benchmarks/replica.py [--java] [--runs 20] [--seconds 3] [--profile FILE]
+    .venv/bin/python benchmarks/replica.py [--java] [--against CHECKOUT] [--runs 20] [--seconds 3] [--profile FILE]
 
 Both kinds stand at the same time and are measured in turn, run by run, so that whatever else the machine does strikes both. A run
 is two thirds of throughput (4 connections with 128 unanswered sends each) and one of latency (1 connection, 8 unanswered). All
@@ -35,7 +35,7 @@ from benchmarks.replica_groups import (
     start_bench_name_server,
 )
 from benchmarks.replica_load import Result, produce
-from benchmarks.replica_report import Figures, judge_targets
+from benchmarks.replica_report import Figures, judge_targets, times_before
 from rocketmq_remoting.errors import RemotingError
 from tests.real.parts.process import RealProcessError
 
@@ -180,7 +180,7 @@ async def measure_replication(groups: list[Group], arguments: argparse.Namespace
 
 async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], list[str]]:
     """Everything; and what went wrong."""
-    kinds = ["python", *(["java"] if arguments.java else [])]
+    kinds = ["python", *(["java"] if arguments.java else []), *(["before"] if arguments.against else [])]
     figures: dict[str, dict[str, Figures]] = {kind: {} for kind in kinds}
     failures: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="replica-bench-names-"))
@@ -191,7 +191,15 @@ async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], lis
     try:
         for name in arrangements:
             profile = arguments.profile if name == "1_replicas" else None
-            groups = [Group(kind, address, profile=profile if kind == "python" else None) for kind in kinds]
+            groups = [
+                Group(
+                    kind,
+                    address,
+                    against=arguments.against if kind == "before" else None,
+                    profile=profile if kind == "python" else None,
+                )
+                for kind in kinds
+            ]
             try:
                 if name == "replication":
                     found = await measure_replication(groups, arguments)
@@ -218,6 +226,8 @@ async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], lis
         "message_bytes": MESSAGE_BYTES,
     }
     report |= {kind: {name: each.summary() for name, each in found.items()} for kind, found in figures.items()}
+    if arguments.against:
+        report["times_before"] = times_before(figures["python"], figures["before"])
     return report | {"targets": judge_targets(figures["python"]), "failures": failures}, failures
 
 
@@ -229,6 +239,7 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, nargs="*", default=[1, 3])
     parser.add_argument("--replicated-megabytes", type=int, default=200, help="0 leaves replication out")
     parser.add_argument("--java", action="store_true", help="the same with Java brokers")
+    parser.add_argument("--against", type=Path, help="a checkout whose replica is measured in turn with this one")
     parser.add_argument("--profile", help="where the single Python replica writes its profile")
     report, failures = uvloop.run(measure(parser.parse_args()))
     print(json.dumps(report))

@@ -34,6 +34,9 @@ HOST: Final = "127.0.0.1"
 TOPIC: Final = "Bench"
 _FILE_BYTES: Final = 256 << 20
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_RUN_FROM: Final = (
+    "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('rocketmq_replica', run_name='__main__')"
+)
 _START_SECONDS: Final = 300.0  # a Java broker on a machine that is busy otherwise
 
 
@@ -47,10 +50,11 @@ class StuckSlaveError(MeasurementError):
 
 @dataclass
 class Group:
-    """The brokers of one kind, ``python`` or ``java``."""
+    """The brokers of one kind: ``python``, ``java``, or ``before``, the Python replica of the checkout at ``against``."""
 
     kind: str
     name_server: str
+    against: Path | None = None
     profile: str | None = None
     acknowledged: int = 0
     stuck_slaves: int = 0
@@ -90,6 +94,9 @@ class Group:
         log = folder / "output.log"
         if self.kind == "java":
             process = start(folder.name, [*java_command("broker", folder, heap="384m"), "-c", str(config)], log=log)
+        elif self.against is not None:
+            command = [sys.executable, "-c", _RUN_FROM, str(self.against), "--config", str(config)]
+            process = start(folder.name, command, log=log)
         else:
             how = ("-m", "cProfile", "-o", self.profile, "-m") if self.profile and not self.brokers else ("-m",)
             process = start(folder.name, [sys.executable, *how, "rocketmq_replica", "--config", str(config)], log=log)

@@ -96,7 +96,7 @@ class Producer(asyncio.Protocol):
 
     def _fill(self, count: int) -> None:
         now = time.perf_counter()
-        frames = []
+        frames: list[bytes] = []
         for _ in range(count):
             self._opaque += 1
             self._sent[self._opaque] = now

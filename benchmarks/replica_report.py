@@ -89,3 +89,19 @@ def judge_targets(python: dict[str, Figures]) -> dict[str, object]:
             "met_on_one_core": alone >= least,
         }
     return judged
+
+
+def times_before(now: dict[str, Figures], before: dict[str, Figures]) -> dict[str, dict[str, float]]:
+    """How much better each figure's median is than the other checkout's: above 1 is better, whichever way the figure goes."""
+    found: dict[str, dict[str, float]] = {}
+    for arrangement in now.keys() & before.keys():
+        ours, theirs = now[arrangement].by_name, before[arrangement].by_name
+        found[arrangement] = {name: round(_ratio(ours[name], theirs[name]), 2) for name in ours.keys() & theirs.keys()}
+    return found
+
+
+def _ratio(ours: Figure, theirs: Figure) -> float:
+    one, other = statistics.median(ours.values), statistics.median(theirs.values)
+    if not ours.more_is_better:
+        one, other = other, one
+    return one / other if other else 0.0

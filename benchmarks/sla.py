@@ -32,10 +32,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
 from benchmarks.sla_goals import goals_of, ratios_of  # noqa: E402
 from benchmarks.sla_process import expected_seconds, measured, row_of, runs_that_fit  # noqa: E402
+from benchmarks.sla_rows import pays_from, rows_of, seconds_of_1000_groups  # noqa: E402
 from benchmarks.sla_samples import make_lake  # noqa: E402
 
 _ENGINES = ("ours", "spark_sql", "duckdb", "polars")
+# The same kernel without Spark, what making the daily table costs, and what a report reads out of it.
+_TABLE_ENGINES = ("one_process", "table_of_lake", "table_of_text", "from_table")
 _MORE_ENGINES = ("ours_in_rows", "duckdb_window")
+# 170 bytes a sample: more text than this does not fit onto a disk.
+_MOST_MILLIONS_OF_TEXT = 20.0
 # What a day more costs; has no answer to compare.
 _BY_DAY = ("ours_first_day", "ours_next_day")
 _COMPARED = ("duckdb", "polars")
@@ -50,7 +55,8 @@ def measure_size(
     say(f"{millions:g} million samples: making the lake")
     lake = make_lake(folder / f"lake-{millions:g}m", samples=round(millions * _MILLION))
     result: dict[str, Any] = {"size": lake.samples, "series": lake.series, "lake_mib": round(lake.bytes / 2**20, 1)}
-    for engine in arguments.engines:
+    engines = [one for one in arguments.engines if one != "table_of_text" or millions <= _MOST_MILLIONS_OF_TEXT]
+    for engine in engines:
         runs = runs_that_fit(engine, lake.samples, smaller, arguments.runs, arguments.limit_seconds)
         if runs:
             result[engine] = measure_engine(engine, lake.folder, runs, arguments.limit_seconds)
@@ -58,7 +64,8 @@ def measure_size(
             expected_s = round(expected_seconds(engine, lake.samples, smaller))
             result[engine] = {"left_out_because_a_run_would_take_s": expected_s}
             say(f"  {engine}: {json.dumps(result[engine])}")
-    answers = {json.dumps(result[engine]["answer"]) for engine in arguments.engines if "answer" in result[engine]}
+    compared = [one for one in engines if not one.startswith("table_of_")]
+    answers = {json.dumps(result[engine]["answer"]) for engine in compared if "answer" in result[engine]}
     result["answers_equal"] = len(answers) <= 1
     result["ratios"] = ratios_of(result)
     return result
@@ -83,6 +90,24 @@ def measure_days(millions: float, arguments: argparse.Namespace, folder: Path) -
     return found
 
 
+def measure_report(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """A report over many groups and months, out of the daily table."""
+    say(f"a report over {arguments.report_groups} groups and {arguments.report_months} months: making the table")
+    size = [str(folder), "--months", str(arguments.report_months)]
+    limit_seconds = arguments.limit_seconds
+    made = measured(
+        "sla_year.py", ["write", *size, "--groups", str(arguments.report_groups)], limit_seconds=limit_seconds
+    )
+    row = made if "failed" in made or "stopped_for" in made else None
+    if row is None:
+        row = row_of(
+            measured("sla_year.py", ["report", *size, "--runs", str(arguments.runs)], limit_seconds=limit_seconds)
+        )
+    told = {"groups": arguments.report_groups, "months": arguments.report_months, "from": "table", **row}
+    say(f"  {json.dumps(told)}")
+    return told
+
+
 def measure_readers(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Every reader over the same samples: how many a second of processor time, warm."""
     say(f"readers, {arguments.reader_samples:g} million samples: making their files")
@@ -96,9 +121,13 @@ def measure_readers(arguments: argparse.Namespace, folder: Path) -> dict[str, An
     return found | missing
 
 
-def failures(rows: list[dict[str, Any]], days: dict[str, Any], readers: dict[str, Any]) -> list[str]:
+def failures(
+    rows: list[dict[str, Any]], days: dict[str, Any], readers: dict[str, Any], report: dict[str, Any]
+) -> list[str]:
     """What ended by itself without an answer, as a person names it."""
-    parts = [*((f"{row['size']} samples", row) for row in rows), ("a day", days), ("readers", readers)]
+    parts = [
+        *((f"{row['size']} samples", row) for row in rows), ("a day", days), ("readers", readers), ("table", {"report": report}),
+    ]  # fmt: skip
     return [
         f"{name} ({where})"
         for where, part in parts
@@ -119,7 +148,16 @@ def options_of(words: list[str] | None) -> argparse.Namespace:
         "--sizes", type=float, nargs="*", default=[10, 50, 500], help="in millions of samples; none: only the readers"
     )
     parser.add_argument("--runs", type=int, default=3, help="of each engine: the first is cold, the others are warm")
-    parser.add_argument("--engines", nargs="+", default=[*_ENGINES], choices=[*_ENGINES, *_MORE_ENGINES])
+    parser.add_argument(
+        "--engines",
+        nargs="+",
+        default=[*_ENGINES, *_TABLE_ENGINES],
+        choices=[*_ENGINES, *_TABLE_ENGINES, *_MORE_ENGINES],
+    )
+    parser.add_argument(
+        "--report-groups", type=int, default=1000, help="of the report out of the table; 0: no such report"
+    )
+    parser.add_argument("--report-months", type=int, default=12, choices=range(1, 13))
     parser.add_argument("--reader-samples", type=float, default=10, help="in millions, for each reader")
     parser.add_argument("--readers", nargs="*", default=[*_READERS], choices=_READERS, help="none: no readers")
     parser.add_argument("--no-days", action="store_true", help="without the cost of a day more")
@@ -127,8 +165,10 @@ def options_of(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where lakes are kept for the next time (default: a temporary one)")
     parser.add_argument("--report-only", action="store_true", help="a goal that is not met does not fail")
     arguments = parser.parse_args(words)
-    if not arguments.sizes and not arguments.readers:
-        parser.error("neither sizes nor readers; expected something to measure")
+    if not arguments.sizes and not arguments.readers and not arguments.report_groups:
+        parser.error("neither sizes nor readers nor a report; expected something to measure")
+    if arguments.report_groups < 0:
+        parser.error(f"--report-groups {arguments.report_groups}; expected 0 or more")
     for name in ("runs", "reader_samples", "limit_seconds"):
         if getattr(arguments, name) <= 0:
             parser.error(f"--{name.replace('_', '-')} {getattr(arguments, name)}; expected more than 0")
@@ -145,19 +185,27 @@ def main(words: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="bench-sla-") as scratch:
         folder = arguments.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        rows: list[dict[str, Any]] = []
+        sizes: list[dict[str, Any]] = []
         for millions in sorted(arguments.sizes):
-            rows.append(measure_size(millions, rows, arguments, folder))
-        without_days = arguments.no_days or not rows
+            sizes.append(measure_size(millions, sizes, arguments, folder))
+        without_days = arguments.no_days or not sizes
         days = {} if without_days else measure_days(max(arguments.sizes), arguments, folder)
         readers = measure_readers(arguments, Path(scratch)) if arguments.readers else {}
-    goals = goals_of(rows, days, readers)
-    failed = failures(rows, days, readers)
-    equal = all(row["answers_equal"] for row in rows)
-    for row in rows:
+        with tempfile.TemporaryDirectory(prefix="year-", dir=scratch) as year:
+            report = measure_report(arguments, Path(year)) if arguments.report_groups else {}
+    goals = goals_of(sizes, days, readers, report)
+    failed = failures(sizes, days, readers, report)
+    equal = all(size["answers_equal"] for size in sizes)
+    for size in sizes:
         for engine in arguments.engines:
-            row[engine].pop("answer", None)
-    told = {"rows": rows, "days": days, "readers": readers, "goals": goals, "answers_equal": equal, "failed": failed}
+            size.get(engine, {}).pop("answer", None)
+    rows = rows_of(sizes, arguments.engines)
+    told = {
+        "rows": rows, "report_1000_groups_s": seconds_of_1000_groups(report),
+        "linear": goals["linear_from_smallest_to_largest"],
+        "spark_pays_from_samples": {what: pays_from(rows, what) for what in ("cpu_s", "wall_s")}, "report": report,
+        "sizes": sizes, "days": days, "readers": readers, "goals": goals, "answers_equal": equal, "failed": failed,
+    }  # fmt: skip
     print(json.dumps({**told, "began": began, "ended": conditions()}))
     met = all(value for value in goals.values() if value is not None)
     return 0 if equal and not failed and (met or arguments.report_only) else 1

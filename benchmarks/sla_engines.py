@@ -18,6 +18,7 @@ import math
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
 from benchmarks.sla_meter import available_memory_bytes, tree_cpu_seconds  # noqa: E402
-from benchmarks.sla_samples import STEP_MS  # noqa: E402
+from benchmarks.sla_samples import DAY_MS, DAYS, START_MS, STEP_MS  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,10 +101,10 @@ class Ours:
         self._spark.range(1).count()
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.day_pieces import Intervals  # noqa: PLC0415
+        from sla_reports.reduction.day_pieces import Intervals, runs_in  # noqa: PLC0415
         from sla_reports.reduction.lake_days import reduce_lake  # noqa: PLC0415
 
-        found = reduce_lake(self._spark, lake, Intervals(other_ms=STEP_MS)).collected()
+        found = runs_in(reduce_lake(self._spark, lake, Intervals(other_ms=STEP_MS)).runs)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
 
 
@@ -119,6 +120,69 @@ class OursInRows(Ours):
         found = collect_runs(reduction.runs)
         reduction.unpersist()
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
+
+
+class OneProcess:
+    """The same kernel in this process alone, without Spark: from where on does Spark pay?"""
+
+    def runs(self, lake: Path) -> Iterable[Row]:
+        from sla_reports.reduction.day_pieces import runs_in  # noqa: PLC0415
+
+        return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(_kernel(lake))]
+
+
+class FromTable:
+    """The runs out of the daily table, as a report reads them. The table is made before anything is measured."""
+
+    def prepare(self, lake: Path, scratch: Path) -> None:
+        """What a run needs, in a folder that is there for as long as the runs."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        from sla_reports.reduction.cells import Quality  # noqa: PLC0415
+        from sla_reports.reduction.daily_table import write_runs  # noqa: PLC0415
+
+        runs = _kernel(lake, by_day=True)
+        intervals = pa.array([STEP_MS] * len(runs), pa.int64())
+        told = Quality(sum(runs["n"].to_pylist()), 0, 0, 0, 0, cells=0, cells_read_again=0)
+        self._table = scratch / "table"
+        write_runs(self._table, runs.append_column("interval_ms", intervals), told)
+
+    def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the table is the lake's
+        from sla_reports.reduction.daily_table import read_runs  # noqa: PLC0415
+        from sla_reports.reduction.day_pieces import runs_in  # noqa: PLC0415
+
+        table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS)
+        return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(table)]
+
+
+class TableOfLake(Ours):
+    """The whole daily table, out of the lake. (Its answer is none: the runs are in the table.)"""
+
+    def runs(self, lake: Path) -> Iterable[Row]:
+        from sla_reports.reduction.daily_table import append_lake  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory(prefix="sla-table-") as table:
+            append_lake(self._spark, table, lake, interval_ms=STEP_MS)
+        return ()
+
+
+class TableOfText(Ours):
+    """The whole daily table, out of a raw export: OpenMetrics' text, reading included. The text is written before."""
+
+    def prepare(self, lake: Path, scratch: Path) -> None:
+        """The export, in a folder that is there for as long as the runs."""
+        from benchmarks.sla_readers import write_openmetrics  # noqa: PLC0415
+
+        self._export = scratch / "month.om"
+        write_openmetrics(sorted(lake.glob("day=*/*.parquet")), self._export)
+
+    def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the text is the lake's
+        from sla_reports.readers import openmetrics  # noqa: PLC0415
+        from sla_reports.reduction.daily_table import append_days  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory(prefix="sla-table-") as table:
+            append_days(table, openmetrics.read(self._spark, [self._export]).frame, interval_ms=STEP_MS)
+        return ()
 
 
 class FirstDay(Ours):
@@ -144,7 +208,7 @@ class FirstDay(Ours):
         return ()
 
     def _append(self, store: Path, lake: Path, days: list[str]) -> None:
-        from sla_reports.reduction.store import append_lake  # noqa: PLC0415
+        from sla_reports.reduction.daily_table import append_lake  # noqa: PLC0415
 
         append_lake(self._spark, store, lake, days=days, interval_ms=STEP_MS)
 
@@ -188,7 +252,8 @@ class DuckDb:
             "known": "case when isnan(value) then null else value end",
             "gap": GAP_MS, "first": "any_value", "cell": CELL_MS, "slots": SLOTS, "step": STEP_MS,
         }  # fmt: skip
-        return self._connection.execute(self.sql.format(**words)).fetchall()
+        rows: list[Row] = self._connection.execute(self.sql.format(**words)).fetchall()
+        return rows
 
 
 class DuckDbWindow(DuckDb):
@@ -221,12 +286,17 @@ class Polars:
                 joined(samples.with_columns(pl.col("value").fill_nan(None)), "ts_ms", "ts_ms", pl.len().cast(pl.Int64))
             )
         pieces = pl.concat(days).sort("series", "start_ms")
-        return joined(pieces, "start_ms", "end_ms", pl.col("n").sum()).sort("series", "start_ms").rows()
+        runs: list[Row] = joined(pieces, "start_ms", "end_ms", pl.col("n").sum()).sort("series", "start_ms").rows()
+        return runs
 
 
 ENGINES: dict[str, Callable[[], Engine]] = {
     "ours": Ours,
     "ours_in_rows": OursInRows,
+    "one_process": OneProcess,
+    "from_table": FromTable,
+    "table_of_lake": TableOfLake,
+    "table_of_text": TableOfText,
     "ours_first_day": FirstDay,
     "ours_next_day": NextDay,
     "spark_sql": SparkSql,
@@ -234,6 +304,23 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "duckdb_window": DuckDbWindow,
     "polars": Polars,
 }
+
+
+def _kernel(lake: Path, *, by_day: bool = False) -> Any:
+    """All runs by the reports' own kernel, a day after the other."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    from sla_reports.reduction.day_pieces import Intervals, day_pieces, stitched  # noqa: PLC0415
+
+    def batches(path: Path) -> Iterable[pa.RecordBatch]:
+        with pq.ParquetFile(path, read_dictionary=["series"]) as file:
+            yield from file.iter_batches(batch_size=1_000_000, columns=["series", "ts_ms", "value"], use_threads=False)
+
+    intervals = Intervals(other_ms=STEP_MS)
+    days = sorted(lake.glob("day=*/*.parquet"))
+    pieces = [piece for path in days for piece in day_pieces(partial(batches, path), intervals)]
+    return stitched(pa.Table.from_batches(pieces), by_day=by_day)
 
 
 def _days(lake: Path) -> list[str]:
@@ -258,15 +345,22 @@ def main() -> None:
     parser.add_argument("lake", type=Path)
     parser.add_argument("--runs", type=int, default=2)
     arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sla-engine-") as scratch:
+        _ask(arguments.engine, arguments.lake, arguments.runs, Path(scratch))
+
+
+def _ask(name: str, lake: Path, runs: int, scratch: Path) -> None:
     begun = time.monotonic()
-    engine = ENGINES[arguments.engine]()
+    engine = ENGINES[name]()
+    if isinstance(engine, FromTable | TableOfText):
+        engine.prepare(lake, scratch)
     print(
         json.dumps({"start_cpu_s": round(tree_cpu_seconds(), 2), "wall_s": round(time.monotonic() - begun, 2)}),
         flush=True,
     )
-    for _ in range(arguments.runs):
+    for _ in range(runs):
         before, begun = tree_cpu_seconds(), time.monotonic()
-        rows = engine.runs(arguments.lake)
+        rows = engine.runs(lake)
         cpu_s, wall_s = round(tree_cpu_seconds() - before, 2), round(time.monotonic() - begun, 2)
         print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "answer": answer_of(rows)}), flush=True)
 

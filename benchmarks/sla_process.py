@@ -103,4 +103,5 @@ def expected_seconds(engine: str, samples: int, smaller: list[dict[str, Any]]) -
         return 0.0
     told = smaller[-1].get(engine, {})
     each: float = told.get("wall_s", told.get("stopped_after_s", told.get("left_out_because_a_run_would_take_s", 0.0)))
-    return each * samples / smaller[-1]["size"]
+    size: int = smaller[-1]["size"]
+    return each * samples / size

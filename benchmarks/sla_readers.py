@@ -77,6 +77,14 @@ def write_forms(made: Lake, folder: Path) -> Sums:
     return count, times, names, values
 
 
+def write_openmetrics(days: list[Path], export: Path) -> None:
+    """A lake's days as one text."""
+    with export.open("wb") as om:
+        for path in days:
+            om.write(_lines(pq.read_table(path, partitioning=None), as_seconds=True))
+        om.write(b"# EOF\n")
+
+
 def _lines(table: pa.Table, *, as_seconds: bool) -> bytes:
     value = pc.replace_substring(pc.cast(table["value"], pa.string()), "nan", "NaN")
     stamp = pc.cast(table["ts_ms"], pa.string())
@@ -150,7 +158,7 @@ def serve(folder: Path, port: Any) -> None:
 
 def readers(spark: SparkSession, made: Lake, folder: Path, port: int) -> dict[str, Callable[[], DataFrame]]:
     """Each reader's frame."""
-    limits = {"start_ms": START_MS, "end_ms": START_MS + DAYS * DAY_MS}
+    limits: dict[str, Any] = {"start_ms": START_MS, "end_ms": START_MS + DAYS * DAY_MS}
     return {
         "lake": lambda: lake.read(spark, made.folder).frame,
         "openmetrics": lambda: openmetrics.read(spark, [folder / "month.om"]).frame,

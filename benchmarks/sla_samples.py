@@ -84,11 +84,11 @@ def series_names(count: int) -> list[str]:
 def _events(rng: np.random.Generator, names: list[str]) -> dict[str, Any]:
     """What happens to whom, from which scrape to which, and the code of the samples then; later ones win."""
     kinds = []
-    for per_month, median, code in ((12, 4, 0), (3, 20, _LOST), (35, 1, _LOST)):
+    for per_month, median, shown in ((12, 4, 0), (3, 20, _LOST), (35, 1, _LOST)):
         count = rng.poisson(per_month * len(names))
         length = np.maximum(1, rng.lognormal(np.log(median), 1.0 if median > 1 else 0.0, count)).astype(np.int64)
         begin = rng.integers(0, _SCRAPES, count)
-        kinds.append((rng.integers(0, len(names), count), begin, begin + length, np.full(count, code)))
+        kinds.append((rng.integers(0, len(names), count), begin, begin + length, np.full(count, shown)))
         if median == 20:
             stale = rng.random(count) < 1 / 3
             kinds.append((kinds[-1][0][stale], begin[stale], begin[stale] + 1, np.full(stale.sum(), _STALE)))

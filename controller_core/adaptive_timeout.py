@@ -8,9 +8,9 @@ JVM are not normally distributed. Always within the bounds the group's owner gav
 intervals or so count), so that one long pause widens the timeout for a while and one quiet minute does not narrow it much.
 """
 
-from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
+from typing import NamedTuple
 
 PHI = 9.7
 LEAST_SILENCE_SECONDS = 1.5
@@ -22,8 +22,7 @@ MEMORY_INTERVALS = 100
 _DEVIATIONS = -NormalDist().inv_cdf(10**-PHI)
 
 
-@dataclass(frozen=True, slots=True)
-class Rhythm:
+class Rhythm(NamedTuple):
     """The running mean and variance of one broker's heartbeat intervals."""
 
     intervals: int = 0

@@ -1,7 +1,7 @@
 """What the state machine hands out: an answer, the events that must be durable before the answer may leave, and the reason.
 
 An answer holds the fields of Java's response header and body as typed values; `None` means that Java leaves the field
-out. It is filled on errors too, with what Java has filled by then (docs/controller.md).
+out. It is filled on errors too, with what Java has filled by then (docs/reference/controller.md).
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from controller_core.codes import ControllerCode
 from controller_core.events import Event
 from controller_core.model import BrokerGroupRecord
+from controller_core.plan import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +141,13 @@ class AdoptBrokerAnswer:
     adopted: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAnswer:
+    """The change as it is in the record afterwards; None if there is none."""
+
+    change: Change | None = None
+
+
 Answer = (
     GetNextBrokerIdAnswer
     | ApplyBrokerIdAnswer
@@ -153,6 +161,7 @@ Answer = (
     | ReserveBrokerIdAnswer
     | ReportHoldingsAnswer
     | AdoptBrokerAnswer
+    | ChangeAnswer
 )
 """One type per request."""
 

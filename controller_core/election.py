@@ -1,40 +1,153 @@
-"""Who should be master where seats say whose data counts: pure functions over what is recorded and what is alive.
+"""ElectMaster (1002): which replica becomes master, in Java's order of checks (docs/reference/controller.md), from top to bottom.
 
-Java's `DefaultElectPolicy` (docs/controller.md) orders the live members of the SyncStateSet by epoch, then
-by offset, then by priority, and keeps a living master. That is kept (`policies/most_data.py`). What differs, and why:
+1. `elect_master` doubts the record first (safety rule 3): a living replica with an epoch above the record's proves that the
+   record went back in time. Then the floor is raised in the same decision, and it is a first election. An epoch too far above
+   stops every election of the group until a person accepts it; a master that lives stays.
+2. `choose_master` chooses where seats say whose data counts. Java's `DefaultElectPolicy` orders the live members of the
+   SyncStateSet by epoch, offset, priority, and keeps a living master; so do we (`policies.py`). What differs, and why:
+   a master whose process was lost competes like every other member and wins among equals, for its new process may have come
+   back with less than its followers have (rule 6); a replica that has not told what it holds, or holds less than its mark, is
+   no candidate (rule 2); nor is one whose address is unknown, for the slaves could not be told where their master is (rule 8);
+   async learners never win (issue 10013; the wire does not tell them apart, so the settings name them).
+3. `choose_first_master` chooses where no seat does (rule 5): the group never had a master, its last member was cleaned, or the
+   record went back in time. On empty disks the caller wins, as in Java. Where there is data, or was a master before, every
+   registered replica (and as many as are expected) is heard first, and the one with the most data wins, whichever called:
+   Java elects the first caller, registered or not, and the others truncate to it. An id whose pod came back without its disk,
+   under a higher id, is not waited for: that disk is gone. If it is heard after all, it counts. A replica that in fact acts as
+   master (`ElectMaster.incumbent`: the record forgot it, its slaves did not) is elected, unless another has a higher epoch:
+   what it acknowledged a moment ago is in its own log, and in no last heartbeat.
+4. `choose_after_lost_seats` is the end of rule 2: the last holders of seats came back with less than they had.
 
-* A master whose process was lost competes like everybody else and wins among equals: its new process may have come
-  back with less than its followers have (safety rule 6).
-* Who has not told what it holds, or holds less than its mark, is no candidate (safety rule 2).
-* A replica whose address is unknown is no candidate: nobody could be told where the master is (safety rule 8).
-* Async learners never win (issue 10013). They cannot be told apart on the wire, so the settings name them.
-* Where the set can give nobody, a replica that an election left *eligible* can, cleanly (safety rule 1, below).
-
-**Eligible.** Under the shrink floor nothing is acknowledged while the set is smaller than the minimum, so whoever held a
-seat when a master was elected still holds every acknowledged message while that master is alone (KIP-966's "eligible
-leader replicas"). It ends when a master that shrinks first drops somebody, for that one may have answered alone what was under
-way (`sync_state.py`). One thing stands against it: a Java master counts members it has only *asked* for (1001 under way)
-towards its minimum, and acknowledges what those have. So a message may be acknowledged by the set and replicas that the
-record does not count yet; at least one of them is registered and outside the set. Therefore an eligible replica is
-elected only if all registered replicas outside the set are heard, by reports made after the last loss in the group
-(`LiveReplica.fresh`), and only one that holds as much as each of them.
+**Eligible.** Under the shrink floor nothing is acknowledged while the set is smaller than the minimum, so a replica that held a
+seat when a master was elected still holds every acknowledged message while that master is alone (KIP-966's "eligible leader
+replicas"). It ends when a master that shrinks first drops a member, for that master may have answered alone what was under way
+(`sync_state.py`). One thing stands against it: a Java master counts members it has only *asked* for (1001 under way) towards
+its minimum, and acknowledges what those have. So a message may be acknowledged by the set and by replicas that the record does
+not count yet; at least one of them is registered and outside the set. Therefore an eligible replica is elected only if all
+registered replicas outside the set are heard, by reports made after the last loss in the group (`LiveReplica.fresh`), and only
+if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same two conditions it is
+preferred to a member of that small set whose mark is nothing, unless that is the present master (`traces/mark_of_nothing.txt`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from controller_core.electorate import Choice, Electorate, draw_ids, draw_replica
-from controller_core.holdings import usable_eligible
-from controller_core.model import LiveReplica
+from controller_core.codes import ControllerCode
+from controller_core.decision import Decision, ElectMasterAnswer
+from controller_core.events import Event, MasterElected, MasterLost, apply_events
+from controller_core.holdings import below_its_mark, election_marks, usable_eligible
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
+from controller_core.policies import POLICIES, most_data
+from controller_core.recovery import epoch_floor, epoch_seen_above, waiting_jump
+from controller_core.requests import ElectMaster
+from controller_core.settings import ControllerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """An election's result: a broker id, or nobody, and the facts that led to it."""
+
+    broker_id: int | None
+    why: str
+    unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Electorate:
+    """All that an election looks at."""
+
+    record: BrokerGroupRecord
+    live: Mapping[int, LiveReplica]
+    settings: ControllerSettings
+    passed_over: frozenset[int] = frozenset()
+
+    def candidates(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
+        """Return those that are alive, reachable, not passed over, and not known to have lost what they held (rule 2)."""
+        return {
+            broker_id: self.live[broker_id]
+            for broker_id in sorted(broker_ids)
+            if broker_id in self.live
+            and broker_id not in self.passed_over
+            and self.record.address_of(broker_id)
+            and not (self.live[broker_id].has_reported and below_its_mark(self.record, self.live[broker_id]))
+        }
+
+    def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
+        """Return the candidates that may become master, if they are not already: they have told what they hold."""
+        return {
+            broker_id: replica
+            for broker_id, replica in self.candidates(broker_ids).items()
+            if replica.has_reported and self.settings.may_be_master(broker_id)
+        }
+
+    def best(self, replicas: Mapping[int, LiveReplica]) -> LiveReplica | None:
+        """Return the group's policy's choice: only where each of them holds every acknowledged message."""
+        if not replicas:
+            return None
+        return POLICIES[self.settings.election_policy](list(replicas.values()), self.record, self.settings)
+
+    def most_data(self, replicas: Mapping[int, LiveReplica]) -> LiveReplica | None:
+        """Return the replica with the most data: where data is at stake no policy is asked."""
+        return most_data(list(replicas.values()), self.record, self.settings) if replicas else None
+
+    def unheard(self, broker_ids: Iterable[int]) -> list[int]:
+        """Return those that have not told what they hold."""
+        return [one for one in sorted(broker_ids) if one not in self.live or not self.live[one].has_reported]
+
+
+def elect_master(
+    record: BrokerGroupRecord | None,
+    request: ElectMaster,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> Decision:
+    """Keep the master (2011), grant a new epoch (0), or say that nobody can have it (2012 to a broker, 2004 to the controller)."""
+    if record is None or not record.is_known:
+        return _not_registered(record, why=f"no broker of {request.broker_name} holds an id")
+    caller = None if request.by_controller else request.broker_id
+    jump = waiting_jump(record, live, settings)
+    seen = epoch_seen_above(record, live) if jump is None else None
+    before: tuple[Event, ...] = () if seen is None else (epoch_floor(record, settings, seen_epoch=seen),)
+    base = apply_events(record, before) or record
+    is_broker = caller is not None and not request.designate_elect
+    if base.is_first_election and is_broker and base.claimed_replica(caller) is None:
+        return _not_registered(record, why=f"rule 5: {caller} wants to be the first master, but holds no id")
+    if request.unclean:
+        settings = replace(settings, unclean_election_allowed=True)
+    electorate = Electorate(record=base, live=live, settings=settings, passed_over=request.passed_over)
+    choice = _choose(electorate, request, caller)
+    if choice.broker_id is not None and choice.broker_id == base.granted_master_id:
+        return _keep(base, choice)
+    if jump is not None:
+        why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: nobody is elected until accepted"
+        return _nobody(record, (), request, live, Choice(broker_id=None, why=why), stopped=True)
+    if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
+        return _nobody(record, before, request, live, choice)
+    if request.plan is not None:
+        request = replace(request, plan=replace(request.plan, before=record.as_before))
+    return _grant(base, before, electorate, request, choice.broker_id, choice)
+
+
+def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) -> Choice:
+    record = electorate.record
+    prefer = caller if request.designate_elect else None
+    if record.is_first_election:
+        return choose_first_master(
+            electorate, caller=caller, designated=request.designate_elect, incumbent=request.incumbent
+        )
+    if record.lost_seats and not record.seats:
+        return choose_after_lost_seats(electorate, caller=caller, prefer=prefer)
+    return choose_master(electorate, prefer=prefer)
+
+
+# Seats say whose data counts: the SyncStateSet, then the eligible, then (if the spec allows it) anybody.
 
 
 def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
     """Choose among the SyncStateSet, then the eligible; where unclean election is allowed and nobody can, among all replicas."""
     record = electorate.record
-    clean = _choose_among(electorate, record.sync_state_set, name="SyncStateSet", prefer=prefer)
     eligible = usable_eligible(record, electorate.settings)
-    if clean.broker_id is None and eligible:
-        left = _choose_eligible(electorate, eligible, prefer=prefer)
-        clean = Choice(broker_id=left.broker_id, why=f"{clean.why}; {left.why}")
+    clean = _choose_with_seat(electorate, eligible, prefer=prefer)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
     everybody = _choose_unclean(electorate, prefer=prefer)
@@ -42,26 +155,22 @@ def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
     return Choice(broker_id=everybody.broker_id, why=f"{clean.why}; {everybody.why}", unclean=unclean)
 
 
-def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
-    """Return who is eligible after this replica's clean election (rule 1).
-
-    Out of a set at or above the minimum: everybody else in it, for they hold all it acknowledged. Out of a smaller one: besides
-    its members those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
-    it had only asked for. Nobody, where the brokers are not known to keep the minimum (they read it when they start): there the
-    winner may acknowledge alone what those lack.
-    """
-    record, settings = electorate.record, electorate.settings
-    if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
-        return frozenset()
-    kept = {one for one in usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
-    return (record.sync_state_set | kept) - {winner}
-
-
-def _holds_as_much(electorate: Electorate, broker_id: int, winner: int) -> bool:
-    replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
-    if replica is None or best is None or not replica.fresh:
-        return False
-    return (replica.epoch, replica.max_offset) >= (best.epoch, best.max_offset)
+def _choose_with_seat(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
+    """Choose a member of the SyncStateSet; else, or where the best one may be empty, by the rule for the eligible."""
+    record = electorate.record
+    member = _choose_among(electorate, record.sync_state_set, name="SyncStateSet", prefer=prefer)
+    if not eligible:
+        return member
+    if member.broker_id is None:
+        among, why = eligible, member.why
+    elif _may_be_empty(record, member.broker_id):
+        # A dead member need not be heard: what it acknowledged as master is with this one, or with those it had asked for.
+        among = eligible | (record.sync_state_set & electorate.live.keys())
+        why = f"rule 2: {member.broker_id} may have come back empty, its mark is nothing"
+    else:
+        return member
+    left = _choose_eligible(electorate, among, prefer=prefer)
+    return Choice(broker_id=left.broker_id, why=f"{why}; {left.why}")
 
 
 def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: str, prefer: int | None) -> Choice:
@@ -82,15 +191,20 @@ def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: st
     return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name=name))
 
 
-def _choose_designated(electable: dict[int, LiveReplica], *, prefer: int, name: str) -> Choice:
-    if prefer in electable:
-        return Choice(broker_id=prefer, why=f"{prefer} was designated, is alive and in the {name}")
-    return Choice(broker_id=None, why=f"{prefer} was designated, but is not among {draw_ids(electable)} of the {name}")
+def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
+    """Whether a member may have lost its disk unnoticed: its mark is nothing, so that no report falls short of it.
+
+    Not the master whose process holds the epoch. One that was elected by a heartbeat from before the group's first message may have
+    died before that election, and its new process may report an empty disk.
+    """
+    replica = record.claimed_replica(broker_id)
+    return broker_id != record.granted_master_id and replica is not None and replica.held_offset <= 0
 
 
 def _choose_eligible(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
     record, live = electorate.record, electorate.live
-    others = [one for one in record.replicas.values() if one.registered and one.broker_id not in record.sync_state_set]
+    members = record.sync_state_set - eligible
+    others = [one for one in record.replicas.values() if one.registered and one.broker_id not in members]
     heard = {
         one.broker_id: live[one.broker_id]
         for one in others
@@ -130,5 +244,286 @@ def _choose_unclean(electorate: Electorate, *, prefer: int | None) -> Choice:
     return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name=name))
 
 
+def _choose_designated(electable: dict[int, LiveReplica], *, prefer: int, name: str) -> Choice:
+    if prefer in electable:
+        return Choice(broker_id=prefer, why=f"{prefer} was designated, is alive and in the {name}")
+    return Choice(broker_id=None, why=f"{prefer} was designated, but is not among {draw_ids(electable)} of the {name}")
+
+
+# No seat says whose data counts: nobody was elected yet, or the record went back in time, or the last seats were lost.
+
+
+def choose_first_master(
+    electorate: Electorate, *, caller: int | None, designated: bool, incumbent: int | None = None
+) -> Choice:
+    """Choose where no SyncStateSet says whose data counts: nobody was elected yet, or the last member was cleaned."""
+    record, live = electorate.record, electorate.live
+    electable = electorate.electable(record.replicas)
+    if _is_barred(electorate, caller):
+        return Choice(broker_id=None, why=f"first election: {caller} may not be elected")
+    with_data = [broker_id for broker_id in record.replicas if broker_id in live and live[broker_id].has_data]
+    if not with_data and record.master_epoch == 0:
+        return _choose_on_empty_disks(electorate, electable, caller=caller)
+    reason = (
+        f"there is data on {draw_ids(with_data)}"
+        if with_data
+        else f"the group had masters up to epoch {record.master_epoch}"
+    )
+    missing = _missing(electorate)
+    if missing and not electorate.settings.unclean_election_allowed:
+        return Choice(broker_id=None, why=f"first election: {reason}, so {missing} must be heard first")
+    return _choose_by_data(
+        electorate,
+        electable,
+        prefer=caller if designated else None,
+        incumbent=incumbent,
+        unclean=bool(missing),
+        reason=reason,
+    )
+
+
+def _missing(electorate: Electorate) -> str:
+    """Draw who must still be heard, or how many; empty if nobody."""
+    record, settings = electorate.record, electorate.settings
+    if not settings.expected_replicas:
+        unheard = electorate.unheard(record.replicas.keys() - record.superseded)
+        return draw_ids(unheard) if unheard else ""
+    unheard = electorate.unheard(_to_be_heard(record))
+    if unheard:
+        return draw_ids(unheard)
+    heard = len(record.replicas) - len(electorate.unheard(record.replicas))
+    too_few = settings.expected_replicas - heard
+    return f"{too_few} more of {settings.expected_replicas}" if too_few > 0 else ""
+
+
+def _choose_on_empty_disks(
+    electorate: Electorate, electable: Mapping[int, LiveReplica], *, caller: int | None
+) -> Choice:
+    """Choose where no disk that was heard holds anything: the caller, once every other registered replica was heard.
+
+    The caller's own request may overtake its first heartbeat. It need not be waited for: the other disks are empty, so
+    whatever its disk holds is the most there is.
+    """
+    if caller is not None and not electorate.record.address_of(caller):
+        return Choice(broker_id=None, why=f"first election: nobody knows the address of {caller}")
+    unheard = electorate.unheard(one for one in _to_be_heard(electorate.record) if one != caller)
+    if unheard and not electorate.settings.unclean_election_allowed:
+        return Choice(
+            broker_id=None,
+            why=f"first election: {draw_ids(unheard)} must be heard first, their disks may hold data",
+        )
+    risk = f"; {draw_ids(unheard)} were not heard" if unheard else ""
+    if caller is None:
+        best = electorate.most_data(electable)
+        if best is None:
+            return Choice(broker_id=None, why="first election: no electable replica was heard")
+        why = f"first election on empty disks: {best.broker_id} was heard{risk}"
+        return Choice(broker_id=best.broker_id, why=why, unclean=bool(unheard))
+    why = f"first election on empty disks: {caller} called first{risk}"
+    return Choice(broker_id=caller, why=why, unclean=bool(unheard))
+
+
+def _choose_by_data(
+    electorate: Electorate,
+    electable: Mapping[int, LiveReplica],
+    *,
+    prefer: int | None,
+    incumbent: int | None,
+    unclean: bool,
+    reason: str,
+) -> Choice:
+    best = electorate.most_data(electable)
+    if best is None:
+        return Choice(broker_id=None, why=f"first election: {reason}, but nobody electable is alive")
+    acting = electable.get(incumbent) if incumbent is not None else None
+    if acting is not None and acting.epoch >= best.epoch:
+        best = acting
+        reason = f"{reason}, and {incumbent} acts as master"
+    if prefer is None:
+        return Choice(
+            broker_id=best.broker_id, why=f"first election: {reason}; {_draw_replica(best)} is best", unclean=unclean
+        )
+    wanted = electable.get(prefer)
+    if wanted is None:
+        return Choice(broker_id=None, why=f"first election: {reason}; {prefer} was designated, but is not alive")
+    loses_data = (wanted.epoch, wanted.max_offset) < (best.epoch, best.max_offset) or best is acting is not wanted
+    if loses_data and not electorate.settings.unclean_election_allowed:
+        return Choice(
+            broker_id=None,
+            why=f"first election: {reason}; {_draw_replica(wanted)} was designated, {_draw_replica(best)} has more",
+        )
+    return Choice(
+        broker_id=prefer, why=f"first election: {reason}; {prefer} was designated", unclean=unclean or loses_data
+    )
+
+
+def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefer: int | None) -> Choice:
+    """Choose where the last holders of seats lost them (rule 2): nobody, but on disks that are all empty, or uncleanly."""
+    record, live = electorate.record, electorate.live
+    lost = draw_ids(record.lost_seats)
+    electable = electorate.electable(record.replicas)
+    if _is_barred(electorate, caller):
+        return Choice(broker_id=None, why=f"{lost} lost what they held; {caller} may not be elected")
+    with_data = [one for one in record.replicas if one in live and live[one].has_data]
+    if not electorate.unheard(_to_be_heard(record)) and not with_data:
+        choice = _choose_on_empty_disks(electorate, electable, caller=prefer if prefer is not None else caller)
+        return Choice(broker_id=choice.broker_id, why=f"{lost} lost what they held, and nobody has data; {choice.why}")
+    if not electorate.settings.unclean_election_allowed:
+        why = f"rule 2: {lost} lost what they held, and nobody else holds every acknowledged message"
+        return Choice(broker_id=None, why=why)
+    best = electable.get(prefer) if prefer is not None else electorate.most_data(electable)
+    if best is None:
+        return Choice(broker_id=None, why=f"{lost} lost what they held, and nobody electable is alive")
+    return Choice(
+        broker_id=best.broker_id, why=f"{lost} lost what they held; {_draw_replica(best)} is best", unclean=True
+    )
+
+
+def _is_barred(electorate: Electorate, caller: int | None) -> bool:
+    return caller is not None and (not electorate.settings.may_be_master(caller) or caller in electorate.passed_over)
+
+
+def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
+    """Whose disks exist, as far as the record knows."""
+    return [
+        one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in record.superseded
+    ]
+
+
+# What the choice leads to.
+
+
+def _grant(
+    base: BrokerGroupRecord,
+    before: tuple[Event, ...],
+    electorate: Electorate,
+    request: ElectMaster,
+    broker_id: int,
+    choice: Choice,
+) -> Decision:
+    eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
+    winner = electorate.live.get(broker_id, LiveReplica(broker_id))
+    event = MasterElected(
+        broker_id=broker_id,
+        unclean=choice.unclean,
+        eligible=eligible,
+        marks=election_marks(base, winner, eligible),
+        unfenced=request.unfenced,
+        plan=request.plan,
+    )
+    after = apply_events(base, (event,)) or base
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=_describe_master(after, with_members=True),
+        events=(*before, event),
+        record=after,
+        why=f"{choice.why}: granted epoch {after.master_epoch}",
+    )
+
+
+def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
+    """Return who is eligible after this replica's clean election (rule 1).
+
+    Out of a set at or above the minimum: everybody else in it, for they hold all it acknowledged. Out of a smaller one: besides
+    its members those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
+    it had only asked for. Nobody, where the brokers are not known to keep the minimum (they read it when they start): there the
+    winner may acknowledge alone what those lack.
+    """
+    record, settings = electorate.record, electorate.settings
+    if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
+        return frozenset()
+    kept = {one for one in usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
+    members = record.sync_state_set
+    if winner not in members:
+        members = frozenset(one for one in members if not _may_be_empty(record, one))
+    return (members | kept) - {winner}
+
+
+def _holds_as_much(electorate: Electorate, broker_id: int, winner: int) -> bool:
+    replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
+    if replica is None or best is None or not replica.fresh:
+        return False
+    return (replica.epoch, replica.max_offset) >= (best.epoch, best.max_offset)
+
+
+def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
+    return Decision(
+        code=ControllerCode.CONTROLLER_MASTER_STILL_EXIST,
+        remark=(
+            f"The old master {record.master_broker_id} is still alive, "
+            f"not need to elect new master for broker {record.broker_name}"
+        ),
+        answer=_describe_master(record, with_members=False),
+        record=record,
+        why=choice.why,
+    )
+
+
+def _nobody(
+    record: BrokerGroupRecord,
+    before: tuple[Event, ...],
+    request: ElectMaster,
+    live: Mapping[int, LiveReplica],
+    choice: Choice,
+    *,
+    stopped: bool = False,
+) -> Decision:
+    if not request.by_controller:
+        return Decision(
+            code=ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
+            remark="Failed to elect a new master",
+            answer=ElectMasterAnswer(),
+            record=record,
+            why=choice.why,
+        )
+    # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
+    only_passed_over = record.granted_master_id in live and record.granted_master_id in request.passed_over
+    nobody_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
+    events = before or (
+        () if nobody_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),)
+    )
+    return Decision(
+        code=ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+        remark="Old master has down and failed to elect a new broker master",
+        answer=ElectMasterAnswer(),
+        events=events,
+        record=apply_events(record, events),
+        why=choice.why,
+    )
+
+
+def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:
+    return Decision(
+        code=ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+        remark="Broker hasn't been registered",
+        answer=ElectMasterAnswer(),
+        record=record,
+        why=why,
+    )
+
+
+def _describe_master(record: BrokerGroupRecord, *, with_members: bool) -> ElectMasterAnswer:
+    addresses = {
+        replica.broker_id: replica.address
+        for replica in record.replicas.values()
+        if replica.claimed and replica.address
+    }
+    return ElectMasterAnswer(
+        master_broker_id=record.master_broker_id,
+        master_address=record.address_of(record.master_broker_id),
+        master_epoch=record.master_epoch,
+        sync_state_set_epoch=record.sync_state_set_epoch,
+        sync_state_set=record.sync_state_set,
+        cluster_name=record.cluster_name if with_members else None,
+        broker_name=record.broker_name if with_members else None,
+        broker_addresses=addresses if with_members else None,
+    )
+
+
 def _why_best(best: LiveReplica, among: Iterable[int], *, name: str) -> str:
-    return f"{draw_replica(best)} is the best of {draw_ids(among)} in the {name}"
+    return f"{_draw_replica(best)} is the best of {draw_ids(among)} in the {name}"
+
+
+def _draw_replica(replica: LiveReplica) -> str:
+    """Draw a replica with what it holds."""
+    return f"{replica.broker_id} (epoch {replica.epoch}, offset {replica.max_offset})"

@@ -1,7 +1,7 @@
 """What a decision changes, and the only code that changes a record.
 
 Every change of a record is one of these events applied by `apply_event`; `decision.record` is the old record with
-`decision.events` applied in order. They follow Java's events (docs/controller.md) except where the safety
+`decision.events` applied in order. They follow Java's events (docs/reference/controller.md) except where the safety
 rules say better: cleaning never forgets an id, an epoch or a SyncStateSet epoch (rule 4); a lost process of the master
 is remembered (rule 6); an address belongs to one replica (rule 8); seats are lost and epochs raised by what brokers
 report (rules 1 to 3). An event carries all that applying it needs, so that nothing but record and event decides what
@@ -10,13 +10,13 @@ the record becomes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
+from controller_core.plan import Change, Phase, Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """What a later process of this replica must at least report (`holdings.py`). -1 means that nothing is known."""
 
     broker_id: int
@@ -72,11 +72,16 @@ class MasterElected:
     eligible: frozenset[int] = frozenset()
     marks: tuple[Mark, ...] = ()
     unfenced: bool = False
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterRenewed:
-    """The master goes on under the next epoch, with the same set under its next epoch."""
+    """The master goes on under the epoch after `epochs` more, with the same set under an epoch that is as much higher."""
+
+    epochs: int = 1
+    plan: Plan | None = None
+    slave: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +153,35 @@ class BrokersCleaned:
     broker_ids: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeBegun:
+    """A change of master begins whose election is not decided yet: `Fencing` or `Quieting`."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTakenOver:
+    """Another plane goes on with the change."""
+
+    carried_out_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeGivenUp:
+    """The change ends without an election, as soon as what a broker was told for it is told back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTold:
+    """All were told; the change stays in the record for its incident, which is still open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeEnded:
+    """Nothing is left to do for the change."""
+
+
 Event = (
     BrokerIdReserved
     | BrokerIdApplied
@@ -164,6 +198,11 @@ Event = (
     | EpochFloorRaised
     | BrokerAdopted
     | BrokersCleaned
+    | ChangeBegun
+    | ChangeTakenOver
+    | ChangeGivenUp
+    | ChangeTold
+    | ChangeEnded
 )
 """Everything that can change a record."""
 
@@ -180,6 +219,11 @@ _EventOfKnownGroup = (
     | SeatsRegained
     | EpochFloorRaised
     | BrokersCleaned
+    | ChangeBegun
+    | ChangeTakenOver
+    | ChangeGivenUp
+    | ChangeTold
+    | ChangeEnded
 )
 
 ADOPTED = "adopted"
@@ -203,10 +247,24 @@ def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRe
         return _apply_identity(record or BrokerGroupRecord(event.cluster_name, event.broker_name), event)
     if record is None:
         raise EventWithoutRecordError(f"event {event!r} needs a record, there is none")
-    return _apply_to_known(record, event)
+    return _with_change_id(record, _apply_to_known(record, event))
 
 
-def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is the plainest table there is
+def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
+    """No master, and no epoch of one, comes or goes but together with a change or in one.
+
+    Where the event brought no plan (nobody is master any more, say), nothing is told, and a plan made for another epoch is
+    void; what a broker was told for it must still be told back.
+    """
+    if after.master_epoch == before.master_epoch or after.change != before.change:
+        return after
+    void = after.change
+    if void is not None and void.restore is not None:
+        return replace(after, change=replace(void, phase=Phase.RESTORING, epoch=0, to_broker_id=None, before=None))
+    return replace(after, change=None, change_id=before.change_id + (void is None))
+
+
+def _apply_to_known(  # noqa: PLR0911, PLR0912, C901 - one return per kind of event is the plainest table there is
     record: BrokerGroupRecord, event: _EventOfKnownGroup
 ) -> BrokerGroupRecord:
     match event:
@@ -217,8 +275,7 @@ def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is th
         case MasterElected():
             return _apply_election(record, event)
         case MasterRenewed():
-            raised = replace(record, master_epoch=_raised(record.master_epoch))
-            return _with_sync_state_set(raised, record.sync_state_set)
+            return _apply_renewal(record, event)
         case MasterLost():
             return _without_master(replace(record, unfenced=_unfenced_after(record, event)))
         case SyncStateSetAltered():
@@ -235,6 +292,19 @@ def _apply_to_known(  # noqa: PLR0911, C901 - one return per kind of event is th
             return _apply_epoch_floor(record, event)
         case BrokersCleaned():
             return _apply_clean(record, event.broker_ids)
+        case ChangeBegun():
+            return replace(record, change=event.change, change_id=event.change.id)
+        case ChangeTakenOver():
+            change = record.change
+            return replace(record, change=change and replace(change, carried_out_by=event.carried_out_by))
+        case ChangeGivenUp():
+            change = record.change
+            return replace(record, change=change and replace(change, phase=Phase.RESTORING))
+        case ChangeTold():
+            change = record.change
+            return replace(record, change=change and replace(change, phase=Phase.RESTORING, restore=None))
+        case ChangeEnded():
+            return replace(record, change=None)
     assert_never(event)
 
 
@@ -276,7 +346,49 @@ def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGr
         # Who is elected anew is no master of an older epoch any more.
         unfenced=_unfenced_after(record, event) - {event.broker_id},
     )
-    return _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
+    elected = _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
+    return _with_plan(record, elected, event.plan, unfenced=event.unfenced)
+
+
+def _apply_renewal(record: BrokerGroupRecord, event: MasterRenewed) -> BrokerGroupRecord:
+    epoch = min(record.master_epoch + event.epochs, MAX_EPOCH)
+    # A Java broker takes a set, also with a mastership, only under a higher set epoch than its own.
+    set_epoch = record.sync_state_set_epoch + event.epochs - 1
+    raised = replace(record, master_epoch=epoch, sync_state_set_epoch=set_epoch)
+    renewed = _with_sync_state_set(raised, record.sync_state_set)
+    return _with_plan(record, renewed, event.plan, slave=event.slave)
+
+
+def _with_plan(
+    before: BrokerGroupRecord,
+    after: BrokerGroupRecord,
+    plan: Plan | None,
+    *,
+    unfenced: bool = False,
+    slave: int | None = None,
+) -> BrokerGroupRecord:
+    """The record with the change that its new epoch is told by: the one under way if it waited for this, else the next one."""
+    if plan is None:
+        return after
+    under_way = before.change
+    waits = under_way is not None and under_way.phase in (Phase.FENCING, Phase.QUIETING)
+    own = under_way if under_way is not None and waits and under_way.kind is plan.kind else None
+    change = Change(
+        id=own.id if own is not None else before.change_id + 1,
+        kind=plan.kind,
+        phase=Phase.TELLING,
+        carried_out_by=plan.carried_out_by,
+        from_broker_id=before.master_broker_id,
+        to_broker_id=after.master_broker_id,
+        epoch=after.master_epoch,
+        slave=slave,
+        before=plan.before or before.as_before,
+        restore=under_way.restore if under_way is not None else None,
+        cause=plan.cause,
+        unfenced=unfenced,
+        started_at=own.started_at if own is not None else plan.started_at,
+    )
+    return replace(after, change=change, change_id=change.id)
 
 
 def _apply_alteration(record: BrokerGroupRecord, event: SyncStateSetAltered) -> BrokerGroupRecord:

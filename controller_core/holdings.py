@@ -100,12 +100,12 @@ def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mar
     """Return what the report must reach: the mark, as far as it is younger than that, and for a member what an earlier
     process of it told this controller process.
     """
-    mark = mark_of(replica)
+    epoch, offset = replica.held_epoch, replica.held_offset
     if holding.seen is not None:
-        mark = lowest(replica.broker_id, [mark, Mark(replica.broker_id, holding.seen.epoch, holding.seen.offset)])
-    if replica.broker_id not in record.sync_state_set:
-        return mark
-    return highest(mark, Mark(replica.broker_id, holding.known_epoch, holding.known_offset))
+        epoch, offset = min(epoch, holding.seen.epoch), min(offset, holding.seen.offset)
+    if replica.broker_id in record.sync_state_set:
+        epoch, offset = max(epoch, holding.known_epoch), max(offset, holding.known_offset)
+    return Mark(replica.broker_id, epoch, offset)
 
 
 def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:

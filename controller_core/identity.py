@@ -1,4 +1,4 @@
-"""Broker ids: promised (ours), asked for (1012), taken (1013) and used (1003). Source: docs/controller.md.
+"""Broker ids: promised (ours), asked for (1012), taken (1013) and used (1003). Source: docs/reference/controller.md.
 
 An id is the name of a disk. Handing one out twice makes two disks one replica, so safety rule 4 is stricter than Java:
 the next id is a high-water mark, only the next id can be taken, and an id that was cleaned is gone for good. Ids may
@@ -17,7 +17,6 @@ from controller_core.decision import (
     GetNextBrokerIdAnswer,
     ReserveBrokerIdAnswer,
 )
-from controller_core.electorate import draw_ids
 from controller_core.events import (
     BrokerIdApplied,
     BrokerIdReserved,
@@ -26,7 +25,7 @@ from controller_core.events import (
     apply_event,
     apply_events,
 )
-from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.model import BrokerGroupRecord, Replica, draw_ids
 from controller_core.requests import ApplyBrokerId, GetNextBrokerId, ReserveBrokerId
 
 

@@ -1,6 +1,6 @@
 """Who is alive: the heartbeat table, with the time passed in.
 
-Beside Java's: docs/controller.md, 904. Times are monotonic seconds of one process and mean nothing to another.
+Beside Java's: docs/reference/controller.md, 904. Times are monotonic seconds of one process and mean nothing to another.
 What differs from Java's table, and why:
 
 * A heartbeat binds the replica to the connection it came on: *the latest connection wins*. Java never rebinds, so the
@@ -21,7 +21,9 @@ What differs from Java's table, and why:
 
 The table also remembers what members of a SyncStateSet told while they were in it (`note_seats`): a later report of the
 same member that says less is a lost disk (safety rule 2), and more exact than the record's marks. And it knows which
-reports are older than the last loss in their group (`LiveReplica.fresh`, safety rule 1).
+reports may be older than the last loss in their group (`LiveReplica.fresh`, safety rule 1): a heartbeat that comes after the loss
+was noticed may have lain in its socket since before, so the first one after a loss proves nothing, and one that comes
+`MADE_LATER_SECONDS` after that first one was made after the loss.
 
 Expiry is in two steps for the caller's sake: a silent replica is not in `live` from its deadline on, but stays in the
 table, and in `expired`, until the caller has dealt with it and says `forget`.
@@ -30,6 +32,7 @@ table, and in `expired`, until the caller has dealt with it and says `forget`.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from controller_core.adaptive_timeout import NO_RHYTHM, Rhythm, adaptive_timeout_seconds
 from controller_core.events import Mark
@@ -42,8 +45,7 @@ NOTHING_DEMANDED = Demand()
 MADE_LATER_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BrokerIdentity:
+class BrokerIdentity(NamedTuple):
     """Which replica: the only names that never change hands (safety rule 8). `group` is the caller's key of the group."""
 
     group: str
@@ -85,6 +87,7 @@ class LivenessSettings:
 class HeartbeatEntry:
     """One replica's line in the table. `connection_id` is None once its connection closed.
 
+    `mark` is what its heartbeats prove that it holds (`told_mark`).
     `last_beat_seconds` is None where the next interval says nothing about the broker's rhythm: on a new connection, after a
     silence of our own.
     """
@@ -95,6 +98,7 @@ class HeartbeatEntry:
     last_seen_seconds: float
     timeout_seconds: float
     deadline_seconds: float
+    mark: Mark
     last_beat_seconds: float | None = None
     rhythm: Rhythm = NO_RHYTHM
     told_as_member: bool = True
@@ -103,6 +107,8 @@ class HeartbeatEntry:
     demanded: Demand = NOTHING_DEMANDED
     demanded_seconds: float = 0.0
     seen: Demand = NOTHING_DEMANDED
+    # When the first heartbeat, or the registration, came since the last loss in the group; None: none came, or no loss was noted.
+    first_since_loss_seconds: float | None = None
 
     def alive(self, now_seconds: float) -> bool:
         """Whether the replica counts as alive: connected, and heard of within its timeout."""
@@ -117,25 +123,50 @@ class HeartbeatTable:
     _entries: dict[BrokerIdentity, HeartbeatEntry] = field(default_factory=dict)
     _seats: dict[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
     _records: dict[str, BrokerGroupRecord | None] = field(default_factory=dict)
+    # What the record of each group holds its replicas to.
+    _demands: dict[str, dict[int, Demand]] = field(default_factory=dict)
     _held: dict[BrokerIdentity, Mark] = field(default_factory=dict)
+    # The groups in which a loss was noted: a replica that was not heard before it is no fresher than the others.
+    _bereft: set[str] = field(default_factory=set)
 
     def heartbeat(self, now_seconds: float, heartbeat: Heartbeat, connection_id: int) -> bool:
         """Take a heartbeat. Return whether the replica was not alive before."""
         entry = self._entries.get(heartbeat.identity)
         was_alive = entry is not None and entry.alive(now_seconds)
-        replica = self._told(entry, heartbeat)
+        first_since_loss_seconds = self._first_since_loss(entry, heartbeat.identity.group, now_seconds)
+        waited_seconds = 0.0 if first_since_loss_seconds is None else now_seconds - first_since_loss_seconds
+        fresh = first_since_loss_seconds is None or waited_seconds >= MADE_LATER_SECONDS
+        self._remember(entry)
+        replica = self._told(entry, heartbeat, fresh=fresh)
         rhythm = _rhythm(entry, now_seconds, connection_id)
         timeout_seconds = self._timeout_seconds(heartbeat, rhythm)
-        self._remember(heartbeat.identity, entry)
-        self._put(heartbeat.identity, replica, connection_id, now_seconds, timeout_seconds)
-        self._entries[heartbeat.identity] = replace(
-            _held_to(entry, self._entries[heartbeat.identity], now_seconds),
+        demanded, demanded_seconds, seen = self._held_to(entry, heartbeat.identity, now_seconds)
+        self._entries[heartbeat.identity] = HeartbeatEntry(
+            identity=heartbeat.identity,
+            replica=replica,
+            connection_id=connection_id,
+            last_seen_seconds=now_seconds,
+            timeout_seconds=timeout_seconds,
+            deadline_seconds=now_seconds + timeout_seconds,
+            mark=told_mark(replica),
             last_beat_seconds=now_seconds,
             rhythm=rhythm,
+            demanded=demanded,
+            demanded_seconds=demanded_seconds,
+            seen=seen,
+            first_since_loss_seconds=None if replica.fresh else first_since_loss_seconds,
         )
         return not was_alive
 
-    def _told(self, entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> LiveReplica:
+    def _first_since_loss(self, entry: HeartbeatEntry | None, group: str, now_seconds: float) -> float | None:
+        """When the first heartbeat since the last loss came, perhaps this one; None where no loss stands against what it says."""
+        if entry is None:
+            return now_seconds if group in self._bereft else None
+        if entry.replica.fresh:
+            return None
+        return now_seconds if entry.first_since_loss_seconds is None else entry.first_since_loss_seconds
+
+    def _told(self, entry: HeartbeatEntry | None, heartbeat: Heartbeat, *, fresh: bool) -> LiveReplica:
         """What counts after this heartbeat: what it says, or what was said before and is in doubt now."""
         replica = LiveReplica(
             broker_id=heartbeat.identity.broker_id,
@@ -145,13 +176,14 @@ class HeartbeatTable:
             election_priority=heartbeat.election_priority,
             address=heartbeat.address,
             epoch_first_offset=_first_offset(entry, heartbeat),
+            fresh=fresh,
         )
         if entry is None or not entry.replica.has_reported or not entry.told_as_member:
             return replica  # the first report of its process, or of its membership, or the one that decides
-        if heartbeat.identity not in self._held:
+        held = self._held.get(heartbeat.identity)  # what the entry says is in it: it was remembered
+        if held is None or not falls_short(replica, held):
             return replica
-        bar = highest(self._held[heartbeat.identity], told_mark(entry.replica))
-        return replace(entry.replica, address=heartbeat.address, doubted=True) if falls_short(replica, bar) else replica
+        return replace(entry.replica, address=heartbeat.address, doubted=True)
 
     def sign_of_life(
         self, now_seconds: float, identity: BrokerIdentity, connection_id: int, *, address: str = ""
@@ -163,8 +195,20 @@ class HeartbeatTable:
         """
         entry = self._entries.get(identity)
         if entry is None:
-            replica = LiveReplica(broker_id=identity.broker_id, address=address)
-            self._put(identity, replica, connection_id, now_seconds, self.settings.timeout_for(None))
+            fresh = identity.group not in self._bereft
+            replica = LiveReplica(broker_id=identity.broker_id, address=address, fresh=fresh)
+            timeout_seconds = self.settings.timeout_for(None)
+            self._entries[identity] = HeartbeatEntry(
+                identity=identity,
+                replica=replica,
+                connection_id=connection_id,
+                last_seen_seconds=now_seconds,
+                timeout_seconds=timeout_seconds,
+                deadline_seconds=now_seconds + timeout_seconds,
+                mark=told_mark(replica),
+                demanded=self._demand(identity),
+                demanded_seconds=now_seconds,
+            )
             return
         bound = entry.connection_id if entry.connection_id is not None else connection_id
         self._entries[identity] = replace(
@@ -179,15 +223,22 @@ class HeartbeatTable:
     ) -> None:
         """Begin a new incarnation: nothing that an earlier process of this replica said is true any more.
 
-        What it had as a member is remembered all the same: the new process must have it too.
+        What it had as a member is remembered all the same: the new process must have it too. A second registration on one
+        connection is of the same process, and leaves the other replicas' heartbeats fresh. The record's master is the exception: a
+        broker container may have started a new broker on its old connection.
         """
-        self._remember(identity, self._entries.get(identity))
-        self._entries.pop(identity, None)
-        self.ask_anew(identity.group)
+        before = self._entries.pop(identity, None)
+        self._remember(before)
+        record = self._records.get(identity.group)
+        is_master = record is not None and record.master_broker_id == identity.broker_id
+        if before is None or before.connection_id != connection_id or is_master:
+            self.ask_anew(identity.group)
         self.sign_of_life(now_seconds, identity, connection_id, address=address)
         # The new process tells whatever it tells after it registered.
         entry = self._entries[identity]
-        self._entries[identity] = replace(entry, seen=entry.demanded, demanded_seconds=-math.inf)
+        self._entries[identity] = replace(
+            entry, seen=entry.demanded, demanded_seconds=-math.inf, first_since_loss_seconds=now_seconds
+        )
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[BrokerIdentity, ...]:
         """Return every replica that was alive and is not any more because this connection carried its heartbeats."""
@@ -232,9 +283,12 @@ class HeartbeatTable:
                 )
 
     def ask_anew(self, group: str) -> None:
-        """Say that somebody of the group was just lost, or fenced: what the others told is not fresh until they beat again."""
+        """Say that a replica of the group was just lost, or fenced: what the others told before is not fresh any more."""
+        self._bereft.add(group)
         for entry in self._of_group(group):
-            self._entries[entry.identity] = replace(entry, replica=replace(entry.replica, fresh=False))
+            self._entries[entry.identity] = replace(
+                entry, replica=replace(entry.replica, fresh=False), first_since_loss_seconds=None
+            )
 
     def note_seats(self, group: str, record: BrokerGroupRecord | None) -> None:
         """Take note of who is in the SyncStateSet under which epoch. Call it with each record seen, before `holding`; cheap.
@@ -242,7 +296,10 @@ class HeartbeatTable:
         What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
         truncation and is forgotten.
         """
-        self._records[group] = record
+        if record is not self._records.get(group):
+            self._records[group] = record
+            replicas = record.replicas if record is not None else {}
+            self._demands[group] = {broker_id: demand_of(record, broker_id) for broker_id in replicas}
         members = record.sync_state_set if record is not None else frozenset[int]()
         before = self._seats.get(group)
         # Losing a master raises the epoch, but makes nobody truncate: that takes an election.
@@ -275,7 +332,7 @@ class HeartbeatTable:
         known = self._held.get(identity, Mark(identity.broker_id, -1, -1))
         epoch, _ = self._seats.get(identity.group, (None, None))
         counts = (entry.told_as_member and identity in self._held) or entry.replica.epoch == epoch
-        sure = told_mark(entry.replica) if counts else Mark(identity.broker_id, -1, -1)
+        sure = entry.mark if counts else Mark(identity.broker_id, -1, -1)
         return Holding(
             broker_id=identity.broker_id,
             epoch=entry.replica.epoch,
@@ -290,21 +347,29 @@ class HeartbeatTable:
 
     def forget(self, identity: BrokerIdentity) -> None:
         """Drop a replica from the table. What it told as a member is kept: it may come back with less."""
-        self._remember(identity, self._entries.get(identity))
+        self._remember(self._entries.get(identity))
         self._entries.pop(identity, None)
 
-    def forget_group(self, group: str) -> None:
-        """Drop a group from the table."""
-        for entry in list(self._of_group(group)):
-            self._entries.pop(entry.identity, None)
-        self.note_seats(group, None)
-        self._seats.pop(group, None)
-        self._records.pop(group, None)
-
-    def _remember(self, identity: BrokerIdentity, entry: HeartbeatEntry | None) -> None:
+    def _remember(self, entry: HeartbeatEntry | None) -> None:
         """Keep what the entry says, if it was told as a member, before something replaces it."""
-        if entry is not None and entry.told_as_member and identity in self._held:
-            self._held[identity] = highest(self._held[identity], told_mark(entry.replica))
+        held = self._held.get(entry.identity) if entry is not None and entry.told_as_member else None
+        if entry is not None and held is not None:
+            self._held[entry.identity] = highest(held, entry.mark)
+
+    def _demand(self, identity: BrokerIdentity) -> Demand:
+        demands = self._demands.get(identity.group)
+        return NOTHING_DEMANDED if demands is None else demands.get(identity.broker_id, NOTHING_DEMANDED)
+
+    def _held_to(
+        self, before: HeartbeatEntry | None, identity: BrokerIdentity, now_seconds: float
+    ) -> tuple[Demand, float, Demand]:
+        """What is demanded, since when that counts, and what a heartbeat is held to: what was known when an earlier one came.
+
+        Heartbeats that lay in a socket come all at once, so the earlier one is at least `MADE_LATER_SECONDS` older.
+        """
+        if before is not None and now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
+            return before.demanded, before.demanded_seconds, before.seen
+        return self._demand(identity), now_seconds, NOTHING_DEMANDED if before is None else before.demanded
 
     def _timeout_seconds(self, heartbeat: Heartbeat, rhythm: Rhythm) -> float:
         longest_seconds = self.settings.timeout_for(heartbeat.heartbeat_timeout_seconds)
@@ -320,25 +385,6 @@ class HeartbeatTable:
             key=lambda entry: entry.identity,
         )
 
-    def _put(
-        self,
-        identity: BrokerIdentity,
-        replica: LiveReplica,
-        connection_id: int,
-        now_seconds: float,
-        timeout_seconds: float,
-    ) -> None:
-        self._entries[identity] = HeartbeatEntry(
-            identity=identity,
-            replica=replica,
-            connection_id=connection_id,
-            last_seen_seconds=now_seconds,
-            timeout_seconds=timeout_seconds,
-            deadline_seconds=now_seconds + timeout_seconds,
-            demanded=demand_of(self._records.get(identity.group), identity.broker_id),
-            demanded_seconds=now_seconds,
-        )
-
 
 def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
     """Return the offset with which this process first reported its present epoch (`LiveReplica.epoch_first_offset`)."""
@@ -346,18 +392,6 @@ def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
     if entry is None or entry.replica.epoch != heartbeat.epoch or not reported:
         return heartbeat.max_offset
     return min(entry.replica.epoch_first_offset, heartbeat.max_offset)
-
-
-def _held_to(before: HeartbeatEntry | None, now: HeartbeatEntry, now_seconds: float) -> HeartbeatEntry:
-    """Return the line with what its last heartbeat is held to: what was known here when an earlier one came.
-
-    Heartbeats that lay in a socket come all at once, so the earlier one is at least `MADE_LATER_SECONDS` older.
-    """
-    if before is None:
-        return now
-    if now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
-        return replace(now, demanded=before.demanded, demanded_seconds=before.demanded_seconds, seen=before.seen)
-    return replace(now, seen=before.demanded)
 
 
 def _rhythm(entry: HeartbeatEntry | None, now_seconds: float, connection_id: int) -> Rhythm:

@@ -10,12 +10,14 @@ answers brokers as if it were unknown: `BrokerGroupRecord.is_known` is the quest
 its tables?".
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from controller_core.plan import Before, Change
+
 DEFAULT_ELECTION_PRIORITY = 2**31 - 1
-"""What a broker without `brokerElectionPriority` has (docs/controller.md). Lower wins."""
+"""What a broker without `brokerElectionPriority` has (docs/reference/controller.md). Lower wins."""
 
 MAX_EPOCH = 2**31 - 1
 """Epochs are Java ints: there is none above this one."""
@@ -53,7 +55,7 @@ class BrokerGroupRecord:
     Who is in `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an election
     left behind while nothing can be acknowledged without them (safety rule 1). `lost_seats` are the last holders of seats, where
     none is left (safety rule 2). `unfenced` are replaced masters that nobody saw dead, until they follow or are no members any
-    more (safety rule 7).
+    more (safety rule 7). `change` is the change of master under way (`plan.py`), `change_id` the id of the last one that began.
     """
 
     cluster_name: str
@@ -69,6 +71,8 @@ class BrokerGroupRecord:
     lost_seats: frozenset[int] = frozenset()
     unclean_elections: int = 0
     unfenced: frozenset[int] = frozenset()
+    change_id: int = 0
+    change: Change | None = None
 
     def __post_init__(self) -> None:
         """Keep a private, sorted, read-only copy of the replicas."""
@@ -93,6 +97,8 @@ class BrokerGroupRecord:
                 self.lost_seats,
                 self.unclean_elections,
                 self.unfenced,
+                self.change_id,
+                self.change,
             )
         )
 
@@ -115,6 +121,31 @@ class BrokerGroupRecord:
     def seats(self) -> frozenset[int]:
         """Who holds every acknowledged message."""
         return self.sync_state_set | self.eligible
+
+    @property
+    def as_before(self) -> Before:
+        """What a change of master keeps of this record, for 1004 to answer until the brokers have been told in order."""
+        return Before(
+            master_broker_id=self.granted_master_id,
+            master_epoch=self.master_epoch,
+            sync_state_set=self.sync_state_set,
+            sync_state_set_epoch=self.sync_state_set_epoch,
+        )
+
+    @property
+    def as_told_before(self) -> "BrokerGroupRecord":
+        """This record, with the master and the SyncStateSet of before the change under way, where there is one to be told."""
+        before = self.change.before if self.change is not None else None
+        if before is None:
+            return self
+        return replace(
+            self,
+            master_broker_id=before.master_broker_id,
+            master_epoch=before.master_epoch,
+            sync_state_set=before.sync_state_set,
+            sync_state_set_epoch=before.sync_state_set_epoch,
+            master_process_lost=False,
+        )
 
     @property
     def superseded(self) -> frozenset[int]:
@@ -141,17 +172,17 @@ class BrokerGroupRecord:
 
     def describe(self) -> str:
         """Draw the record in a few lines: what the traces compare and the logs show."""
-        members = ",".join(str(broker_id) for broker_id in sorted(self.sync_state_set))
         master = "none" if self.master_broker_id is None else str(self.master_broker_id)
         lost = " (process lost)" if self.master_process_lost else ""
         head = (
             f"{self.broker_name} next={self.next_broker_id} master={master}{lost} epoch={self.master_epoch} "
-            f"set={{{members}}} setEpoch={self.sync_state_set_epoch}"
+            f"set={draw_ids(self.sync_state_set)} setEpoch={self.sync_state_set_epoch}"
         )
         for name, ids in (("eligible", self.eligible), ("lostSeats", self.lost_seats), ("unfenced", self.unfenced)):
-            head += f" {name}={{{','.join(str(broker_id) for broker_id in sorted(ids))}}}" if ids else ""
+            head += f" {name}={draw_ids(ids)}" if ids else ""
         head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
-        return "\n".join([head, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
+        changing = [f"  {self.change.describe()}"] if self.change is not None else []
+        return "\n".join([head, *changing, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +190,8 @@ class LiveReplica:
     """What the heartbeats of one process say, while they are fresh.
 
     `epoch_first_offset` is the offset with which this process reported its present epoch first: only what it has beyond proves
-    that it holds bytes of that epoch. `fresh` is False from the moment another member was lost until the next heartbeat.
+    that it holds bytes of that epoch. `fresh` is False from the moment another member was lost until a heartbeat
+    comes that was certainly made afterwards.
     `doubted`: the last heartbeat said less than these earlier ones, and the next one decides which of them is true.
     """
 
@@ -182,6 +214,11 @@ class LiveReplica:
     def has_reported(self) -> bool:
         """Whether a heartbeat told what the disk holds; a mere sign of life (a request of its own) does not, nor a doubted one."""
         return not self.doubted and (self.max_offset >= 0 or self.epoch >= 0)
+
+
+def draw_ids(broker_ids: Iterable[int]) -> str:
+    """Draw a set of ids in ascending order."""
+    return "{" + ",".join(str(broker_id) for broker_id in sorted(broker_ids)) + "}"
 
 
 def _describe_replica(replica: Replica) -> str:

@@ -1,4 +1,4 @@
-"""GetReplicaInfo (1004) and GetSyncStateData (1006): what is recorded, told as it is (docs/controller.md).
+"""GetReplicaInfo (1004) and GetSyncStateData (1006): what is recorded, told as it is (docs/reference/controller.md).
 
 Neither asks whether the master is alive: a dead master is reported until an election replaces it, as in Java. But a
 master whose process was lost is no master (safety rule 6: its new process would take the old epoch from this very

@@ -3,10 +3,15 @@
 A Java slave that hangs on a wrong link gives it up only for a change of role, and takes a role only under an epoch above its
 own. So epochs must be made for it, and the whole group must
 go on above them. The master stays, it lives and knows what it acknowledged; so the SyncStateSet and the eligible stay as they
-are: nothing that any of them holds is in doubt. Both epochs rise by one, so that what the master asked before is fenced.
+are: nothing that any of them holds is in doubt. Both epochs rise, so that what the master asked before is fenced. The cure of
+a slave takes two epochs at once: it is told of another master under the first, and of the real one under the second.
+
+A master that denies its role was told another one under an epoch that no controller committed, and is deaf to every epoch
+below. For it the record goes on as far above its own epoch as one may jump (safety rule 3).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, RenewMasterAnswer
@@ -26,7 +31,8 @@ def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: M
             record=record,
             why=refusal or "there is no record",
         )
-    event = MasterRenewed()
+    plan = replace(request.plan, before=record.as_before) if request.plan is not None else None
+    event = MasterRenewed(epochs=request.epochs, plan=plan, slave=request.slave)
     after = apply_event(record, event)
     return Decision(
         code=ControllerCode.SUCCESS,
@@ -46,6 +52,6 @@ def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mappi
         return f"the master {request.broker_id} is not alive"
     if epoch_seen_above(record, live) is not None:
         return "rule 3: a replica reports a higher epoch than the record's"
-    if max(record.master_epoch, record.sync_state_set_epoch) >= MAX_EPOCH:
+    if max(record.master_epoch, record.sync_state_set_epoch) + request.epochs - 1 >= MAX_EPOCH:
         return "there is no epoch left"
     return None

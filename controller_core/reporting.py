@@ -16,7 +16,6 @@ correctly, but stay electable without the data, or never become so again.
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ReportHoldingsAnswer
-from controller_core.electorate import draw_ids
 from controller_core.events import (
     EligibleForgotten,
     Event,
@@ -27,7 +26,7 @@ from controller_core.events import (
     apply_events,
 )
 from controller_core.holdings import News, bar_of, raised_mark, report_is_news, usable_eligible
-from controller_core.model import BrokerGroupRecord
+from controller_core.model import BrokerGroupRecord, draw_ids
 from controller_core.recovery import epoch_floor
 from controller_core.requests import Holding, ReportHoldings
 from controller_core.settings import ControllerSettings

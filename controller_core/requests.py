@@ -1,12 +1,15 @@
 """What can be asked of the state machine: one value per request.
 
-The first eight are RocketMQ's controller requests, reduced to what the decision needs (docs/controller.md);
+The first eight are RocketMQ's controller requests, reduced to what the decision needs (docs/reference/controller.md);
 the field names are those of the wire in Python form. A field that a broker may leave out is `None` here, as it is null
 in Java. `requester` is ours: the name of the pod that asks, if the caller knows it. `ReserveBrokerId` is ours too and
 never on the wire: the reconcile plane takes an id before it creates the pod that will claim it.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller_core.plan import Change, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class ElectMaster:
     Whoever calls `step` looks for it before any such election, also one that a broker asked for (safety rule 3).
     `unclean` is ours as well: a person accepts that messages are lost, for this one election.
     So is `unfenced`: the present master is silent, and nothing confirmed its death (safety rule 7).
+    And `plan`: what becomes durable together with the election (`plan.py`).
     """
 
     broker_name: str
@@ -60,6 +64,7 @@ class ElectMaster:
     incumbent: int | None = None
     unclean: bool = False
     unfenced: bool = False
+    plan: Plan | None = None
 
     @property
     def by_controller(self) -> bool:
@@ -108,7 +113,7 @@ class CleanBrokerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveMember:
-    """Ours. Forget one dead member for good, unless the group still needs what it stands for (`cleaning.remove_member`)."""
+    """Ours. Forget one dead member for good, unless the group still needs what it stands for (`membership.remove_member`)."""
 
     broker_name: str
     broker_id: int
@@ -116,11 +121,61 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewMaster:
-    """Ours. Let this master go on under the next epoch, if it is master under this one (`renewing.py`)."""
+    """Ours. Let this master go on under the next epoch, or the one after `epochs`, if it is master under this one (`renewing.py`).
+
+    `slave` is the one that hangs on a wrong link, for whose sake it is asked.
+    """
 
     broker_name: str
     broker_id: int
     master_epoch: int
+    epochs: int = 1
+    slave: int | None = None
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginChange:
+    """Ours. Write down a change of master before its first effect: a fence, or a `minInSyncReplicas=99` (`changing.py`).
+
+    The change's `id` is given by the decision. Refused while another one waits for its election, or if the record does not name
+    `from_broker_id` as master under `master_epoch`.
+    """
+
+    broker_name: str
+    change: Change
+    master_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOverChange:
+    """Ours. Go on with the change that this very plane was seen to carry out, and that has not moved."""
+
+    broker_name: str
+    change: Change
+    carried_out_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUpChange:
+    """Ours. End a change without an election; what a broker was told for it is told back after that."""
+
+    broker_name: str
+    change_id: int
+    carried_out_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndChange:
+    """Ours. Take a change out of the record for which nothing is left to do.
+
+    With `incident_open` it stays there as told, so that another plane can tell of its incident.
+    """
+
+    broker_name: str
+    change_id: int
+    carried_out_by: str
+    incident_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +191,7 @@ class ReserveBrokerId:
     broker_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """What a record holds a replica to: its mark, and whether it counts as one that lost what it had. The least: nothing."""
 
     epoch: int = -1
@@ -216,5 +270,9 @@ Request = (
     | ReportHoldings
     | ReportAhead
     | AdoptBroker
+    | BeginChange
+    | TakeOverChange
+    | GiveUpChange
+    | EndChange
 )
 """Everything `controller_core.step.step` decides."""

@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller_core.policies import policy
+MOST_DATA = "most-data"
+PREFERRED_ZONE = "preferred-zone"
+ELECTION_POLICIES = (MOST_DATA, PREFERRED_ZONE)
+"""What `election_policy` may be; `policies.py` says what each does."""
 
 NEVER_ELECT_PRIORITY = 0
 """In `election_priorities`: this replica never becomes master. (On the wire 0 is an ordinary, and the best, priority.)"""
+
+
+class UnknownPolicyError(ValueError):
+    """There is no election policy of that name: the message lists those there are."""
 
 
 class Adoption(Enum):
@@ -28,8 +35,8 @@ class ControllerSettings:
     may lack what it acknowledged then. Its own minimum goes on refusing writes.
     `floor_kept` is whether the brokers are known to keep that minimum: a wish that they do not know yet makes nobody eligible.
     `never_elect` are the async learners, which the wire does not tell apart (issue 10013). `election_priorities` overrides what
-    the heartbeats say; lower wins, 0 means never, and only among replicas with equal data. `election_policy` names a module of
-    `controller_core.policies`; `zones` tells where each replica is, `preferred_zones` which zones come first;
+    the heartbeats say; lower wins, 0 means never, and only among replicas with equal data. `election_policy` names a function of
+    `policies.py`; `zones` tells where each replica is, `preferred_zones` which zones come first;
     `zone_lag_bytes` is what the policy `preferred-zone` may give away.
     `expected_replicas` is how many must have been heard before a first election on data. An epoch more than `max_epoch_jump`
     above the record's is followed only up to `accepted_epoch`, which a human sets (safety rule 3). A mark is raised in steps of
@@ -43,7 +50,7 @@ class ControllerSettings:
     floor_kept: bool = True
     never_elect: frozenset[int] = frozenset()
     election_priorities: Mapping[int, int] = field(default_factory=dict)
-    election_policy: str = "most-data"
+    election_policy: str = MOST_DATA
     zones: Mapping[int, str] = field(default_factory=dict)
     preferred_zones: tuple[str, ...] = ()
     zone_lag_bytes: int = 16 * 1024 * 1024
@@ -55,7 +62,9 @@ class ControllerSettings:
 
     def __post_init__(self) -> None:
         """Refuse a policy that does not exist here, not in the middle of a failover."""
-        policy(self.election_policy)
+        if self.election_policy not in ELECTION_POLICIES:
+            expected = ", ".join(ELECTION_POLICIES)
+            raise UnknownPolicyError(f"election policy is {self.election_policy!r}, expected one of {expected}")
 
     def may_be_master(self, broker_id: int) -> bool:
         """Whether this replica may be elected at all: not a learner, and not at priority 0."""

@@ -10,28 +10,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from controller_core.adopting import adopt_broker
-from controller_core.cleaning import clean_broker_data, remove_member
+from controller_core.changing import begin_change, end_change, give_up_change, take_over_change
 from controller_core.decision import Decision
-from controller_core.electing import elect_master
+from controller_core.election import elect_master
 from controller_core.events import EligibleForgotten, apply_events
 from controller_core.holdings import usable_eligible
 from controller_core.identity import apply_broker_id, get_next_broker_id, reserve_broker_id
+from controller_core.membership import adopt_broker, clean_broker_data, register_broker, remove_member
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.reading import get_replica_info, get_sync_state_data
 from controller_core.recovery import report_ahead
-from controller_core.registering import register_broker
 from controller_core.renewing import renew_master
 from controller_core.reporting import report_holdings
 from controller_core.requests import (
     AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
+    BeginChange,
     CleanBrokerData,
     ElectMaster,
+    EndChange,
     GetNextBrokerId,
     GetReplicaInfo,
     GetSyncStateData,
+    GiveUpChange,
     RegisterBroker,
     RemoveMember,
     RenewMaster,
@@ -39,6 +41,7 @@ from controller_core.requests import (
     ReportHoldings,
     Request,
     ReserveBrokerId,
+    TakeOverChange,
 )
 from controller_core.settings import ControllerSettings
 from controller_core.sync_state import alter_sync_state_set
@@ -95,4 +98,12 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return report_ahead(record, request, settings)
         case AdoptBroker():
             return adopt_broker(record, request, settings)
+        case BeginChange():
+            return begin_change(record, request)
+        case TakeOverChange():
+            return take_over_change(record, request)
+        case GiveUpChange():
+            return give_up_change(record, request)
+        case EndChange():
+            return end_change(record, request)
     assert_never(request)

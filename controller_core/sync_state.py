@@ -1,6 +1,6 @@
 """AlterSyncStateSet (1001): the master moves members in and out. Java's checks in Java's order.
 
-The order is in docs/controller.md. Three checks are ours. A master whose process was lost may not alter
+The order is in docs/reference/controller.md. Three checks are ours. A master whose process was lost may not alter
 anything until it is granted a new epoch (safety rule 6): what arrives under its id is either the dead process's last
 word or the new process's first before it has a mandate. It is refused as 2002, "not the master", because that is the
 truth of that moment. And under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused
@@ -40,10 +40,9 @@ from dataclasses import replace
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import AlterSyncStateSetAnswer, Decision, SyncStateSetBody
-from controller_core.electorate import draw_ids
 from controller_core.events import SyncStateSetAltered, apply_events
 from controller_core.holdings import joining_mark
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
 from controller_core.recovery import is_ahead
 from controller_core.requests import AlterSyncStateSet, ReportAhead
 from controller_core.settings import ControllerSettings

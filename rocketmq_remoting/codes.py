@@ -15,6 +15,7 @@ class RequestCode(IntEnum):
     # Messages and offsets, answered by brokers
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
+    QUERY_MESSAGE = 12
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15
     UPDATE_AND_CREATE_TOPIC = 17
@@ -69,7 +70,7 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907
     RESET_MASTER_FLUSH_OFFSET = 908
 
-    # Controller (docs/controller.md)
+    # Controller (docs/reference/controller.md)
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002
     CONTROLLER_REGISTER_BROKER = 1003
@@ -107,7 +108,7 @@ class ResponseCode(IntEnum):
     BROKER_NOT_EXIST = 211
     GO_AWAY = 1500
 
-    # Controller (docs/controller.md)
+    # Controller (docs/reference/controller.md)
     CONTROLLER_FENCED_MASTER_EPOCH = 2000
     CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
     CONTROLLER_INVALID_MASTER = 2002

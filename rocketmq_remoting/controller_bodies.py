@@ -1,4 +1,4 @@
-"""Bodies of the controller's requests and answers (docs/controller.md)."""
+"""Bodies of the controller's requests and answers (docs/reference/controller.md)."""
 
 from __future__ import annotations
 

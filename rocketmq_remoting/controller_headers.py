@@ -1,4 +1,4 @@
-"""Headers of the controller's requests and answers, under Java's class names (docs/controller.md).
+"""Headers of the controller's requests and answers, under Java's class names (docs/reference/controller.md).
 
 Defaults are those of the Java classes, because a request without a field is handled, not refused: text that Java leaves
 null is None, an elect request without names has empty ones, primitive booleans and the new epoch of 1001 are never absent.
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, wire_name
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 10_000
-"""What a controller assumes of a heartbeat that does not say (docs/controller.md)."""
+"""What a controller assumes of a heartbeat that does not say (docs/reference/controller.md)."""
 LOWEST_ELECTION_PRIORITY = 2**31 - 1
-"""Lower wins; a broker without brokerElectionPriority has this (docs/controller.md)."""
+"""Lower wins; a broker without brokerElectionPriority has this (docs/reference/controller.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSyncStateSetRequestHeader(ExtFieldsHeader):
-    """1001; body SyncStateSetBody with the *old* epoch (docs/controller.md)."""
+    """1001; body SyncStateSetBody with the *old* epoch (docs/reference/controller.md)."""
 
     broker_name: str | None = None
     master_broker_id: Int64 | None = None
@@ -35,7 +35,7 @@ class AlterSyncStateSetResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectMasterRequestHeader(ExtFieldsHeader):
-    """1002; ``designate_elect`` means: this broker id and no other (docs/controller.md)."""
+    """1002; ``designate_elect`` means: this broker id and no other (docs/reference/controller.md)."""
 
     cluster_name: str = ""
     broker_name: str = ""
@@ -56,7 +56,7 @@ class ElectMasterResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader):
-    """1003 (docs/controller.md)."""
+    """1003 (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -95,7 +95,7 @@ class GetReplicaInfoResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMetaDataResponseHeader(ExtFieldsHeader):
-    """1005; an absent leader address means "ask the next controller" (docs/controller.md)."""
+    """1005; an absent leader address means "ask the next controller" (docs/reference/controller.md)."""
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -106,7 +106,7 @@ class GetMetaDataResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
-    """904 (docs/controller.md). To a NameServer only the first three fields mean anything."""
+    """904 (docs/reference/controller.md). To a NameServer only the first three fields mean anything."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -123,7 +123,7 @@ class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
-    """1008, controller to broker; body SyncStateSetBody, without which the broker fails (docs/controller.md)."""
+    """1008, controller to broker; body SyncStateSetBody, without which the broker fails (docs/reference/controller.md)."""
 
     master_address: str | None = None
     master_broker_id: Int64 | None = None
@@ -133,7 +133,7 @@ class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanBrokerDataRequestHeader(ExtFieldsHeader):
-    """1011; ids separated by ``;``, ignored when living brokers are cleaned too (docs/controller.md)."""
+    """1011; ids separated by ``;``, ignored when living brokers are cleaned too (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -161,7 +161,7 @@ class GetNextBrokerIdResponseHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyBrokerIdRequestHeader(ExtFieldsHeader):
-    """1013; the check code is ``host:port;milliseconds`` (docs/controller.md)."""
+    """1013; the check code is ``host:port;milliseconds`` (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

@@ -197,6 +197,25 @@ class ViewMessageRequestHeader(ExtFieldsHeader):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessageRequestHeader(ExtFieldsHeader):
+    """12; times in milliseconds."""
+
+    topic: str | None = None
+    key: str | None = None
+    max_num: Int32 | None = None
+    begin_timestamp: Int64 | None = None
+    end_timestamp: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessageResponseHeader(ExtFieldsHeader):
+    """12's answer; its body are records, one after the other."""
+
+    index_last_update_timestamp: Int64 | None = None
+    index_last_update_phyoffset: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetRequestHeader(ExtFieldsHeader):
     """14."""
 

@@ -62,6 +62,7 @@ _MIDDLE = struct.Struct(">iqi")
 _UP_TO_BODY = {
     (born, store): struct.Struct(f">iiiiiqqiq{born}siq{store}siiqi") for born in (4, 16) for store in (4, 16)
 }
+_IPV4_HEAD = _UP_TO_BODY[4, 4]
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _ADDRESS_BYTES = {SYS_FLAG_BORN_HOST_V6: (16, 4), SYS_FLAG_STORE_HOST_V6: (4, 16), _HOSTS_V6: (16, 16)}
 _IPV4_FIXED_BYTES = 88  # everything up to the body when both hosts are IPv4
@@ -182,6 +183,51 @@ def inspect_entry(
         raise CorruptRecordError(f"record at offset {physical_offset}: the body's CRC is wrong")
     topic = _topic_text(bytes(data[topic_at:properties_at]))
     return LogEntry(_RECORD, total, topic, head[3], head[5], sys_flag, head[11])
+
+
+def inspect_entries(data: bytes | memoryview, *, physical_offset: int) -> tuple[list[LogEntry], int]:
+    """Every whole entry from the front of ``data``, which is said to be stored at ``physical_offset``, and their size in all.
+
+    The same checks as ``inspect_entry``, which is asked for each entry that is not an ordinary record: it names what is wrong.
+    """
+    entries: list[LogEntry] = []
+    position, size = 0, len(data)
+    unpack, head_bytes, crc32 = _IPV4_HEAD.unpack_from, _IPV4_HEAD.size, zlib.crc32
+    while size - position >= BLANK_HEADER_BYTES:
+        offset = physical_offset + position
+        if size - position >= _SMALLEST_RECORD_BYTES:
+            head = unpack(data, position)
+            record_end, body_at = position + head[0], position + head_bytes
+            topic_at = body_at + head[16] + 1
+            if (
+                head[1] == MAGIC_V1
+                and head[6] == offset
+                and not head[7] & _HOSTS_V6
+                and body_at < topic_at < record_end <= size
+            ):
+                properties_at = topic_at + data[topic_at - 1]
+                if (
+                    topic_at < properties_at <= record_end - 2
+                    and properties_at + 2 + (data[properties_at] << 8 | data[properties_at + 1]) == record_end
+                    and data[properties_at - 1]
+                    and data[record_end - 1]
+                    and crc32(data[body_at : topic_at - 1]) & 0x7FFFFFFF == head[2]
+                ):
+                    topic = _topic_text(bytes(data[topic_at:properties_at]))
+                    entries.append(LogEntry(_RECORD, head[0], topic, head[3], head[5], head[7], head[11]))
+                    position = record_end
+                    continue
+        try:
+            entry = inspect_entry(data, position, size, physical_offset=offset)
+        except IncompleteRecordError:
+            break
+        if position + entry.size_bytes > size:
+            break
+        entries.append(entry)
+        if entry.kind is EntryKind.END:
+            break
+        position += entry.size_bytes
+    return entries, position
 
 
 def _wrong_size(total: int, available: int, physical_offset: int) -> MessageRecordError:

@@ -32,6 +32,10 @@ class TopicConfig(JsonPart, frozen=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class TopicAnswerBody(TopicConfig, JsonBody, frozen=True):
+    """351: one topic."""
+
+
 class TopicConfigBody(JsonBody, frozen=True):
     """All topics of a broker: part of 103, and the whole answer to 21."""
 

@@ -1,6 +1,6 @@
 """Configuration as text: the bodies of 25, 26, 1009 and 1010.
 
-Java writes ``key=value`` lines, sorted, values unescaped, and reads them as Java properties (docs/controller.md).
+Java writes ``key=value`` lines, sorted, values unescaped, and reads them as Java properties (docs/reference/controller.md).
 So what we read follows the properties syntax: comments, ``=`` or ``:`` or blank as separator, line continuation, backslash
 escapes. What we write escapes only what would be read otherwise, so that reading gives the same properties back.
 """

@@ -5,8 +5,9 @@ since its length would be above 16 MiB. Clients send no server name and check no
 
 Certificates are files that somebody renews (cert-manager, a mounted Secret). They are looked at again while the server runs: new
 connections get the new certificate, old ones live on, and a new file that does not load leaves the old one in force and is
-reported as an error until it loads. TLS 1.2 is the oldest version spoken; sessions are not resumed and not renegotiated, so every
-connection is judged by the certificate authority that is in force when it is made.
+reported as an error until it loads. TLS 1.2 is the oldest version spoken, and nothing is renegotiated. No session is resumed but in
+TLS 1.2, and none from before the files changed: every connection is judged by the certificate authority that is in force when it is
+made. (Python has no way to tell OpenSSL to keep no sessions of TLS 1.2.)
 """
 
 from __future__ import annotations

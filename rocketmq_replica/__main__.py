@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocketmq_replica import container_process, process
+from rocketmq_replica.container import container_process, process
 
 
 def entry_point() -> int:

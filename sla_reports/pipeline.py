@@ -18,12 +18,10 @@ from sla_reports.outages.logged import Circumstance, logged_incidents
 from sla_reports.readers import lake
 from sla_reports.reduction import intervals
 from sla_reports.reduction.cells import Quality, collect_runs, quality, reduce_samples
-from sla_reports.reduction.day_pieces import Intervals
+from sla_reports.reduction.day_pieces import Intervals, runs_in
 from sla_reports.reduction.lag import greatest_lag_bytes
 from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
-from sla_reports.reduction.late import late_days
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
-from sla_reports.reduction.store import day_of, read_runs, stored_intervals
 from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import metric_column
 from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
@@ -81,21 +79,23 @@ def reduce_lake_for_report(
     """The same of a lake, whose days are reduced where their files are."""
     found = infer_intervals(spark, folder, metrics=REPORT_METRICS) if interval_ms is None else {}
     reduction = reduce_lake(spark, folder, Intervals(found, interval_ms or 0), metrics=REPORT_METRICS)
-    runs = tuple(reduction.collected())
+    runs = tuple(runs_in(reduction.runs))
     behind = greatest_lag_bytes(lake.read(spark, folder).frame, window)
     return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, reduction.quality, behind)
 
 
-def reduced_from_store(spark: SparkSession, store: Path, window: Window) -> Reduced:
-    """What the days of a table of runs hold for a window. It has no lag: that is no run. Raises StoreError, ExportFormatError."""
-    runs = tuple(collect_runs(read_runs(spark, store, start_ms=window.start_ms, end_ms=window.end_ms)))
-    found = {row["series"]: row["interval_ms"] for row in stored_intervals(spark, store).collect()}
-    stale_markers = sum(run.n for run in runs if run.value is None)
-    late = late_days(store, first=day_of(window.start_ms), last=day_of(window.end_ms - 1))
+def reduced_from_table(table: str | Path, window: Window) -> Reduced:
+    """What the days of the daily table hold for a window, without Spark. It has no lag: that is no run. Raises TableError."""
+    # Delta is loaded for a table only.
+    from sla_reports.reduction.daily_table import day_of, late_days, read_runs, stored_intervals  # noqa: PLC0415
+
+    runs = tuple(runs_in(read_runs(table, start_ms=window.start_ms, end_ms=window.end_ms)))
+    found = stored_intervals(table, start_ms=window.start_ms, end_ms=window.end_ms)
+    late = late_days(table, first=day_of(window.start_ms), last=day_of(window.end_ms - 1))
     told = StoredQuality(
         samples=sum(run.n for run in runs),
         series=len({run.series for run in runs}),
-        stale_markers=stale_markers,
+        stale_markers=sum(run.n for run in runs if run.value is None),
         late_samples=sum(one.more for one in late),
         missing_samples=sum(one.fewer for one in late),
     )

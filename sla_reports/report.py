@@ -1,14 +1,16 @@
 """A report from files: exports and incident logs in, a summary and the report's files out, and a text for the terminal."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.objectives import Objective, reading_window
 from sla_reports.measures.periods import PeriodError
+from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, GroupFigures, Summary, summarise
 from sla_reports.outages.logged import circumstances
 from sla_reports.output.files import provenance_document, write_report
@@ -18,7 +20,7 @@ from sla_reports.pipeline import (
     evidence,
     reduce_for_report,
     reduce_lake_for_report,
-    reduced_from_store,
+    reduced_from_table,
 )
 from sla_reports.readers import incident_log
 from sla_reports.readers.contract import ExportFormatError
@@ -42,10 +44,21 @@ class Request:
     incident_logs: Sequence[Path]
     window: Window | None = None
     objective: float = DEFAULT_OBJECTIVE
+    # Of single groups; `objective` is that of all others.
+    objectives: Sequence[Objective] = ()
+    # What the reader has to know of how this was asked, each in a sentence: it stands with the report's own warnings.
+    notes: Sequence[str] = ()
     until_ms: int | None = None
     interval_ms: int | None = None
     amendments: Sequence[Amendment] = ()
     time_zone: str = "UTC"
+
+    @property
+    def reading(self) -> Window | None:
+        """The window, and what the objectives' own windows reach back beyond it."""
+        if self.window is None:
+            return None
+        return reading_window(self.window, self.objectives, until_ms=self.until_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,10 @@ class Report:
             "endMs": agreement.window.end_ms,
             "untilMs": self.request.until_ms,
             "objective": request.objective,
+            "objectives": [
+                {"name": one.name, "groups": one.groups, "share": one.share, "window": str(one.window)}
+                for one in request.objectives
+            ],
             "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
             "amendments": len(request.amendments),
             "timeZone": request.time_zone,
@@ -80,14 +97,18 @@ class Report:
         )
 
 
-def make_report(spark: SparkSession, request: Request) -> Report:
-    """Read, reduce, summarise. Raises ExportFormatError for input that can't be read or holds nothing of ours, PeriodError."""
+def make_report(spark: SparkSession | None, request: Request) -> Report:
+    """Read, reduce, summarise; of the daily table without Spark.
+
+    Raises ExportFormatError for input that can't be read or holds nothing of ours, TableError, PeriodError.
+    """
     if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
         raise PeriodError("until: lies before the period; expected an instant within it")
     logs = incident_log.read_rows(request.incident_logs)
     reduced = _reduced(spark, request)
     if not reduced.runs:
-        names = ", ".join(path.name for path in request.origin.paths) or request.origin.shown_url
+        origin = request.origin
+        names = ", ".join(path.name for path in origin.paths) or origin.table or origin.shown_url
         raise ExportFormatError(f"{names}: holds no sample of the operator's metrics")
     last_ms = max(run.end_ms for run in reduced.runs)
     # A window has at least a millisecond, also around a single scrape.
@@ -99,20 +120,27 @@ def make_report(spark: SparkSession, request: Request) -> Report:
         amendments=request.amendments,
         now_ms=request.until_ms,
     )
-    summary = summarise(Agreement(window, request.objective), known)
+    # Without a period all of the export is: what lies before it would be unknown, and no objective could be judged.
+    agreement = Agreement(
+        window, request.objective, objectives=request.objectives, own_windows=request.window is not None
+    )
+    summary = summarise(agreement, known)
+    summary = replace(summary, warnings=(*request.notes, *summary.warnings))
     return Report(request, summary, reduced, len(logs.unreadable))
 
 
-def _reduced(spark: SparkSession, request: Request) -> Reduced:
-    if request.origin.form is Form.RUNS and request.window is not None:
-        return reduced_from_store(spark, request.origin.paths[0], request.window)
+def _reduced(spark: SparkSession | None, request: Request) -> Reduced:
+    if request.origin.form is Form.RUNS and request.reading is not None:
+        return reduced_from_table(request.origin.table, request.reading)
+    if spark is None:
+        raise ValueError("spark: None; expected a session for every form but runs")
     with readable_errors():
         if request.origin.form is Form.LAKE:
             folder = request.origin.paths[0]
-            return reduce_lake_for_report(spark, folder, interval_ms=request.interval_ms, window=request.window)
+            return reduce_lake_for_report(spark, folder, interval_ms=request.interval_ms, window=request.reading)
     samples = samples_of(spark, request.origin, READ_METRICS)
     with readable_errors():
-        return reduce_for_report(samples, interval_ms=request.interval_ms, window=request.window)
+        return reduce_for_report(samples, interval_ms=request.interval_ms, window=request.reading)
 
 
 def as_text(report: Report) -> str:
@@ -120,7 +148,13 @@ def as_text(report: Report) -> str:
     summary = report.summary
     intervals = sorted(set(report.reduced.intervals_ms.values()))
     gaps = ", ".join(f"{interval / 400:.1f} s" for interval in intervals)
-    lines = [f"availability, objective {_percent(summary.agreement.objective)} (gaps over {gaps} count as unknown)"]
+    totals = reconcile_totals(summary)
+    lines = [] if totals.holds else ["the figures do not add up, do not use this report:"]
+    lines += [f"  {fault}" for fault in totals.faults]
+    lines += [f"note: {warning}" for warning in summary.warnings]
+    shares = sorted({figures.objective for figures in summary.groups}) or [summary.agreement.objective]
+    objective = " to ".join(_percent(one) for one in (shares[0], shares[-1])[: len(shares)])
+    lines += [f"availability, objective {objective} (gaps over {gaps} count as unknown)"]
     lines += [_group_line(figures) for figures in summary.groups]
     for cluster in summary.clusters:
         write, ordered = cluster.write.availability, cluster.ordered_write.availability
@@ -148,11 +182,14 @@ def _group_line(figures: GroupFigures) -> str:
     causes: dict[str, int] = {}
     for incident in figures.incidents:
         causes[incident.cause] = causes.get(incident.cause, 0) + 1
+    disputed = f", disputed {told.disputed_ms / 1000:.1f} s" if told.disputed_ms else ""
     named = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items())) or "none"
+    own = figures.own
+    over = f" over {own.over} ({_percent(own.availability.availability)})" if own is not None else ""
     return (
-        f"  {figures.group}: {figures.verdict.value}, {_percent(told.availability)}"
+        f"  {figures.group}: {figures.verdict.value}{over}, {_percent(told.availability)}"
         f" (between {_percent(told.worst)} and {_percent(told.best)}; down {told.down_ms / 1000:.3f} s by"
-        f" {told.source.value}, unknown {told.unknown_ms / 1000:.1f} s), incidents: {named}"
+        f" {told.source.value}, unknown {told.unknown_ms / 1000:.1f} s{disputed}), incidents: {named}"
     )
 
 
@@ -168,7 +205,8 @@ def result_line(report: Report) -> dict[str, Any]:
     """The last line of the command, for a program: the essence of summary.json."""
     summary = report.summary
     groups = [
-        {**asdict(figures.group), "verdict": figures.verdict.value, **_times(figures)} for figures in summary.groups
+        {**asdict(figures.group), "objective": figures.objective, "verdict": figures.verdict.value, **_times(figures)}
+        for figures in summary.groups
     ]
     incidents = [
         {
@@ -184,6 +222,8 @@ def result_line(report: Report) -> dict[str, Any]:
     ]
     return {
         "verdict": summary.verdict.value,
+        "reconciled": reconcile_totals(summary).holds,
+        "warnings": list(summary.warnings),
         "groups": groups,
         "incidents": incidents,
         "rto_p95_ms": summary.recovery.total.p95_ms,
@@ -199,4 +239,5 @@ def _times(figures: GroupFigures) -> dict[str, Any]:
         "up_ms": told.up_ms,
         "down_ms": told.down_ms,
         "unknown_ms": told.unknown_ms,
+        "disputed_ms": told.disputed_ms,
     }

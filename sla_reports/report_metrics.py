@@ -1,6 +1,6 @@
 """The metrics a report reads. Values of most change seldom, so their runs are few; one that moves at every scrape makes none."""
 
-from controller_core.metric_names import (
+from metric_names import (
     FAILOVER_PHASE_SECONDS,
     FAILOVERS_TOTAL,
     GROUP_WRITABLE,

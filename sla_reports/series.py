@@ -39,6 +39,10 @@ class Series:
         """The label's value; empty where the series has no such label."""
         return dict(self.labels).get(name, "")
 
+    def own_label(self, name: str) -> str:
+        """The label as the operator told it: a Prometheus without `honorLabels` puts its own in that place and renames ours."""
+        return self.label(f"exported_{name}") or self.label(name)
+
 
 def series_text(metric: str, labels: Mapping[str, str]) -> str:
     """The canonical text of a series. Raises SeriesFormatError for a name that is not a classic one."""

@@ -30,7 +30,7 @@ def start_session(
     java_options: str | None = None,
     memory: str = "",
 ) -> SparkSession:
-    """A session without web UI, times in UTC. Raises NoJavaError.
+    """A session with times in UTC; one of this machine alone has no web UI, and few partitions. Raises NoJavaError.
 
     `memory` is the JVM's heap as Spark writes it (`4g`). `java_options` replace those for the class archive.
     """
@@ -40,10 +40,8 @@ def start_session(
     builder: SparkSession.Builder = SparkSession.builder
     builder = (
         builder.appName(name)
-        .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS_PER_ARROW_BATCH))
     )
@@ -65,5 +63,8 @@ def _local(builder: SparkSession.Builder, master: str, java_options: str, memory
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", java_options)
+        .config("spark.ui.enabled", "false")
+        # On one machine each partition more is only a task more; on a cluster spark-submit says how many there are.
+        .config("spark.sql.shuffle.partitions", "4")
     )
     return builder.config("spark.driver.memory", memory) if memory else builder

@@ -33,6 +33,10 @@ class SourceError(ValueError):
     """What is to be read is not said fully, or twice; names the member, its value and what was expected."""
 
 
+class TableError(Exception):
+    """A place is no daily table that this version can read, or cannot be written; says what was expected."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Samples to read: files in a form, or a server's in [start_ms, end_ms)."""
@@ -43,6 +47,8 @@ class Origin:
     start_ms: int = 0
     end_ms: int = 0
     bearer_token_file: Path | None = None
+    # With the form runs: the daily table, a folder or s3://bucket/path.
+    table: str = ""
 
     @property
     def shown_url(self) -> str:
@@ -52,7 +58,7 @@ class Origin:
 
 
 def origin_of(
-    form: str, paths: Sequence[Path], url: str | None, *, start_ms: int | None = None, end_ms: int | None = None,
+    form: str, paths: Sequence[str | Path], url: str | None, *, start_ms: int | None = None, end_ms: int | None = None,
     bearer_token_file: Path | None = None,
 ) -> Origin:  # fmt: skip
     """What the options of a command say. Raises SourceError."""
@@ -60,16 +66,7 @@ def origin_of(
         raise SourceError(f"from: {form!r}; expected one of {', '.join(Form)}")
     told = Form(form)
     if told is not Form.HTTP:
-        if url is not None:
-            raise SourceError(f"url: {_shown(url)}; expected no address with --from {told}, only with --from http")
-        if not paths:
-            raise SourceError(f"export: missing; expected a file or folder in the form {told}")
-        if told in {Form.LAKE, Form.RUNS} and len(paths) > 1:
-            raise SourceError(f"export: {len(paths)} paths; expected one folder with --from {told}")
-        if told is Form.RUNS and start_ms is None:
-            raise SourceError("period: missing; expected one with --from runs, as 2026-10: a table holds many")
-        # Executors have working folders of their own.
-        return Origin(told, tuple(path.absolute() for path in paths))
+        return _of_files(told, paths, url, start_ms)
     if paths:
         raise SourceError(f"export: {paths[0]}; expected none with --from http, which asks the server of --url")
     if url is None or urlsplit(url).scheme not in {"http", "https"}:
@@ -77,6 +74,21 @@ def origin_of(
     if start_ms is None or end_ms is None:
         raise SourceError("period: missing; expected one with --from http, as 2026-10: a server has no first sample")
     return Origin(told, url=url, start_ms=start_ms, end_ms=end_ms, bearer_token_file=bearer_token_file)
+
+
+def _of_files(told: Form, paths: Sequence[str | Path], url: str | None, start_ms: int | None) -> Origin:
+    if url is not None:
+        raise SourceError(f"url: {_shown(url)}; expected no address with --from {told}, only with --from http")
+    if not paths:
+        raise SourceError(f"export: missing; expected a file or folder in the form {told}")
+    if told in {Form.LAKE, Form.RUNS} and len(paths) > 1:
+        raise SourceError(f"export: {len(paths)} paths; expected one folder with --from {told}")
+    if told is Form.RUNS and start_ms is None:
+        raise SourceError("period: missing; expected one with --from runs, as 2026-10: a table holds many")
+    if told is Form.RUNS:
+        return Origin(told, table=str(paths[0]))
+    # Executors have working folders of their own.
+    return Origin(told, tuple(Path(path).absolute() for path in paths))
 
 
 def _shown(url: str | None) -> str:

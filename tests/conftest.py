@@ -37,6 +37,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Before any hook that reads markers: xdist names the groups in `pytest_collection_modifyitems`."""
     if longer.is_longer(item.nodeid):
         item.add_marker("longer")
+    if longer.is_nightly(item.nodeid):
+        item.add_marker("nightly")
     order.mark(item)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, TypeVar
+import functools
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import yaml
-
-from brokergroup_operator.api import generate
+from brokergroup_operator.api.definitions import generate
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import AlreadyExistsError
 from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,6 +21,17 @@ Api = TypeVar("Api", bound=KubernetesApi)
 DEFINE_SECONDS = 60.0
 
 
+@functools.cache
+def _definitions() -> str:
+    return json.dumps([generate.custom_resource_definition(kind) for kind in generate.KINDS])
+
+
+def our_definitions() -> list[dict[str, Any]]:
+    """The CustomResourceDefinitions as the types say now, the caller's own; made once in a process, for that takes it a second."""
+    found: list[dict[str, Any]] = json.loads(_definitions())
+    return found
+
+
 @contextlib.asynccontextmanager
 async def server_with_our_kinds() -> AsyncIterator[SandboxApiServer]:
     """A server on a port of its own, with the kinds as the types say now, and the namespace `default`."""
@@ -28,8 +39,8 @@ async def server_with_our_kinds() -> AsyncIterator[SandboxApiServer]:
     await server.start()
     try:
         async with KubernetesApi.from_url(server.url) as client:
-            for text in generate.generated_files().values():
-                await client.create(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text), timeout_seconds=DEFINE_SECONDS)
+            for definition in our_definitions():
+                await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=DEFINE_SECONDS)
             with contextlib.suppress(AlreadyExistsError):
                 await client.create(NAMESPACES, {"metadata": {"name": "default"}})
         yield server

@@ -25,7 +25,10 @@ import yaml
 from sla_reports.measures.periods import PeriodError, instant_of
 from sla_reports.outages.incidents import Incident, Source
 from sla_reports.states.entities import GroupKey
-from sla_reports.states.spans import Span, State, Window, clip, overlay, total_ms
+from sla_reports.states.spans import Span, State, Window, clip, overlay, total_ms, without
+
+# What people may say; that sources dispute a time is nothing to decide.
+_CORRECTED = (State.UP, State.DOWN, State.UNKNOWN)
 
 
 class AmendmentError(ValueError):
@@ -56,6 +59,7 @@ class Audit:
     up_ms: int
     down_ms: int
     unknown_ms: int
+    disputed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +87,23 @@ def amend(group: GroupKey, held: Sequence[Span], about: Sequence[Amendment]) -> 
     for one in about:
         if one.state is None:
             audit.append(_audit(one, group, counted))
-            counted = [
-                piece
-                for span in counted
-                for piece in (
-                    Span(span.start_ms, min(span.end_ms, one.start_ms), span.state),
-                    Span(max(span.start_ms, one.end_ms), span.end_ms, span.state),
-                )
-                if piece.start_ms < piece.end_ms
-            ]
+            counted = without(counted, [(one.start_ms, one.end_ms)])
     return Account(held=tuple(line), counted=tuple(counted), audit=tuple(audit))
 
 
 def counted_incidents(group: GroupKey, account: Account, incidents: Sequence[Incident]) -> list[Incident]:
-    """Those incidents of which any time counts as down, and one for each down that only a correction knows."""
-    downs = [span for span in account.counted if span.state is State.DOWN]
-    counted = [one for one in incidents if any(one.overlaps(span) for span in downs)]
-    corrected = [
-        Incident(group, span.start_ms, span.end_ms, Source.CORRECTION, 0)
-        for span in downs
-        if not any(one.overlaps(span) for one in incidents)
+    """Those incidents of which any time counts as down or is disputed, and one for each down that only a correction knows."""
+    kept = [
+        one
+        for one in incidents
+        if any(one.overlaps(span) for span in account.counted if span.state in {State.DOWN, State.DISPUTED})
     ]
-    return sorted([*counted, *corrected], key=lambda one: (one.start_ms, one.id))
+    downs = [span for span in account.counted if span.state is State.DOWN]
+    corrected = [
+        Incident(group, piece.start_ms, piece.end_ms, Source.CORRECTION, 0)
+        for piece in without(downs, ((one.start_ms, one.end_ms) for one in kept))
+    ]
+    return sorted([*kept, *corrected], key=lambda one: (one.start_ms, one.id))
 
 
 def read_amendments(path: Path) -> list[Amendment]:
@@ -132,8 +131,8 @@ def _amendment(entry: Any, where: str, *, corrects: bool) -> Amendment:
     start_ms, end_ms = (_instant_ms(entry[name], f"{where}.{name}") for name in ("start", "end"))
     if start_ms >= end_ms:
         raise AmendmentError(f"{where}: start {entry['start']} is not before end {entry['end']}")
-    if corrects and entry["state"] not in list(State):
-        raise AmendmentError(f"{where}.state: {entry['state']!r}; expected one of {', '.join(State)}")
+    if corrects and entry["state"] not in _CORRECTED:
+        raise AmendmentError(f"{where}.state: {entry['state']!r}; expected one of {', '.join(_CORRECTED)}")
     state = State(entry["state"]) if corrects else None
     return Amendment(entry["group"], start_ms, end_ms, state, entry["reason"], entry["by"])
 
@@ -147,5 +146,5 @@ def _instant_ms(text: str, where: str) -> int:
 
 def _audit(one: Amendment, group: GroupKey, line: Sequence[Span]) -> Audit:
     inside = [piece for span in line for piece in clip([span], Window(one.start_ms, one.end_ms))]
-    up, down, unknown = (total_ms(inside, state) for state in State)
-    return Audit(one, group, up_ms=up, down_ms=down, unknown_ms=unknown)
+    up, down, unknown, disputed = (total_ms(inside, state) for state in State)
+    return Audit(one, group, up_ms=up, down_ms=down, unknown_ms=unknown, disputed_ms=disputed)

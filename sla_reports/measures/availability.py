@@ -1,20 +1,20 @@
 """Availability with its bounds, and whether an objective was met.
 
-    availability = up / (up + down)            null where nothing is known
-    worst case   = up / (up + down + unknown)  the unknown time was down
-    best case    = (up + unknown) / (up + down + unknown)
-    coverage     = (up + down) / (up + down + unknown)
+    availability = up / (up + down)                   null where nothing is known
+    worst case   = up / all                           what is unknown or disputed was down
+    best case    = (up + unknown + disputed) / all    all = up + down + unknown + disputed
+    coverage     = (up + down) / all
 
 Met is what holds in the worst case, breached what fails in the best case; between the two it is undecidable, and says so. The
-line of states comes from the incident log and the gauge. Where the counter of unavailable seconds rose by more than the line
-has down, scrapes missed outages that no log tells of: the difference is taken from up.
+line of states is made of the incident log, the gauge and the counter of unavailable seconds (`outages/incidents.py`); disputed is
+what two of them contradict each other about.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sla_reports.outages.incidents import Incident, Source
+from sla_reports.outages.incidents import Incident, Source, overlapping
 from sla_reports.states.spans import Span, State, total_ms
 
 
@@ -28,17 +28,18 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Milliseconds in each state; `source` is what down comes from, `error_ms` how far down may be off."""
+    """Milliseconds in each state; `source` is what down comes from, `error_ms` how far it may be off (with what is disputed)."""
 
     up_ms: int
     down_ms: int
     unknown_ms: int
     source: Source
     error_ms: int
+    disputed_ms: int = 0
 
     @property
     def total_ms(self) -> int:
-        return self.up_ms + self.down_ms + self.unknown_ms
+        return self.up_ms + self.down_ms + self.unknown_ms + self.disputed_ms
 
     @property
     def availability(self) -> float | None:
@@ -51,7 +52,7 @@ class Availability:
 
     @property
     def best(self) -> float:
-        return (self.up_ms + self.unknown_ms) / self.total_ms if self.total_ms else 1.0
+        return 1 - self.down_ms / self.total_ms if self.total_ms else 1.0
 
     @property
     def coverage(self) -> float:
@@ -68,20 +69,15 @@ class Availability:
         return Verdict.BREACHED if self.best < objective else Verdict.UNDECIDABLE
 
 
-def availability(
-    counted: Sequence[Span], incidents: Sequence[Incident], *, interval_ms: int, counter_ms: float | None = None
-) -> Availability:
-    """Of the spans that count. `counter_ms` is what the counter of unavailable seconds rose by, where nothing was excluded."""
-    up, down, unknown = (total_ms(counted, state) for state in State)
-    own = [one for one in incidents if any(one.overlaps(span) for span in counted)]
-    source = Source.GAUGE if any(one.source is Source.GAUGE for one in own) or not own else Source.LOG
-    error_ms = sum(2 * one.error_ms for one in own)
-    missed_ms = round(counter_ms or 0.0) - down
-    # The counter is raised when an incident is closed: what is within its error of the line is no difference.
-    if missed_ms > error_ms:
-        taken = min(missed_ms, up)
-        return Availability(up - taken, down + taken, unknown, Source.COUNTER, interval_ms)
-    return Availability(up, down, unknown, source, error_ms)
+def availability(counted: Sequence[Span], incidents: Sequence[Incident]) -> Availability:
+    """Of the spans that count; the incidents tell where their down time comes from and how far it may be off."""
+    up, down, unknown, disputed = (total_ms(counted, state) for state in State)
+    own = overlapping(incidents, counted)
+    sources = {one.source for one in own}
+    source = next(
+        (one for one in (Source.COUNTER, Source.GAUGE) if one in sources), Source.LOG if own else Source.GAUGE
+    )
+    return Availability(up, down, unknown, source, sum(2 * one.error_ms for one in own) + disputed, disputed)
 
 
 def sum_of(parts: Sequence[Availability]) -> Availability:
@@ -93,4 +89,5 @@ def sum_of(parts: Sequence[Availability]) -> Availability:
         sum(part.unknown_ms for part in parts),
         max(sources, key=list(Source).index) if sources else Source.GAUGE,
         sum(part.error_ms for part in parts),
+        sum(part.disputed_ms for part in parts),
     )

@@ -20,7 +20,7 @@ BURN_WINDOWS_MS = {"1h": _HOUR_MS, "6h": 6 * _HOUR_MS, "3d": 72 * _HOUR_MS}
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What will have been spent when the period ends, and when the budget is gone at this rate (None: not in the period)."""
+    """What will have been spent when the period ends, and when the budget was or will be gone (None: not in the period)."""
 
     spent_ms: float
     low_ms: float
@@ -54,7 +54,7 @@ def budget(
 ) -> Budget:
     """Of the spans that count in the period. `now_ms` is where the data ends: the period may still be running.
 
-    `spent_ms` is the down of the availability, which may know more than the spans (the counter does).
+    `spent_ms` is the down of the availability.
     """
     allowed_ms = (1 - objective) * (period.length_ms - excluded_ms)
     until_ms = min(now_ms, period.end_ms)
@@ -62,7 +62,9 @@ def budget(
         allowed_ms=allowed_ms,
         spent_ms=spent_ms,
         burn_rates={name: _burn(counted, until_ms, ms, objective) for name, ms in BURN_WINDOWS_MS.items()},
-        forecast=_forecast(period, until_ms, spent_ms, allowed_ms, failures) if until_ms > period.start_ms else None,
+        forecast=_forecast(counted, period, until_ms, spent_ms, allowed_ms, failures)
+        if until_ms > period.start_ms
+        else None,
     )
 
 
@@ -76,14 +78,27 @@ def _burn(counted: Sequence[Span], until_ms: int, length_ms: int, objective: flo
     return down / (up + down) / (1 - objective) if up + down else None
 
 
-def _forecast(period: Window, until_ms: int, spent_ms: int, allowed_ms: float, failures: int) -> Forecast:
+def _forecast(
+    counted: Sequence[Span], period: Window, until_ms: int, spent_ms: int, allowed_ms: float, failures: int
+) -> Forecast:
     """At the rate and the mean length of the failures so far; without any the low and middle are what is spent now."""
     passed_ms, ahead_ms = until_ms - period.start_ms, period.end_ms - until_ms
     each_ms = spent_ms / failures if failures else 0.0
     low, high = (bound * ahead_ms / passed_ms * each_ms for bound in poisson_bounds(failures))
     rate = spent_ms / passed_ms
-    gone_at_ms = None
-    if rate > 0:
+    gone_at_ms = _spent_at_ms(counted, allowed_ms)
+    if gone_at_ms is None and rate > 0:
         at_ms = until_ms + max(0.0, allowed_ms - spent_ms) / rate
         gone_at_ms = round(at_ms) if at_ms <= period.end_ms else None
     return Forecast(spent_ms + rate * ahead_ms, spent_ms + low, spent_ms + high, gone_at_ms)
+
+
+def _spent_at_ms(counted: Sequence[Span], allowed_ms: float) -> int | None:
+    """The moment in which the last of the budget was spent; None while some is left."""
+    left_ms = allowed_ms
+    for span in counted:
+        if span.state is State.DOWN:
+            if span.length_ms > left_ms:
+                return span.start_ms + round(left_ms)
+            left_ms -= span.length_ms
+    return None

@@ -12,7 +12,7 @@ Exposure is not loss: nothing is lost while the one copy lives. Time in which no
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller_core.metric_names import SYNC_STATE_SET_SIZE, UNCLEAN_ELECTIONS_TOTAL
+from metric_names import SYNC_STATE_SET_SIZE, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.outages.incidents import Incident
 from sla_reports.states.counters import Increase
 from sla_reports.states.entities import Fleet, GroupKey

@@ -2,13 +2,14 @@
 
 2026-10     a month        2026-Q4       a quarter
 2026-W43    an ISO week    2026-10-31    a day
-2026        a year         30d           the last thirty days before a given end (rolling; 24 h each)
+2026        a year         30d           thirty days of 24 h up to the last midnight before now, or to a given end
 
 A job that runs by itself asks for `previous-month` (or -day, -week, -quarter, -year): the last whole one before now.
 """
 
 import datetime as dt
 import re
+import time
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sla_reports.states.spans import Window
@@ -22,12 +23,16 @@ class PeriodError(ValueError):
     """No such period or time zone; says what was expected."""
 
 
-def window_of(period: str, time_zone: str, *, end_ms: int | None = None) -> Window:
-    """The period as instants. `end_ms` is the end of a rolling one. Raises PeriodError."""
+def window_of(period: str, time_zone: str, *, end_ms: int | None = None, now_ms: int | None = None) -> Window:
+    """The period as instants. `end_ms` is the end of a rolling one; without it, the last midnight before `now_ms` (or before now).
+
+    Raises PeriodError.
+    """
     zone = zone_of(time_zone)
     if rolling := re.fullmatch(r"([1-9]\d{0,3})d", period):
         if end_ms is None:
-            raise PeriodError(f"period {period!r}: a rolling window needs an end")
+            now = time.time() if now_ms is None else now_ms / 1000
+            end_ms = _midnight_ms(dt.datetime.fromtimestamp(now, zone).date(), zone)
         return Window(end_ms - int(rolling[1]) * _DAY_MS, end_ms)
     try:
         first, after = _days(period)
@@ -55,6 +60,12 @@ def _holding(day: dt.date, unit: str) -> str:
             return f"{day.year:04}-Q{(day.month + 2) // 3}"
         case _:
             return day.isoformat()[: {"year": 4, "month": 7, "day": 10}[unit]]
+
+
+def window_holding(at_ms: int, unit: str, time_zone: str) -> Window:
+    """The calendar's day, week, month, quarter or year in which this instant lies. Raises PeriodError."""
+    day = dt.datetime.fromtimestamp(at_ms / 1000, zone_of(time_zone)).date()
+    return window_of(_holding(day, unit), time_zone)
 
 
 def instant_of(text: str) -> int:

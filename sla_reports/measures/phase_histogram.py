@@ -7,7 +7,7 @@ between two bounds, and that is what is told: the smaller one is a lower, the gr
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller_core.metric_names import FAILOVER_PHASE_SECONDS, LABEL_PHASE, PHASES
+from metric_names import FAILOVER_PHASE_SECONDS, LABEL_PHASE, PHASES
 from sla_reports.states.counters import histogram_quantile
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import Window

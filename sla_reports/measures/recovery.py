@@ -52,10 +52,13 @@ class Recovery:
     dominant: str | None
 
 
-def recovery(incidents: Sequence[Incident], *, until_ms: int) -> Recovery:
-    """Of the unplanned incidents that the operator logged; those only a gauge saw have no times worth a quantile."""
+def recovery(incidents: Sequence[Incident], *, until_ms: int, running: bool = False) -> Recovery:
+    """Of the unplanned incidents that the operator logged; those only a gauge saw have no times worth a quantile.
+
+    An incident of a period that is over lasted as long as the log tells, beyond the period's end too: it is no other one's.
+    """
     logged = [one for one in incidents if one.logged is not None and not one.planned]
-    total = distribution([(float(one.length_ms(until_ms)), one.is_open(until_ms)) for one in logged])
+    total = distribution([one.whole(until_ms, running=running) for one in logged])
     by_stage = [stages_of(one.logged) for one in logged if one.logged is not None]
     spent = {stage: sum(stages.get(stage, 0.0) for stages in by_stage) for stage in STAGES}
     whole = sum(spent.values())

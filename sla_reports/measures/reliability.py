@@ -10,6 +10,7 @@ their time but no end. Without a failure MTBF has only a lower bound.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sla_reports.outages.incidents import Incident
 from sla_reports.states.spans import Window
@@ -27,12 +28,11 @@ class Estimate:
     high_ms: float | None
 
 
-def mttr(incidents: Sequence[Incident], window: Window) -> Estimate:
+def mttr(incidents: Sequence[Incident], window: Window, *, running: bool = False) -> Estimate:
     """Mean time to repair of the unplanned failures that began in the window."""
-    failures = _failures(incidents, window)
-    spent = float(sum(one.length_ms(window.end_ms) for one in failures))
-    ended = sum(not one.is_open(window.end_ms) for one in failures)
-    return _estimate(spent, ended, shape_of_low=ended)
+    durations = [one.whole(window.end_ms, running=running) for one in _failures(incidents, window)]
+    ended = sum(not is_open for _, is_open in durations)
+    return _estimate(sum(length for length, _ in durations), ended, shape_of_low=ended)
 
 
 def mtbf(incidents: Sequence[Incident], window: Window, *, up_ms: int) -> Estimate:
@@ -49,6 +49,7 @@ def poisson_bounds(count: int) -> tuple[float, float]:
     return low, gamma_quantile(count + 1, 1 - tail)
 
 
+@cache
 def gamma_quantile(shape: float, share: float) -> float:
     """The value a gamma variate (scale 1) does not exceed with probability `share`; by bisection, to 12 digits."""
     high = shape + 10.0
@@ -108,4 +109,4 @@ def _estimate(spent_ms: float, count: int, *, shape_of_low: int) -> Estimate:
 
 
 def _failures(incidents: Sequence[Incident], window: Window) -> list[Incident]:
-    return [one for one in incidents if not one.planned and window.start_ms <= one.start_ms < window.end_ms]
+    return [one for one in incidents if not one.planned and one.began_in(window)]

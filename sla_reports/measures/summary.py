@@ -1,23 +1,25 @@
 """All figures of one period: what a report is made of. Plain functions; the same input gives the same summary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller_core.metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL
+from metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Account, Amendment, Audit, amend, counted_incidents
 from sla_reports.measures.availability import Availability, Verdict, availability
+from sla_reports.measures.breakdown import Outage, outages_of
 from sla_reports.measures.budget import Budget, budget
 from sla_reports.measures.exposure import Exposure, exposure
+from sla_reports.measures.objectives import BudgetWindow, Objective, objective_of
 from sla_reports.measures.phase_histogram import PhaseQuantiles, phase_quantiles
 from sla_reports.measures.recovery import Recovery, recovery
 from sla_reports.measures.reliability import Estimate, mtbf, mttr
 from sla_reports.outages.blast_radius import Event, events
 from sla_reports.outages.causes import attribute
-from sla_reports.outages.incidents import Incident, reconcile
+from sla_reports.outages.incidents import Incident, overlapping, reconcile, told_by_counter
 from sla_reports.outages.logged import Circumstance, LoggedIncident, whole_outages
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.places import Stay, divided, facts_at, stays_of
-from sla_reports.states.spans import Span, State, Window, all_up, any_up, at_least, clip, combine
+from sla_reports.states.spans import Span, State, Window, all_up, any_up, at_least, clip, combine_present, overlay
 
 _SECOND_MS = 1000
 
@@ -30,6 +32,15 @@ class Agreement:
     objective: float
     promised_copies: int = 2
     promised_copies_of: Mapping[GroupKey, int] = field(default_factory=dict)
+    # What was promised to single groups; `objective` is that of all others.
+    objectives: Sequence[Objective] = ()
+    # Whether those are judged over their own windows, as of the period's end; without, over the period as all others.
+    own_windows: bool = True
+
+    def share_of(self, group: GroupKey) -> float:
+        """The objective of a group. Raises ObjectiveError where two contradict each other."""
+        own = objective_of(group, self.objectives)
+        return self.objective if own is None else own.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +56,31 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFigures:
+    """A group over the window of its own objective: the last days as of the period's end, or a calendar's unit."""
+
+    over: BudgetWindow
+    window: Window
+    availability: Availability
+    verdict: Verdict
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """Of one group. `counter_ms` is what the operator's counter of unavailable seconds rose by, None without one."""
+    """Of one group. `counter_ms` is what the operator's counter of unavailable seconds rose by, None without one.
+
+    `incidents` began in the period; `outages` are also those that began before it, each with its share of the down time.
+    `verdict` is over `own` where the group has an objective of its own, else over the period, as all other figures.
+    """
 
     group: GroupKey
     held: tuple[Span, ...]
+    counted_ms: int
     incidents: tuple[Incident, ...]
+    outages: tuple[Outage, ...]
     availability: Availability
+    objective: float
     verdict: Verdict
     counter_ms: float | None
     recovery: Recovery
@@ -63,6 +92,17 @@ class GroupFigures:
     audit: tuple[Audit, ...]
     # By what the master was at the time (`metric_names.MEMBER_FACTS`), and by its value.
     by_place: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
+    own: OwnFigures | None = None
+
+    @property
+    def judged(self) -> "OwnFigures | GroupFigures":
+        """The figures that the verdict rests on: its availability, its budget."""
+        return self.own or self
+
+    @property
+    def judged_over(self) -> str:
+        """The window of the objective, to stand beside it: a share alone promises nothing."""
+        return "the report's period" if self.own is None else str(self.own.over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +120,7 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything."""
+    """Everything. `warnings` are what a reader must know of the inputs before believing a figure, each in a sentence."""
 
     agreement: Agreement
     until_ms: int
@@ -88,6 +128,17 @@ class Summary:
     clusters: tuple[ClusterFigures, ...]
     recovery: Recovery
     events: tuple[Event, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether the period had not ended where the data ends."""
+        return self.until_ms < self.agreement.window.end_ms
+
+    @property
+    def outages(self) -> tuple[Outage, ...]:
+        """Of all groups."""
+        return tuple(one for figures in self.groups for one in figures.outages)
 
     @property
     def verdict(self) -> Verdict:
@@ -102,68 +153,142 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
     """The figures of every group that has a gauge or a line in the log."""
     until_ms = min(agreement.window.end_ms, evidence.now_ms or agreement.window.end_ms)
     window = Window(agreement.window.start_ms, until_ms)
-    keys = sorted({*evidence.fleet.groups(GROUP_WRITABLE), *(one.group for one in evidence.log)})
-    groups = tuple(_group(key, window, agreement, evidence) for key in keys)
+    log: dict[GroupKey, list[LoggedIncident]] = {}
+    for one in evidence.log:
+        log.setdefault(one.group, []).append(one)
+    keys = sorted({*evidence.fleet.groups(GROUP_WRITABLE), *log})
+    groups = tuple(_group(key, window, agreement, replace(evidence, log=log.get(key, ()))) for key in keys)
     incidents = [one for figures in groups for one in figures.incidents]
     return Summary(
         agreement=agreement,
         until_ms=until_ms,
         groups=groups,
-        clusters=_clusters(groups, agreement, evidence.amendments),
-        recovery=recovery(incidents, until_ms=until_ms),
+        clusters=_clusters(groups, evidence.amendments),
+        recovery=recovery(incidents, until_ms=until_ms, running=until_ms < agreement.window.end_ms),
         events=tuple(events(incidents)),
+        warnings=(
+            *_changed_intervals(keys, evidence.fleet),
+            *_about_no_group(keys, evidence.amendments),
+            *(
+                f"objective {one.name} of {one.groups}: no group has such a name"
+                for one in agreement.objectives
+                if not any(one.is_about(key) for key in keys)
+            ),
+        ),
     )
+
+
+def _changed_intervals(keys: Sequence[GroupKey], fleet: Fleet) -> Iterator[str]:
+    for key in keys:
+        if (changed := fleet.changed_interval(GROUP_WRITABLE, key)) is not None:
+            usual_ms, other_ms, length_ms = changed
+            hours, minutes = divmod(length_ms // 60_000, 60)
+            yield (
+                f"{key}: scraped every {other_ms / 1000:g} s instead of every {usual_ms / 1000:g} s"
+                f" for {hours} h {minutes} min"
+            )
+
+
+def _about_no_group(keys: Sequence[GroupKey], amendments: Sequence[Amendment]) -> Iterator[str]:
+    for one in amendments:
+        if not any(one.is_about(key) for key in keys):
+            kind = "exclusion" if one.state is None else "correction"
+            yield f"{kind} of {one.groups} ({one.reason}): no group has such a name, nothing was amended"
 
 
 def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Evidence) -> GroupFigures:
-    fleet = evidence.fleet
-    interval_ms = fleet.gap_ms(GROUP_WRITABLE, key) * 2 // 5
-    gauge = fleet.spans(GROUP_WRITABLE, key, window, at_least(1))
-    found, held = reconcile(key, gauge, evidence.log, interval_ms=interval_ms)
+    fleet, running = evidence.fleet, window.end_ms < agreement.window.end_ms
+    counter_ms = _counter_ms(key, window, evidence)
     stays = stays_of(fleet, key, window)
-    # The log's own facts are exact; of what only the gauge saw, and of older logs, those of the last master seen.
-    placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
-    attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
-    account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
-    incidents = counted_incidents(key, account, attributed)
-    counter_ms = _counter_ms(fleet, key, window, evidence.log, interval_ms)
-    told = availability(
-        account.counted, incidents, interval_ms=interval_ms, counter_ms=None if account.audit else counter_ms
-    )
+    account, counted = _counted(key, window, evidence, stays, counter_ms)
+    own = _own(key, window.end_ms, agreement, evidence)
+    incidents = [one for one in counted if one.began_in(window)]
+    told = availability(account.counted, counted)
     return GroupFigures(
         group=key,
         held=account.held,
+        counted_ms=account.counted_ms,
         incidents=tuple(incidents),
+        outages=outages_of(account.counted, counted, window),
         availability=told,
-        verdict=told.verdict(agreement.objective),
+        objective=agreement.share_of(key),
+        verdict=told.verdict(agreement.share_of(key)) if own is None else own.verdict,
         counter_ms=counter_ms,
-        recovery=recovery(incidents, until_ms=window.end_ms),
+        recovery=recovery(incidents, until_ms=window.end_ms, running=running),
         phases=phase_quantiles(fleet, key, window),
         exposure=exposure(
             fleet, key, window, incidents,
             promised=agreement.promised_copies_of.get(key, agreement.promised_copies),
             most_behind_bytes=evidence.most_behind_bytes.get(key),
         ),
-        mttr=mttr(incidents, window),
+        mttr=mttr(incidents, window, running=running),
         mtbf=mtbf(incidents, window, up_ms=told.up_ms),
-        budget=_budget(account, incidents, told, agreement, window),
+        budget=_budget(key, account, incidents, told, agreement, window),
         audit=account.audit,
-        by_place={fact: _by_place(account.counted, incidents, stays, fact, interval_ms) for fact in MEMBER_FACTS},
+        by_place={fact: _by_place(account.counted, counted, stays, fact) for fact in MEMBER_FACTS},
+        own=own,
     )  # fmt: skip
 
 
+def _counted(
+    key: GroupKey, window: Window, evidence: Evidence, stays: Sequence[Stay], counter_ms: float | None
+) -> tuple[Account, list[Incident]]:
+    """The window's line as it counts, and the incidents that count in it."""
+    found, held = _incidents(key, window, evidence, counter_ms)
+    # The log's own facts are exact; of what only the gauge saw, and of older logs, those of the last master seen.
+    placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
+    attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
+    account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
+    return account, list(counted_incidents(key, account, attributed))
+
+
+def _own(key: GroupKey, until_ms: int, agreement: Agreement, evidence: Evidence) -> OwnFigures | None:
+    """The group's own objective over its own window; what no sample tells of is unknown there, as anywhere."""
+    own = objective_of(key, agreement.objectives) if agreement.own_windows else None
+    if own is None:
+        return None
+    whole = own.window.ending(until_ms)
+    known = Window(whole.start_ms, min(until_ms, whole.end_ms))
+    stays, counter_ms = stays_of(evidence.fleet, key, known), _counter_ms(key, known, evidence)
+    account, counted = _counted(key, known, evidence, stays, counter_ms)
+    told = availability(account.counted, counted)
+    began = [one for one in counted if one.began_in(known)]
+    spent = _budget(key, account, began, told, replace(agreement, window=whole), known)
+    return OwnFigures(own.window, whole, told, told.verdict(own.share), spent)
+
+
+def _incidents(
+    key: GroupKey, window: Window, evidence: Evidence, counter_ms: float | None
+) -> tuple[list[Incident], list[Span]]:
+    """What gauge and log make together, and what only the counter knows beyond it."""
+    fleet, writable = evidence.fleet, at_least(1)
+    interval_ms = fleet.gap_ms(GROUP_WRITABLE, key) * 2 // 5
+    found, held = reconcile(
+        key, fleet.spans(GROUP_WRITABLE, key, window, writable), evidence.log, interval_ms=interval_ms,
+        sightings=fleet.sightings(GROUP_WRITABLE, key, writable),
+    )  # fmt: skip
+    known = availability(held, found)
+    missed_ms = round(counter_ms or 0.0) - known.down_ms - known.disputed_ms
+    # The counter is raised when an incident is closed: what is within the line's error is no difference.
+    if missed_ms <= known.error_ms - known.disputed_ms:
+        return found, held
+    rises = [(at_ms, rise * _SECOND_MS) for at_ms, rise in fleet.rises(UNAVAILABLE_SECONDS_TOTAL, key, window)]
+    more = told_by_counter(key, held, rises, missed_ms, interval_ms=interval_ms)
+    line = overlay(held, [Span(one.start_ms, one.start_ms + one.length_ms(window.end_ms), State.DOWN) for one in more])
+    return sorted([*found, *more], key=lambda one: (one.start_ms, one.id)), line
+
+
 def _by_place(
-    counted: Sequence[Span], incidents: Sequence[Incident], stays: Sequence[Stay], fact: str, interval_ms: int
+    counted: Sequence[Span], incidents: Sequence[Incident], stays: Sequence[Stay], fact: str
 ) -> dict[str, Availability]:
-    """Down time is where the lost master was. The counter tells no instants, so what only it knows is in none of them."""
-    pieces = divided(counted, stays, fact)
-    return {value: availability(spans, incidents, interval_ms=interval_ms) for value, spans in pieces.items()}
+    """Down time is where the lost master was."""
+    return {value: availability(spans, incidents) for value, spans in divided(counted, stays, fact).items()}
 
 
-def _counter_ms(
-    fleet: Fleet, key: GroupKey, window: Window, log: Sequence[LoggedIncident], interval_ms: int
-) -> float | None:
+def _counter_ms(key: GroupKey, window: Window, evidence: Evidence) -> float | None:
     """The counter's rise, less what belongs before the window: an incident is counted when closed, and shown a scrape later."""
+    fleet, log = evidence.fleet, evidence.log
+    interval_ms = fleet.gap_ms(GROUP_WRITABLE, key) * 2 // 5
     rises = fleet.increase(UNAVAILABLE_SECONDS_TOTAL, key, window)
     if () not in rises:
         return None
@@ -176,37 +301,32 @@ def _counter_ms(
 
 
 def _budget(
-    account: Account, incidents: Sequence[Incident], told: Availability, agreement: Agreement, window: Window
-) -> Budget:
+    key: GroupKey, account: Account, incidents: Sequence[Incident], told: Availability, agreement: Agreement, window: Window
+) -> Budget:  # fmt: skip
     excluded_ms = window.length_ms - account.counted_ms
     return budget(
-        account.counted, agreement.window, objective=agreement.objective, now_ms=window.end_ms,
+        account.counted, agreement.window, objective=agreement.share_of(key), now_ms=window.end_ms,
         excluded_ms=excluded_ms, spent_ms=told.down_ms, failures=len(incidents),
     )  # fmt: skip
 
 
-def _clusters(
-    groups: Sequence[GroupFigures], agreement: Agreement, amendments: Sequence[Amendment]
-) -> tuple[ClusterFigures, ...]:
+def _clusters(groups: Sequence[GroupFigures], amendments: Sequence[Amendment]) -> tuple[ClusterFigures, ...]:
     members: dict[tuple[str, str], list[GroupFigures]] = {}
     for figures in groups:
         members.setdefault((figures.group.namespace, figures.group.cluster), []).append(figures)
-    return tuple(_cluster(name, members[name], agreement, amendments) for name in sorted(members))
+    return tuple(_cluster(name, members[name], amendments) for name in sorted(members))
 
 
-def _cluster(
-    name: tuple[str, str], members: Sequence[GroupFigures], agreement: Agreement, amendments: Sequence[Amendment]
-) -> ClusterFigures:
-    incidents = [one for figures in members for one in figures.incidents]
+def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments: Sequence[Amendment]) -> ClusterFigures:
+    incidents = [one.incident for figures in members for one in figures.outages]
     # Corrections are in the lines already. An exclusion is one of the cluster's if it is about every group of it.
     about = [one for one in amendments if one.state is None and all(one.is_about(m.group) for m in members)]
     told = []
     for decide in (any_up, all_up):
-        account = amend(GroupKey(*name, "*"), combine([figures.held for figures in members], decide), about)
+        account = amend(GroupKey(*name, "*"), combine_present([figures.held for figures in members], decide), about)
         whole = clip(account.counted, Window(account.held[0].start_ms, account.held[-1].end_ms))
-        own = [one for one in incidents if any(s.state is State.DOWN and one.overlaps(s) for s in whole)]
-        told.append(availability(whole, own, interval_ms=0))
+        told.append(availability(whole, overlapping(incidents, [one for one in whole if one.state is State.DOWN])))
     write, ordered = told
-    return ClusterFigures(
-        *name, len(members), write, write.verdict(agreement.objective), ordered, ordered.verdict(agreement.objective)
-    )
+    # What was promised to any of its groups.
+    objective = max(figures.objective for figures in members)
+    return ClusterFigures(*name, len(members), write, write.verdict(objective), ordered, ordered.verdict(objective))

@@ -14,7 +14,7 @@ operator could see then: what is more particular (the kill for memory behind the
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller_core.metric_names import CAUSE_CRASH, CAUSE_PARTITION, CAUSE_SWITCHOVER, CAUSES
+from metric_names import CAUSE_CRASH, CAUSE_PARTITION, CAUSE_SWITCHOVER, CAUSES
 from sla_reports.outages.incidents import UNATTRIBUTED, Incident
 from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
 

@@ -1,18 +1,27 @@
 """Incidents: the gauge's outages and the operator's log made one.
 
-The log wins on times: the gauge sees an outage only from scrape to scrape, and most short ones not at all. What the gauge saw
-and the log does not explain stays, as *unattributed*: it is never dropped, for it may be what the operator did not notice. And what
-ends after the window, or has no end anybody knows, is open (censored): it counts as long as it was seen.
+The log wins on times as far as the gauge may be late: the gauge sees an outage only from scrape to scrape, and most short ones
+not at all. What a scrape saw and the log does not explain stays, as *unattributed*, for it may be what the operator did not notice.
+Where the two contradict each other the time is disputed, a state of its own, and nobody chooses in silence:
+
+* a scrape says down after the log's end (or before its beginning): disputed is what the gauge has more;
+* scrapes go on saying up after the loss was believed and before the log's end: disputed is that time;
+* an outage that the log tells and no scrape confirms, and one of the same length within an hour that only the gauge knows, may be
+  one outage by two clocks: it has the log's time, and the gauge's is disputed.
+
+What ends after the window, or has no end that is known, is open (censored): it counts as long as it was seen.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
 from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, LoggedIncident, whole_outages
+from sla_reports.reduction.runs import Run
 from sla_reports.states.entities import GroupKey
-from sla_reports.states.spans import Span, State, Window, clip, overlay
+from sla_reports.states.spans import Span, State, Window, clip, overlay, without
 
 
 class Source(StrEnum):
@@ -21,12 +30,15 @@ class Source(StrEnum):
     LOG = "incident_log"
     GAUGE = "gauge"
     COUNTER = "counter"
-    HISTOGRAM = "histogram"
     CORRECTION = "correction"
 
 
 # Wall clock in milliseconds, rounded at both ends.
 LOG_ERROR_MS = 1
+# The operator's clock and Prometheus's: what a scrape says so shortly after the log's end is no contradiction.
+CLOCKS_MS = 2_000
+# Clocks further apart than this do not make one outage of two.
+_MOST_SKEW_MS = 3_600_000
 UNATTRIBUTED = "unattributed"
 
 
@@ -44,6 +56,8 @@ class Incident:
     logged: LoggedIncident | None = None
     seen_by_gauge: bool = False
     skewed: bool = False
+    # How much of the gauge's time and of the log's is contradicted by the other of the two.
+    disputed_ms: int = 0
     facts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # What proves the cause, in words; or, where nothing does, what was near.
     circumstances: tuple[str, ...] = ()
@@ -55,6 +69,16 @@ class Incident:
     def overlaps(self, span: Span) -> bool:
         return self.start_ms < span.end_ms and (self.end_ms is None or self.end_ms > span.start_ms)
 
+    def began_in(self, window: Window) -> bool:
+        """Whether it is an outage of the window: each is one of the period in which it began."""
+        return window.start_ms <= self.start_ms < window.end_ms
+
+    def whole(self, until_ms: int, *, running: bool) -> tuple[float, bool]:
+        """How long it lasted, and whether that is a lower bound. Of a period that is over also what came after its end counts."""
+        if self.end_ms is None or (running and self.end_ms > until_ms):
+            return float(self.length_ms(until_ms)), True
+        return float(self.end_ms - self.start_ms), False
+
     def is_open(self, until_ms: int) -> bool:
         """Whether it had not ended then: its length is a lower bound."""
         return self.end_ms is None or self.end_ms > until_ms
@@ -64,57 +88,208 @@ class Incident:
         return max(0, (until_ms if self.end_ms is None else min(self.end_ms, until_ms)) - self.start_ms)
 
 
+def overlapping(incidents: Iterable[Incident], spans: Sequence[Span]) -> list[Incident]:
+    """Those that have time in common with one of the spans, which are in order and do not overlap each other.
+
+    Of the spans that begin before an incident's end the last one ends last, so it alone is asked.
+    """
+    starts = [span.start_ms for span in spans]
+    found = []
+    for one in incidents:
+        before = len(spans) if one.end_ms is None else bisect_left(starts, one.end_ms)
+        if before and spans[before - 1].end_ms > one.start_ms:
+            found.append(one)
+    return found
+
+
 def reconcile(
-    group: GroupKey, gauge: Sequence[Span], log: Iterable[LoggedIncident], *, interval_ms: int
-) -> tuple[list[Incident], list[Span]]:
+    group: GroupKey, gauge: Sequence[Span], log: Iterable[LoggedIncident], *, interval_ms: int,
+    sightings: Sequence[Run] | None = None,
+) -> tuple[list[Incident], list[Span]]:  # fmt: skip
     """The group's incidents in the window of `gauge`, and what held when, with the log's times in place of the gauge's.
 
-    A gauge outage belongs to a logged one if it lies within two scrape intervals of it: one because the gauge tells up to one
-    late, one for clocks that differ.
+    `sightings` are the gauge's runs that say down: when a scrape really saw it. Without them scrapes are taken to be regular.
     """
-    window = Window(gauge[0].start_ms, gauge[-1].end_ms)
-    logged = [one for one in whole_outages([one for one in log if one.group == group]) if one.start_ms < window.end_ms]
-    downs = [span for span in gauge if span.state is State.DOWN]
-    tolerance_ms = 2 * interval_ms
-    incidents = [
-        found
-        for number, one in enumerate(logged)
-        if (found := _from_log(one, logged[number + 1 :], gauge, interval_ms)) is not None
-        and (found.end_ms is None or found.end_ms > window.start_ms)
+    line = _Line(group, gauge, interval_ms, sightings)
+    logged = [
+        one for one in whole_outages([one for one in log if one.group == group]) if one.start_ms < line.window.end_ms
     ]
-    explained = [(one.start_ms, one.length_ms(window.end_ms) + one.start_ms) for one in incidents]
-    left_over: list[Span] = []
-    for down in downs:
-        near = [(start - tolerance_ms, end + tolerance_ms) for start, end in explained]
-        left_over += [piece for piece in _without(down, explained) if _without(piece, near)]
-    incidents += [_from_gauge(group, span, window, interval_ms) for span in left_over]
-    held = _held(gauge, downs, incidents, window)
+    found = [
+        incident
+        for number, one in enumerate(logged)
+        if (incident := _from_log(one, logged[number + 1 :], line)) is not None
+        and (incident.end_ms is None or incident.end_ms > line.window.start_ms)
+    ]
+    explained = [(one.start_ms, one.start_ms + one.length_ms(line.window.end_ms)) for one in found]
+    alone: list[Span] = []
+    disputed: list[tuple[int, Span]] = []
+    for down in line.downs:
+        for piece in without([down], explained):
+            nearest = line.nearest(piece, explained)
+            if nearest is None:
+                alone.append(piece)
+            elif line.contradicts(down, piece, found[nearest]):
+                disputed.append((nearest, piece))
+    alone, twice = _of_two_clocks(found, alone, line)
+    disputed += twice
+    skewed = {number for number, _ in twice}
+    disputed += [
+        (number, piece)
+        for number, one in enumerate(found)
+        if number not in skewed
+        for piece in line.goes_on_saying_up(one)
+    ]
+    incidents = [
+        _with_dispute(one, [piece for owner, piece in disputed if owner == number], by_clocks=number in skewed)
+        for number, one in enumerate(found)
+    ]
+    incidents += [_from_gauge(group, span, line) for span in alone]
+    held = _held(line, incidents, [piece for _, piece in disputed])
     return sorted(incidents, key=lambda one: (one.start_ms, one.id)), held
 
 
-def _from_log(
-    one: LoggedIncident, later: Sequence[LoggedIncident], gauge: Sequence[Span], interval_ms: int
-) -> Incident | None:
-    end_ms, error_ms, source = one.end_ms, LOG_ERROR_MS, Source.LOG
-    if end_ms is None:
-        end_ms, error_ms = _end_by_gauge(one, later, gauge, 2 * interval_ms), interval_ms
-    downs = [span for span in gauge if span.state is State.DOWN]
-    slack_ms = 2 * interval_ms
-    until_ms = gauge[-1].end_ms if end_ms is None else end_ms
-    seen = [span for span in downs if span.start_ms < until_ms + slack_ms and span.end_ms > one.start_ms - slack_ms]
+class _Line:
+    """What the gauge says over the window, and what a scrape of it can and cannot have seen."""
+
+    def __init__(
+        self, group: GroupKey, gauge: Sequence[Span], interval_ms: int, sightings: Sequence[Run] | None
+    ) -> None:
+        self.group, self.gauge, self.interval_ms = group, gauge, interval_ms
+        self.window = Window(gauge[0].start_ms, gauge[-1].end_ms)
+        self.downs = [span for span in gauge if span.state is State.DOWN]
+        self._sightings = sightings
+
+    def last_seen_ms(self, down: Span) -> int:
+        """The last scrape that said down."""
+        if self._sightings is None:
+            return max(down.start_ms, down.end_ms - self.interval_ms)
+        seen = [min(run.end_ms, down.end_ms) for run in self._sightings if _touch(run, down)]
+        return max(seen, default=down.start_ms)
+
+    def nearest(self, piece: Span, explained: Sequence[tuple[int, int]]) -> int | None:
+        """The logged outage within two scrape intervals of a piece; None where there is none."""
+        apart = [
+            (max(start_ms - piece.end_ms, piece.start_ms - end_ms, 0), number)
+            for number, (start_ms, end_ms) in enumerate(explained)
+        ]
+        near = [one for one in apart if one[0] <= 2 * self.interval_ms]
+        return min(near)[1] if near else None
+
+    def contradicts(self, down: Span, piece: Span, logged: Incident) -> bool:
+        """Whether a scrape said down in the piece: what follows the last one that did is only how long a sample holds."""
+        if piece.start_ms < logged.start_ms:
+            return True
+        return self.last_seen_ms(down) > max(piece.start_ms, logged.end_ms or piece.start_ms) + CLOCKS_MS
+
+    def goes_on_saying_up(self, one: Incident) -> list[Span]:
+        """Where scrapes must have fallen between the belief in the loss and its end, and said up."""
+        if one.logged is None or one.end_ms is None:
+            return []
+        believed = Span(one.logged.started_at_ms, min(one.end_ms, self.window.end_ms), State.UP)
+        inside = [piece for span in self.gauge if span.state is State.UP for piece in _common_part(span, believed)]
+        return [
+            replace(piece, state=State.DISPUTED) for piece in inside if piece.length_ms >= self.interval_ms * 5 // 2
+        ]
+
+    def confirms(self, one: Incident, others: Sequence[Incident]) -> bool:
+        """Whether scrapes said down for half of a logged outage; what another logged one explains says nothing of this one."""
+        until_ms, slack_ms = self.window.end_ms, 2 * self.interval_ms
+        logged = Span(one.start_ms, one.start_ms + one.length_ms(until_ms), State.DOWN)
+        elsewhere = [(o.start_ms - slack_ms, o.start_ms + o.length_ms(until_ms) + slack_ms) for o in others]
+        seen = [piece for down in without(self.downs, elsewhere) for piece in _common_part(down, logged)]
+        return bool(seen) and 2 * sum(piece.length_ms for piece in seen) >= logged.length_ms - slack_ms
+
+    def unseen_beside(self, spans: Sequence[Span]) -> int:
+        """For how long it is unknown right before and right after: an outage may have been longer by that."""
+        slack_ms, low_ms, high_ms = 2 * self.interval_ms, spans[0].start_ms, spans[-1].end_ms
+        unknown = [span for span in self.gauge if span.state is State.UNKNOWN]
+        return sum(
+            span.length_ms
+            for span in unknown
+            if 0 <= low_ms - span.end_ms <= slack_ms or 0 <= span.start_ms - high_ms <= slack_ms
+        )
+
+
+def _touch(run: Run, span: Span) -> bool:
+    return run.start_ms < span.end_ms and run.end_ms >= span.start_ms
+
+
+def _common_part(one: Span, other: Span) -> list[Span]:
+    low, high = max(one.start_ms, other.start_ms), min(one.end_ms, other.end_ms)
+    return [Span(low, high, one.state)] if low < high else []
+
+
+def _of_two_clocks(
+    found: Sequence[Incident], alone: Sequence[Span], line: _Line
+) -> tuple[list[Span], list[tuple[int, Span]]]:
+    """Outages that the log tells and no scrape confirms, each with one of its length that only the gauge knows.
+
+    Also where no scrape was made in the logged time: that it was one outage cannot be proven there, nor that it were two.
+    """
+    left, pairs = list(alone), []
+    for number, one in enumerate(found):
+        length_ms = one.length_ms(line.window.end_ms)
+        if one.logged is None or one.end_ms is None or length_ms * 2 < line.interval_ms * 3:
+            continue
+        if line.confirms(one, [other for other in found if other is not one]):
+            continue
+        alike = [
+            together
+            for together in _close_together(left, line.interval_ms)
+            if _may_have_lasted(together, length_ms, line) and abs(together[0].start_ms - one.start_ms) <= _MOST_SKEW_MS
+        ]
+        if alike:
+            chosen = min(alike, key=lambda together: abs(together[0].start_ms - one.start_ms))
+            left = [span for span in left if span not in chosen]
+            pairs += [(number, span) for span in chosen]
+    return left, pairs
+
+
+def _may_have_lasted(seen: Sequence[Span], length_ms: int, line: _Line) -> bool:
+    seen_ms, error_ms = seen[-1].end_ms - seen[0].start_ms, 2 * line.interval_ms
+    return -error_ms <= length_ms - seen_ms <= error_ms + line.unseen_beside(seen)
+
+
+def _close_together(spans: Sequence[Span], interval_ms: int) -> list[list[Span]]:
+    """The spans, those that a single scrape parts as one."""
+    found: list[list[Span]] = []
+    for span in spans:
+        if found and span.start_ms - found[-1][-1].end_ms <= 2 * interval_ms:
+            found[-1].append(span)
+        else:
+            found.append([span])
+    return found
+
+
+def _with_dispute(one: Incident, disputed: Sequence[Span], *, by_clocks: bool) -> Incident:
+    if not disputed:
+        return one
     # A sample is never earlier than what it shows: an outage the gauge shows before it began tells of clocks that differ.
-    skewed = bool(seen) and not one.start_is_late and seen[0].start_ms < one.start_ms - LOG_ERROR_MS
+    early = one.logged is not None and not one.logged.start_is_late and any(p.start_ms < one.start_ms for p in disputed)
+    disputed_ms = sum(piece.length_ms for piece in disputed)
+    return replace(
+        one, disputed_ms=disputed_ms, skewed=by_clocks or early, seen_by_gauge=one.seen_by_gauge or by_clocks
+    )
+
+
+def _from_log(one: LoggedIncident, later: Sequence[LoggedIncident], line: _Line) -> Incident | None:
+    interval_ms = line.interval_ms
+    end_ms, error_ms = one.end_ms, LOG_ERROR_MS
+    if end_ms is None:
+        end_ms, error_ms = _end_by_gauge(one, later, line.gauge, 2 * interval_ms), interval_ms
+    slack_ms = 2 * interval_ms
+    until_ms = line.window.end_ms if end_ms is None else end_ms
+    seen = any(s.start_ms < until_ms + slack_ms and s.end_ms > one.start_ms - slack_ms for s in line.downs)
     return Incident(
         group=one.group,
         start_ms=one.start_ms,
         end_ms=end_ms,
-        source=source,
+        source=Source.LOG,
         error_ms=max(error_ms, interval_ms if one.start_is_late else 0),
         cause=one.cause,
         planned=one.kind == SWITCHOVER,
         logged=one,
-        seen_by_gauge=bool(seen),
-        skewed=skewed,
+        seen_by_gauge=seen,
         facts=one.facts,
     )
 
@@ -134,41 +309,56 @@ def _end_by_gauge(
     return min([*ups[:1], *following[:1]], default=None)
 
 
-def _from_gauge(group: GroupKey, span: Span, window: Window, interval_ms: int) -> Incident:
+def _from_gauge(group: GroupKey, span: Span, line: _Line) -> Incident:
     return Incident(
         group=group,
         start_ms=span.start_ms,
-        end_ms=None if span.end_ms >= window.end_ms else span.end_ms,
+        end_ms=None if span.end_ms >= line.window.end_ms else span.end_ms,
         source=Source.GAUGE,
-        error_ms=interval_ms,
+        error_ms=line.interval_ms,
         cause=UNATTRIBUTED,
         seen_by_gauge=True,
     )
 
 
-def _without(span: Span, taken: Iterable[tuple[int, int]]) -> list[Span]:
-    """What of the span lies in none of the intervals."""
-    left = [span]
-    for start_ms, end_ms in taken:
-        left = [
-            piece
-            for one in left
-            for piece in (
-                Span(one.start_ms, min(one.end_ms, start_ms), one.state),
-                Span(max(one.start_ms, end_ms), one.end_ms, one.state),
-            )
-            if piece.start_ms < piece.end_ms
-        ] if start_ms < end_ms else left  # fmt: skip
-    return left
+def _held(line: _Line, incidents: Sequence[Incident], disputed: Sequence[Span]) -> list[Span]:
+    """The gauge's line with every down taken away, all incidents put in, and what is disputed put over them."""
+    bare = overlay(line.gauge, [replace(down, state=State.UP) for down in line.downs])
+    until_ms = line.window.end_ms
+    found = (Span(one.start_ms, one.start_ms + one.length_ms(until_ms), State.DOWN) for one in incidents)
+    down = overlay(bare, (span for span in found if span.length_ms > 0))
+    return clip(overlay(down, (replace(one, state=State.DISPUTED) for one in disputed)), line.window)
 
 
-def _held(
-    gauge: Sequence[Span],
-    downs: Sequence[Span],
-    incidents: Sequence[Incident],
-    window: Window,
-) -> list[Span]:
-    """The gauge's line with every down that the log explains taken away, and all incidents put in."""
-    line = overlay(gauge, [Span(down.start_ms, down.end_ms, State.UP) for down in downs])
-    found = (Span(one.start_ms, one.start_ms + one.length_ms(window.end_ms), State.DOWN) for one in incidents)
-    return clip(overlay(line, (span for span in found if span.length_ms > 0)), window)
+def told_by_counter(
+    group: GroupKey, held: Sequence[Span], rises: Sequence[tuple[int, float]], missed_ms: int, *, interval_ms: int
+) -> list[Incident]:
+    """Outages that only the counter of unavailable seconds knows: `missed_ms` in all.
+
+    The operator raises it when an outage ends, so each lies before the sample that shows the rise (`rises`: when, and by how many
+    milliseconds), in time that is not accounted for as down yet; the rises of which the line knows least come first.
+    """
+    spans, found = list(held), []
+    unexplained = sorted(
+        ((amount_ms - _down_before(held, at_ms, amount_ms, interval_ms), at_ms) for at_ms, amount_ms in rises),
+        reverse=True,
+    )
+    for amount_ms, at_ms in unexplained:
+        left_ms = min(missed_ms, round(amount_ms))
+        for span in reversed([one for one in spans if one.start_ms < at_ms and one.state in {State.UP, State.UNKNOWN}]):
+            if left_ms <= 0:
+                break
+            end_ms = min(span.end_ms, at_ms)
+            piece = Span(max(span.start_ms, end_ms - left_ms), end_ms, State.DOWN)
+            left_ms -= piece.length_ms
+            missed_ms -= piece.length_ms
+            spans = overlay(spans, [piece])
+            found.append(Incident(group, piece.start_ms, piece.end_ms, Source.COUNTER, interval_ms, cause=UNATTRIBUTED))
+    return found
+
+
+def _down_before(held: Sequence[Span], at_ms: int, amount_ms: float, interval_ms: int) -> int:
+    """How much of a rise the line explains: what ended shortly before the sample that shows it."""
+    low_ms, high_ms = at_ms - round(amount_ms) - 2 * interval_ms, at_ms + CLOCKS_MS
+    near = [one for one in held if one.state in {State.DOWN, State.DISPUTED}]
+    return sum(max(0, min(one.end_ms, high_ms) - max(one.start_ms, low_ms)) for one in near)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from controller_core.metric_names import CAUSE_UNKNOWN, CAUSES
+from metric_names import CAUSE_UNKNOWN, CAUSES
 from sla_reports.states.entities import GroupKey
 
 FAILOVER = "failover"

@@ -5,32 +5,34 @@ durations milliseconds, shares between 0 and 1. What is not known is null, never
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from sla_reports.measures.amendments import Audit
-from sla_reports.measures.availability import Availability
+from sla_reports.measures.availability import Availability, sum_of
 from sla_reports.measures.breakdown import (
     BY_GROUP,
     BY_LOST_MASTER,
     Share,
     availability_by,
     availability_by_place,
+    down_by_stage,
     incidents_by,
 )
 from sla_reports.measures.budget import Budget
+from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.recovery import Recovery
-from sla_reports.measures.summary import ClusterFigures, GroupFigures, Summary
+from sla_reports.measures.summary import ClusterFigures, GroupFigures, OwnFigures, Summary
 from sla_reports.outages.incidents import Incident
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:
     """The whole report."""
     window, until_ms = summary.agreement.window, summary.until_ms
-    incidents = [one for figures in summary.groups for one in figures.incidents]
+    totals = reconcile_totals(summary)
     told = {figures.group: figures.availability for figures in summary.groups}
     return {
         "schemaVersion": SCHEMA_VERSION,
@@ -38,7 +40,11 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "objective": summary.agreement.objective,
         "promisedCopies": summary.agreement.promised_copies,
         "verdict": summary.verdict.value,
-        "groups": [group_document(figures, until_ms) for figures in summary.groups],
+        "reconciliation": {"checks": totals.checks, "faults": list(totals.faults)},
+        "warnings": list(summary.warnings),
+        "fleet": _availability(sum_of(list(told.values()))),
+        "downByStage": down_by_stage(summary.outages),
+        "groups": [group_document(figures) for figures in summary.groups],
         "clusters": [_cluster(figures) for figures in summary.clusters],
         "recovery": _recovery(summary.recovery),
         "availabilityBy": {
@@ -50,8 +56,8 @@ def summary_document(summary: Summary) -> dict[str, Any]:
             for name in BY_LOST_MASTER
         },
         "incidentsBy": {
-            "cause": [_share(one) for one in incidents_by(lambda one: one.cause, incidents, until_ms=until_ms)],
-            **{name: _by_fact(name, incidents, until_ms) for name in BY_LOST_MASTER},
+            "cause": [_share(one) for one in shares_of(summary, lambda one: one.cause)],
+            **{name: [_share(one) for one in by_fact(summary, name)] for name in BY_LOST_MASTER},
         },
         "events": [
             {
@@ -66,22 +72,34 @@ def summary_document(summary: Summary) -> dict[str, Any]:
     }
 
 
+def shares_of(summary: Summary, value_of: Callable[[Incident], str]) -> list[Share]:
+    """All outages by cause or anything else."""
+    return incidents_by(value_of, summary.outages, until_ms=summary.until_ms, running=summary.running)
+
+
+def by_fact(summary: Summary, name: str) -> list[Share]:
+    """All outages by a fact of the lost master."""
+    return shares_of(summary, lambda one: one.facts.get(name, ""))
+
+
 def places_of(summary: Summary, fact: str) -> dict[str, Availability]:
     """Availability by a fact of the masters, over all groups."""
     return availability_by_place([figures.by_place.get(fact, {}) for figures in summary.groups])
 
 
-def group_document(figures: GroupFigures, until_ms: int) -> dict[str, Any]:
+def group_document(figures: GroupFigures) -> dict[str, Any]:
     """One group."""
     incidents = figures.incidents
     return {
         "namespace": figures.group.namespace,
         "cluster": figures.group.cluster,
         "brokerGroup": figures.group.broker_group,
+        "objective": figures.objective,
         "verdict": figures.verdict.value,
         "write": _availability(figures.availability),
         "counterMs": _rounded(figures.counter_ms),
-        "plannedDownMs": sum(one.length_ms(until_ms) for one in incidents if one.planned),
+        "plannedDownMs": sum(one.down_ms for one in figures.outages if one.incident.planned),
+        "downByStage": down_by_stage(figures.outages),
         "incidents": len(incidents),
         "unattributed": sum(one.logged is None for one in incidents),
         "skewedClocks": sum(one.skewed for one in incidents),
@@ -91,7 +109,19 @@ def group_document(figures: GroupFigures, until_ms: int) -> dict[str, Any]:
         "mttr": camel_case(asdict(figures.mttr)),
         "mtbf": camel_case(asdict(figures.mtbf)),
         "budget": _budget(figures.budget),
+        **({} if figures.own is None else {"objectiveWindow": _own_window(figures.own)}),
         "amendments": [_audit(one) for one in figures.audit],
+    }
+
+
+def _own_window(own: OwnFigures) -> dict[str, Any]:
+    return {
+        "name": str(own.over),
+        "startMs": own.window.start_ms,
+        "endMs": own.window.end_ms,
+        "verdict": own.verdict.value,
+        "write": _availability(own.availability),
+        "budget": _budget(own.budget),
     }
 
 
@@ -124,6 +154,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "evidence": list(logged.evidence) if logged else [],
         "seenByGauge": incident.seen_by_gauge,
         "skewedClocks": incident.skewed,
+        "disputedMs": incident.disputed_ms,
         "facts": dict(sorted(incident.facts.items())),
     }
 
@@ -147,7 +178,8 @@ def _rounded(value: Any) -> Any:
 
 def _availability(one: Availability) -> dict[str, Any]:
     return {
-        "upMs": one.up_ms, "downMs": one.down_ms, "unknownMs": one.unknown_ms, "availability": one.availability,
+        "upMs": one.up_ms, "downMs": one.down_ms, "unknownMs": one.unknown_ms,
+        "disputedMs": one.disputed_ms, "availability": one.availability,
         "worst": one.worst, "best": one.best, "coverage": one.coverage, "source": one.source.value,
         "errorMs": one.error_ms,
     }  # fmt: skip
@@ -188,10 +220,6 @@ def _share(one: Share) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _by_fact(name: str, incidents: list[Incident], until_ms: int) -> list[dict[str, Any]]:
-    return [_share(one) for one in incidents_by(lambda one: one.facts.get(name, ""), incidents, until_ms=until_ms)]
-
-
 def _audit(one: Audit) -> dict[str, Any]:
     return {
         "groups": one.amendment.groups,
@@ -200,5 +228,10 @@ def _audit(one: Audit) -> dict[str, Any]:
         "state": one.amendment.state.value if one.amendment.state else "excluded",
         "reason": one.amendment.reason,
         "by": one.amendment.by,
-        "changed": {"upMs": one.up_ms, "downMs": one.down_ms, "unknownMs": one.unknown_ms},
+        "changed": {
+            "upMs": one.up_ms,
+            "downMs": one.down_ms,
+            "unknownMs": one.unknown_ms,
+            "disputedMs": one.disputed_ms,
+        },
     }

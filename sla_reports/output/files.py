@@ -30,8 +30,9 @@ from sla_reports.reduction.runs import Run
 _PACKAGES = ("brokergroup-operator", "pyspark", "pyarrow")
 _CHUNK_BYTES = 1 << 20
 _GROUP_COLUMNS = (
-    "namespace", "cluster", "brokerGroup", "verdict", "write.availability", "write.worst", "write.best",
-    "write.coverage", "write.upMs", "write.downMs", "write.unknownMs", "write.source", "write.errorMs", "plannedDownMs",
+    "namespace", "cluster", "brokerGroup", "objective", "verdict", "write.availability", "write.worst", "write.best",
+    "write.coverage", "write.upMs", "write.downMs", "write.unknownMs", "write.disputedMs",
+    "write.source", "write.errorMs", "plannedDownMs",
     "incidents", "unattributed", "recovery.rto.p50Ms", "recovery.rto.p95Ms", "recovery.rto.p99Ms",
     "recovery.rto.maxMs", "recovery.dominant", "mttr.meanMs", "mtbf.meanMs", "budget.leftMs", "exposure.belowPromiseMs",
     "exposure.oneCopyMs", "exposure.mostBehindBytes", "exposure.uncleanElections", "exposure.truncatedBytes",
@@ -78,7 +79,7 @@ def groups_csv(summary: Summary) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_GROUP_COLUMNS)
     for figures in summary.groups:
-        document = group_document(figures, summary.until_ms)
+        document = group_document(figures)
         writer.writerow([_member(document, column) for column in _GROUP_COLUMNS])
     return text.getvalue()
 

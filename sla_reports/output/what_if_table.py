@@ -1,10 +1,11 @@
 """What other setups would have come to, as a table: each against the replay of the setup that was observed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from controller_core.metric_names import SYNC_STATE_SET_SIZE
+from metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.output.html.elements import duration, percent
 from sla_reports.output.written import WrittenReport
 from sla_reports.states.entities import Fleet
@@ -66,21 +67,54 @@ def outcomes_of(
     return replay(losses, report.window, observed), [replay(losses, report.window, one) for one in others]
 
 
-def as_table(observed: Outcome, others: Sequence[Outcome]) -> str:
-    """For a person: the observed one first."""
-    rows = [_HEAD, _row(observed, observed, "observed: ")]
-    rows += [_row(one, observed) for one in others]
+def measured_down_ms(report: WrittenReport) -> int:
+    """The down time of all groups that the report tells."""
+    return sum(one["write"]["downMs"] for one in report.summary["groups"])
+
+
+def _calibrated(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> tuple[Outcome, list[Outcome]]:
+    """With the down time that the model leaves out added to each: the observed setup is then told as it was measured."""
+    left_out_ms = measured_ms - observed.down_ms
+    first, *rest = (replace(one, down_ms=max(0, one.down_ms + left_out_ms)) for one in (observed, *others))
+    return first, rest
+
+
+def as_table(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> str:
+    """For a person: the observed one first, as it was measured (`measured_ms`), and what the model does not tell."""
+    first, rest = _calibrated(observed, others, measured_ms)
+    rows = [_HEAD, _row(first, first, "observed: ")]
+    rows += [_row(one, first) for one in rest]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, *_notes(observed, others, measured_ms)])
 
 
-def as_document(observed: Outcome, others: Sequence[Outcome]) -> dict[str, Any]:
-    """For a program."""
+def _notes(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> Iterator[str]:
+    left_out_ms = measured_ms - observed.down_ms
+    yield f"observed down time: {duration(measured_ms)}; the same setup replayed: {duration(observed.down_ms)}"
+    if left_out_ms > 0:
+        yield (
+            f"The model leaves out {duration(left_out_ms)}: planned switchovers, outages without a log, and waiting that"
+            " another setup might not have. It is added to every line as it is, for what it would be elsewhere is not known."
+        )
+    elif left_out_ms:
+        yield f"The model tells {duration(-left_out_ms)} more than was observed. That is taken off every line."
+    for one in others:
+        if one.setup != observed.setup and (one.down_ms, one.one_copy_ms) == (observed.down_ms, observed.one_copy_ms):
+            yield (
+                f"{setup_words(one.setup)}: as {setup_words(observed.setup)}, for no two of its members were away at once;"
+                " the model knows only failures that were seen, and another number of replicas would have had others."
+            )
+
+
+def as_document(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> dict[str, Any]:
+    """For a program. Down times are calibrated; what was replayed and what the model leaves out stand beside."""
+    first, rest = _calibrated(observed, others, measured_ms)
     return {
-        "observed": _document(observed),
-        "others": [{**_document(one), "change": _change(one, observed)} for one in others],
+        "observed": _document(first),
+        "replayedDownMs": observed.down_ms,
+        "leftOutMs": measured_ms - observed.down_ms,
+        "others": [{**_document(one), "change": _change(one, first)} for one in rest],
     }
 
 

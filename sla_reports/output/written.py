@@ -37,14 +37,13 @@ class WrittenReport:
         return Window(period["startMs"], period["dataUntilMs"])
 
     def figures(self, group: GroupKey) -> Mapping[str, Any]:
-        """The group's member of summary.json."""
+        """The group's member of summary.json. KeyError where the report has no such group."""
         name = (group.namespace, group.cluster, group.broker_group)
-        found: Mapping[str, Any] = next(
-            one
-            for one in self.summary["groups"]
-            if (one["namespace"], one["cluster"], one["brokerGroup"]) == name
-        )  # fmt: skip
-        return found
+        for one in self.summary["groups"]:
+            if (one["namespace"], one["cluster"], one["brokerGroup"]) == name:
+                found: Mapping[str, Any] = one
+                return found
+        raise KeyError(f"{group}: not in the report {self.folder}")
 
 
 def read_report(folder: Path) -> WrittenReport:
@@ -116,6 +115,7 @@ def _incident(one: Mapping[str, Any]) -> Incident:
         logged=_logged(one, group, facts) if one["kind"] is not None else None,
         seen_by_gauge=one["seenByGauge"],
         skewed=one["skewedClocks"],
+        disputed_ms=one["disputedMs"],
         facts=facts,
         circumstances=tuple(one["circumstances"]),
     )

@@ -1,4 +1,4 @@
-"""Reads the operator's incident logs (`docs/incident-log.md`), schema versions 1 to 3, of all operator pods.
+"""Reads the operator's incident logs (`docs/reference/incident-log.md`), schema versions 1 to 3, of all operator pods.
 
 A path stands for the log and what was rotated away from it (`incidents.jsonl.1` and so on), and for the note of what has begun
 and not ended (`incidents.jsonl.open`, outcome `running`), and for what was going on with members (`incidents.jsonl.circumstances`;
@@ -59,6 +59,12 @@ _CIRCUMSTANCE_TEXTS: Final = (
     ("id", "id"), ("namespace", "namespace"), ("cluster", "cluster"), ("broker_group", "brokerName"), ("cause", "cause"),
     ("what", "what"), ("pod", "pod"), ("node", "node"), ("message", "message"),
 )  # fmt: skip
+# Smallest and greatest value of what cannot have any: a loss that nobody noticed for a week is a clock that is wrong.
+_LIMITS: Final = {
+    "detectionMilliseconds": (0, 7 * 86_400_000),
+    "durationMilliseconds": (0, None),
+    "truncatedBytes": (0, None),
+}
 _REQUIRED: Final = frozenset({"id", "kind", "namespace", "outcome", "schema_version"})
 
 
@@ -106,7 +112,7 @@ def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> Inci
                 continue
             # A note is read after its log: it tells nothing new of what has ended.
             known = rows.get(_key(row))
-            if known is None or (known["censored"] and not row["censored"]):
+            if known is None or _rank(row) < _rank(known):
                 rows[_key(row)] = row
     return IncidentLogs(_ended(rows.values()), tuple(unreadable), tuple(circumstances.values()))
 
@@ -125,6 +131,14 @@ def _ended(rows: Any) -> tuple[Mapping[str, Any], ...]:
 
 def _key(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["id"], row["started_at_ms"]
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[bool, float]:
+    """Of two lines of one incident the one with the lower rank counts: a whole one; of two whole ones the shorter, written first.
+
+    A pod that takes a change over because its end was not written measures the time until it took over.
+    """
+    return row["censored"], row["duration_ms"] if row["duration_ms"] is not None else float("inf")
 
 
 def _start(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -198,11 +212,18 @@ def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
         expected = " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))
         raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value!r}; expected {expected}")
-    if isinstance(types, tuple):
-        return float(value)
+    low, high = _LIMITS.get(name, (None, None))
+    if (low is not None and value < low) or (high is not None and value > high):
+        expected = f"{low} or more" if high is None else f"{low} to {high}"
+        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value}; expected {expected}")
     if name == "stepsMilliseconds":
-        return {step: _member(value, step, (int, float)) for step in value}
-    return value
+        steps = {step: _member(value, step, (int, float)) for step in value}
+        if early := next(
+            (f"{step}: {at_ms}" for step, at_ms in steps.items() if at_ms is not None and at_ms < 0), None
+        ):
+            raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {early}; expected 0 or more")
+        return steps
+    return float(value) if isinstance(types, tuple) else value
 
 
 def _unix_ms(document: Mapping[str, Any], name: str) -> int:

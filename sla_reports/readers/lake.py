@@ -1,7 +1,8 @@
 """Keeps samples as Parquet, a folder a day, and reads them back: the form for months and years.
 
 `<lake>/day=2026-10-25/part-*.parquet`, days in UTC, sorted by series and time, zstd: 10 million samples are about 6 MB. A stale
-marker is stored as NaN. Each sample stands once: equal duplicates are dropped, conflicting ones too, and both are counted.
+marker is stored as NaN. Each sample stands once: equal duplicates are dropped. Samples that contradict each other are kept,
+so that a report disputes them as it does those of files. Both are counted.
 
 Late data rewrites the days it belongs to and no other: new and old samples are written aside, and the day's folder is put in
 place of the old one by renaming. A writer that is killed between the two renames leaves the old day under `_replaced`; the next
@@ -21,7 +22,6 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
 from sla_reports.readers.contract import SAMPLE_SCHEMA, ExportFormatError, Samples
-from sla_reports.readers.duplicates import once
 from sla_reports.readers.errors import readable_errors
 from sla_reports.readers.lines import no_anomalies
 
@@ -33,7 +33,7 @@ _TASKS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one write did: the days it (re)wrote, how many samples they hold, and what was dropped."""
+    """What one write did: the days it (re)wrote, how many samples they hold, the equal ones dropped, the others kept."""
 
     days: tuple[str, ...]
     samples: int
@@ -98,16 +98,17 @@ def _write_days(frame: DataFrame, target: Path) -> tuple[int, int]:
     """Write each sample once, a file a day, in one pass; hands back how many equal and conflicting duplicates there were."""
     day = sql.date_format(sql.timestamp_millis("ts_ms"), "yyyy-MM-dd").alias("day")
     # Hashed by day, the duplicates' groups need no shuffle of their own: a day is in one task, and becomes one file.
-    grouped = once(frame.select("*", day).repartition(_TASKS, "day"), "day")
+    by_day = frame.select("*", day).repartition(_TASKS, "day").groupBy("day", "series", "ts_ms")
+    grouped = by_day.agg(sql.collect_set("value").alias("values"), sql.count("*").alias("times"))
     counted = Observation()
-    wrong, times = sql.col("conflict"), sql.col("times")
+    distinct, times = sql.size("values"), sql.col("times")
     observed = grouped.observe(
         counted,
-        sql.sum(sql.when(~wrong, times - 1)).alias("equal"),
-        sql.sum(sql.when(wrong, times)).alias("conflicting"),
+        sql.sum(times - distinct).alias("equal"),
+        sql.sum(sql.when(distinct > 1, distinct)).alias("conflicting"),
     )
-    rows = (
-        observed.where(~wrong).sortWithinPartitions("day", "series", "ts_ms").select("day", "series", "ts_ms", "value")
+    rows = observed.select("day", "series", "ts_ms", sql.explode("values").alias("value")).sortWithinPartitions(
+        "day", "series", "ts_ms", "value"
     )
     rows.write.partitionBy("day").option("compression", "zstd").parquet(str(target))
     told = counted.get

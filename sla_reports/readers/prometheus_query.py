@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from controller_core.metric_names import PREFIX
+from metric_names import PREFIX
 from sla_reports.readers.prometheus_api import Server
 
 _HOUR_MS: Final = 3_600_000

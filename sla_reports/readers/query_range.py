@@ -17,14 +17,14 @@ from sla_reports.readers.columns import PACKED_SCHEMA, unpacked
 from sla_reports.readers.contract import ANOMALY_SCHEMA, Samples
 from sla_reports.readers.lines import anomaly_batch, no_anomalies
 from sla_reports.readers.matrix import decode
-from sla_reports.readers.splits import files_of
+from sla_reports.readers.splits import content_of, files_of
 from sla_reports.tasks import own, tasks_of
 
 _SUFFIXES: Final = (".json",)
 
 
 def read(spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False) -> Samples:
-    """The samples of the files; a folder stands for its `.json` files. Raises ExportFormatError for a path that is not there."""
+    """The samples of the files; a folder stands for its `.json` and `.json.gz` files. Raises ExportFormatError."""
     files = [path.resolve() for path in files_of(paths, _SUFFIXES)]
     tasks = tasks_of(spark, len(files))
     frame = unpacked(tasks.mapInArrow(partial(_samples_of, files, skip_broken), PACKED_SCHEMA))
@@ -34,7 +34,7 @@ def read(spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool 
 
 def _samples_of(files: list[Path], skip_broken: bool, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for path in own(files, tasks):
-        samples, anomalies = decode(path.read_bytes(), str(path))
+        samples, anomalies = decode(content_of(path), str(path))
         if anomalies and not skip_broken:
             raise anomalies[0].as_error()
         for columns in samples:
@@ -43,4 +43,4 @@ def _samples_of(files: list[Path], skip_broken: bool, tasks: Iterator[pa.RecordB
 
 def _anomalies_of(files: list[Path], tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for path in own(files, tasks):
-        yield anomaly_batch(decode(path.read_bytes(), str(path))[1])
+        yield anomaly_batch(decode(content_of(path), str(path))[1])

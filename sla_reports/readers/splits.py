@@ -56,6 +56,16 @@ def files_of(paths: Sequence[Path | str], suffixes: tuple[str, ...] = ()) -> lis
     return found
 
 
+def content_of(path: Path) -> bytes:
+    """A whole file, unpacked if it is a `.gz`. Raises ExportFormatError."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ExportFormatError(f"{path}: truncated: {error}; expected a whole gzip file") from error
+
+
 def plan(paths: Sequence[Path], *, split_bytes: int = SPLIT_BYTES) -> list[Split]:
     """The splits of the files, at least one a file."""
     if split_bytes < 1:

@@ -5,18 +5,18 @@ sample. A cell whose samples all say the same, without a gap, *is* a run. Second
 row by row, with a window over the few rows they have. Then runs that touch are stitched. Nothing is approximate; the first level
 only proves for most rows that nobody has to look at them.
 
-Where one series has several samples at one time, the smallest known value counts (for a gauge of health: down wins), and a known
-value counts more than a stale marker.
+Where one series has several samples at one time that are not the same, nobody knows which is right: their value is CONFLICT. A
+known value counts more than a stale marker.
 """
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.window import WindowSpec
 
 from sla_reports.reduction.intervals import with_cells
-from sla_reports.reduction.runs import RUN_SCHEMA, Run
+from sla_reports.reduction.runs import CONFLICT, Run
 
 _DAY_MS = 86_400_000
 # More mixed cells than this are not sent to every task: a join by shuffle is cheaper then.
@@ -110,12 +110,6 @@ def collect_runs(runs: DataFrame) -> list[Run]:
     return [Run(row[0], row[1], row[2], row[3], row[4]) for row in rows]
 
 
-def runs_frame(spark: SparkSession, runs: list[Run]) -> DataFrame:
-    """The other way."""
-    rows = [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs]
-    return spark.createDataFrame(rows, RUN_SCHEMA)
-
-
 def _placed(samples: DataFrame, interval: Column | DataFrame) -> DataFrame:
     """Each sample with its cell, its slot in it, and its series' limits. NaN of any kind (a stale marker is one) is no value."""
     # Adding zero makes one zero of 0.0 and -0.0.
@@ -166,7 +160,8 @@ def _instants(rows: DataFrame) -> DataFrame:
 def _pieces(instants: DataFrame) -> DataFrame:
     """The runs within each cell that was read again."""
     in_order = Window.partitionBy("series", "cell").orderBy("ts_ms")
-    rows = instants.withColumn("value", sql.col("least"))
+    value = sql.when(sql.col("least") != sql.col("greatest"), sql.lit(CONFLICT)).otherwise(sql.col("least"))
+    rows = instants.withColumn("value", value)
     begins = _begins(in_order, start="ts_ms", end="ts_ms")
     numbered = rows.withColumn("begins", begins).withColumn("run", sql.sum("begins").over(in_order))
     return numbered.groupBy("series", "cell", "run", "gap_ms").agg(

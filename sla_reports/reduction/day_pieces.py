@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sla_reports.reduction.runs import RUN_SCHEMA, gap_limit_ms
+from sla_reports.reduction.runs import CONFLICT, RUN_SCHEMA, Run, gap_limit_ms
 
 PIECE_SCHEMA: Final = f"{RUN_SCHEMA}, gap_ms long, duplicates long, conflicts long"
 HOUR_SCHEMA: Final = "series string, hour long, n long"
@@ -84,6 +84,12 @@ def stitched(pieces: pa.Table, *, by_day: bool = False) -> pa.Table:
     return pa.table(columns, names=_RUN_COLUMNS)
 
 
+def runs_in(table: pa.Table) -> list[Run]:
+    """The runs of a table of RUN_SCHEMA as plain objects."""
+    columns = (table[name].to_pylist() for name in _RUN_COLUMNS)
+    return [Run(*row) for row in zip(*columns, strict=True)]
+
+
 def hour_counts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """How many samples a series has in an hour (HOUR_SCHEMA); in parts, to be added up."""
     for rows in map(_rows, batches):
@@ -123,10 +129,12 @@ def _sorted_pieces(batches: Iterable[pa.RecordBatch], intervals: Intervals) -> I
     order = np.lexsort((rows.ts_ms, rows.codes))
     codes, ts_ms, values = rows.codes[order], rows.ts_ms[order], rows.values[order]
     starts = _starts((codes[1:] != codes[:-1]) | (ts_ms[1:] != ts_ms[:-1]), len(codes))
-    # Of several samples at one time the smallest known value counts: fmin passes over NaN.
+    # fmin and fmax pass over NaN: a known value counts more than a stale marker.
     least, greatest = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+    conflicts = least < greatest
+    merged = np.where(conflicts, CONFLICT, least)
     copies = np.diff(starts, append=len(codes))
-    yield _pieces(_Rows(rows.names, codes[starts], ts_ms[starts], least, copies, least < greatest), intervals)
+    yield _pieces(_Rows(rows.names, codes[starts], ts_ms[starts], merged, copies, conflicts), intervals)
 
 
 def _pieces(rows: _Rows, intervals: Intervals) -> pa.RecordBatch:

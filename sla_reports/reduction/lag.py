@@ -8,13 +8,7 @@ log is all there is: those scrapes tell no number, and the time is in the exposu
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from controller_core.metric_names import (
-    LABEL_BROKER_GROUP,
-    LABEL_BROKER_ID,
-    LABEL_CLUSTER,
-    LABEL_NAMESPACE,
-    REPLICA_LAG_BYTES,
-)
+from metric_names import LABEL_BROKER_ID, REPLICA_LAG_BYTES
 from sla_reports.readers.duplicates import without_label
 from sla_reports.series import metric_column, parse_series
 from sla_reports.states.entities import GroupKey
@@ -35,7 +29,6 @@ def greatest_lag_bytes(samples: DataFrame, window: Window | None) -> dict[GroupK
     nearest = at_once.where(sql.size("lags") > 1).select("of", sql.col("lags")[1].alias("lag"))
     found: dict[GroupKey, int] = {}
     for row in nearest.groupBy("of").agg(sql.max("lag").alias("lag")).collect():
-        series = parse_series(row["of"])
-        key = GroupKey(*(series.label(name) for name in (LABEL_NAMESPACE, LABEL_CLUSTER, LABEL_BROKER_GROUP)))
+        key = GroupKey.of_series(parse_series(row["of"]))
         found[key] = max(found.get(key, 0), round(row["lag"]))
     return found

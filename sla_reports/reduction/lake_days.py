@@ -24,7 +24,6 @@ from sla_reports.readers.errors import readable_errors
 from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.day_pieces import HOUR_SCHEMA, PIECE_SCHEMA, Intervals, day_pieces, hour_counts, stitched
 from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, fullest, median_distances
-from sla_reports.reduction.runs import Run
 from sla_reports.tasks import own, tasks_of
 
 _ROWS_AT_A_TIME: Final = 1_000_000
@@ -37,11 +36,6 @@ class LakeReduction:
 
     runs: pa.Table
     quality: Quality
-
-    def collected(self) -> list[Run]:
-        """The runs as plain objects."""
-        columns = (self.runs[name].to_pylist() for name in ("series", "value", "start_ms", "end_ms", "n"))
-        return [Run(*row) for row in zip(*columns, strict=True)]
 
 
 def reduce_lake(

@@ -9,16 +9,19 @@ Two samples further apart than `gap_ms` do not join: an exporter that is silent 
 intervals: one lost scrape is not a gap, two are.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+# The value of an instant for which one series has samples that contradict each other: nobody knows which of them is right.
+CONFLICT = -math.inf
 RUN_SCHEMA = "series string, value double, start_ms long, end_ms long, n long"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`n` samples of `value` from `start_ms` (the first) to `end_ms` (the last). No value: stale markers, nobody knows."""
+    """`n` samples of `value` from `start_ms` (the first) to `end_ms` (the last). No value: stale markers."""
 
     series: str
     value: float | None

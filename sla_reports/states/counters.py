@@ -5,11 +5,11 @@ before was zero until then; one that was there from the beginning tells nothing 
 that shows it, so what lies within one scrape of the window's edge may be counted in the next window.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sla_reports.reduction.runs import Run
+from sla_reports.reduction.runs import CONFLICT, Run
 from sla_reports.states.spans import Window
 
 
@@ -26,16 +26,22 @@ class Increase:
 
 def increase(runs: Sequence[Run], window: Window, *, began_ms: int | None) -> Increase:
     """The rise of one series within the window. `began_ms` is when its entity (group, process) was first seen, if known."""
-    known = [(run.start_ms, run.value) for run in runs if run.value is not None]
-    rise, resets = 0.0, 0
-    if known and began_ms is not None and known[0][0] > began_ms and _inside(known[0][0], window):
-        rise += known[0][1]
+    steps = [step for step in _steps(runs, began_ms) if _inside(step[0], window)]
+    return Increase(sum(rise for _, rise, _ in steps), sum(is_reset for *_, is_reset in steps))
+
+
+def rises(runs: Sequence[Run], window: Window, *, began_ms: int | None) -> list[tuple[int, float]]:
+    """The single rises within the window: when a sample showed each, and by how much."""
+    return [(at_ms, rise) for at_ms, rise, _ in _steps(runs, began_ms) if rise > 0 and _inside(at_ms, window)]
+
+
+def _steps(runs: Sequence[Run], began_ms: int | None) -> Iterator[tuple[int, float, bool]]:
+    """When a sample showed another value, by how much the counter had risen, and whether it had begun anew."""
+    known = [(run.start_ms, run.value) for run in runs if run.value is not None and run.value != CONFLICT]
+    if known and began_ms is not None and known[0][0] > began_ms:
+        yield known[0][0], known[0][1], False
     for (_, before), (at_ms, value) in pairwise(known):
-        if not _inside(at_ms, window):
-            continue
-        resets += value < before
-        rise += value - before if value >= before else value
-    return Increase(rise, resets)
+        yield at_ms, (value - before if value >= before else value), value < before
 
 
 def histogram_quantile(buckets: Mapping[float, float], quantile: float) -> tuple[float, float] | None:

@@ -2,17 +2,17 @@
 
 An entity is a metric and those labels that say what it is about; the others (`instance`, `pod`, `job`, a replica label) say
 who was asked. Series that differ in replica labels only are copies of one (an HA pair of Prometheus servers). Series that
-differ in `instance` are several processes: of a gauge the first that knows is taken, counters are added.
+differ in `instance` are several processes: gauges that contradict each other are disputed (`spans.agreed`), counters are added.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller_core.metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE
+from metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE
 from sla_reports.reduction.runs import Run
 from sla_reports.series import Series, parse_series
-from sla_reports.states.counters import Increase, increase
-from sla_reports.states.spans import Span, State, Window, combine, first_known, spans_of
+from sla_reports.states.counters import Increase, increase, rises
+from sla_reports.states.spans import Span, State, Window, agreed, changed_interval, spans_of
 
 REPLICA_LABELS = ("prometheus_replica", "__replica__", "replica")
 
@@ -28,6 +28,11 @@ class GroupKey:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.cluster}/{self.broker_group}"
 
+    @classmethod
+    def of_series(cls, series: Series) -> "GroupKey":
+        """The group that a series is about."""
+        return cls(*(series.own_label(name) for name in (LABEL_NAMESPACE, LABEL_CLUSTER, LABEL_BROKER_GROUP)))
+
 
 @dataclass(frozen=True, slots=True)
 class RunsOfSeries:
@@ -38,10 +43,7 @@ class RunsOfSeries:
 
     @property
     def group(self) -> GroupKey:
-        labels = dict(self.series.labels)
-        return GroupKey(
-            labels.get(LABEL_NAMESPACE, ""), labels.get(LABEL_CLUSTER, ""), labels.get(LABEL_BROKER_GROUP, "")
-        )
+        return GroupKey.of_series(self.series)
 
     def without(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
         return tuple(pair for pair in self.series.labels if pair[0] not in names)
@@ -59,19 +61,22 @@ class Fleet:
     ) -> None:
         self._gap_ms = gap_ms
         self._replica_labels = replica_labels
-        self._by_metric: dict[str, list[RunsOfSeries]] = {}
+        # By metric, then by group: with one list for all groups a fleet costs the square of its size.
+        self._entries: dict[str, dict[GroupKey, list[RunsOfSeries]]] = {}
+        self._texts: dict[Series, str] = {}
         for text in sorted(runs):
-            entry = RunsOfSeries(parse_series(text), runs[text])
-            self._by_metric.setdefault(entry.series.metric, []).append(entry)
-        self._texts = {parse_series(text): text for text in runs}
+            series = parse_series(text)
+            entry = RunsOfSeries(series, runs[text])
+            self._entries.setdefault(series.metric, {}).setdefault(entry.group, []).append(entry)
+            self._texts[series] = text
 
     def groups(self, metric: str) -> list[GroupKey]:
         """The groups that have the metric."""
-        return sorted({entry.group for entry in self._by_metric.get(metric, ())})
+        return sorted(self._entries.get(metric, ()))
 
     def series_of(self, metric: str, group: GroupKey) -> list[RunsOfSeries]:
         """Every series of the metric that is about the group."""
-        return [entry for entry in self._by_metric.get(metric, ()) if entry.group == group]
+        return self._entries.get(metric, {}).get(group, [])
 
     def gap_ms(self, metric: str, group: GroupKey) -> int:
         """The longest gap limit among the series: twice a fifth of it is the scrape interval."""
@@ -82,11 +87,23 @@ class Fleet:
     def spans(
         self, metric: str, group: GroupKey, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
-        """What held for the group: of its series, in order of their names, the first that knows."""
+        """What held for the group by all of its series."""
         lines = [self.spans_of_series(entry, window, state_of) for entry in self.series_of(metric, group)]
         if not lines:
             return [Span(window.start_ms, window.end_ms, State.UNKNOWN)]
-        return combine(lines, first_known)
+        return agreed(lines, self.gap_ms(metric, group) * 2 // 5)
+
+    def sightings(self, metric: str, group: GroupKey, state_of: Callable[[float | None], State]) -> list[Run]:
+        """The runs of the group's series that say down: when a scrape really saw it, first and last."""
+        runs = (run for entry in self.series_of(metric, group) for run in entry.runs)
+        return [run for run in runs if state_of(run.value) is State.DOWN]
+
+    def changed_interval(self, metric: str, group: GroupKey) -> tuple[int, int, int] | None:
+        """The usual scrape interval, the longest other one, and for how long others held; None where none did."""
+        for entry in self.series_of(metric, group):
+            if (changed := changed_interval(entry.runs, self._gap_of(entry))) is not None:
+                return (self._gap_of(entry) * 2 // 5, *changed)
+        return None
 
     def spans_of_series(
         self, entry: RunsOfSeries, window: Window, state_of: Callable[[float | None], State]
@@ -101,15 +118,27 @@ class Fleet:
 
         Of the copies of one counter the one that saw most counts; adding them would count each rise twice.
         """
-        copies: dict[tuple[tuple[str, str], ...], list[RunsOfSeries]] = {}
-        for entry in self.series_of(metric, group):
-            copies.setdefault(entry.without(self._replica_labels), []).append(entry)
         found: dict[tuple[str, ...], Increase] = {}
-        for same in copies.values():
+        for same in self._copies(metric, group):
             key = tuple(same[0].series.label(name) for name in by)
             rises = [increase(entry.runs, window, began_ms=self._began_ms(entry)) for entry in same]
             found[key] = found.get(key, Increase(0.0, 0)) + max(rises, key=lambda one: one.rise)
         return found
+
+    def rises(self, metric: str, group: GroupKey, window: Window) -> list[tuple[int, float]]:
+        """Each single rise of the group's counters, in order of time: of copies those of the one that saw most."""
+        found: list[tuple[int, float]] = []
+        for same in self._copies(metric, group):
+            seen = [rises(entry.runs, window, began_ms=self._began_ms(entry)) for entry in same]
+            found += max(seen, key=lambda one: sum(rise for _, rise in one))
+        return sorted(found)
+
+    def _copies(self, metric: str, group: GroupKey) -> Collection[list[RunsOfSeries]]:
+        """The series of the metric that are about the group, those that differ in replica labels only together."""
+        copies: dict[tuple[tuple[str, str], ...], list[RunsOfSeries]] = {}
+        for entry in self.series_of(metric, group):
+            copies.setdefault(entry.without(self._replica_labels), []).append(entry)
+        return copies.values()
 
     def _began_ms(self, entry: RunsOfSeries) -> int | None:
         """When the same Prometheus server first saw the group: one that joins later would take an old total for a rise."""

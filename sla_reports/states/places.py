@@ -7,7 +7,7 @@ those facts are empty, and stand under an empty name.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller_core.metric_names import MEMBER_FACTS, MEMBER_PLACE
+from metric_names import MEMBER_FACTS, MEMBER_PLACE
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import Span, State, Window, at_least, clip
 
@@ -24,7 +24,7 @@ class Stay:
 def stays_of(fleet: Fleet, group: GroupKey, window: Window) -> tuple[Stay, ...]:
     """One line over the whole window. Where two are seen as master (a scrape around the change), the later one is it."""
     seen = sorted(
-        (span.start_ms, tuple(entry.series.label(name) for name in MEMBER_FACTS))
+        (span.start_ms, tuple(entry.series.own_label(name) for name in MEMBER_FACTS))
         for entry in fleet.series_of(MEMBER_PLACE, group)
         for span in fleet.spans_of_series(entry, window, at_least(1))
         if span.state is State.UP

@@ -1,7 +1,7 @@
 """What others rely on by name, held against the reference page: Events, reasons of conditions, labels, annotations, columns.
 
-The page is made from `api/registers.py` and the types, so these tests ask the code: whatever it can put on an object or into an
-Event is registered, and nothing is registered that it can't.
+The page is made from `api/definitions/registers.py` and the types, so these tests ask the code: whatever it can put on an
+object or into an Event is registered, and nothing is registered that it can't.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.api import names, registers
+from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.api.generate import KINDS, reference_page
-from brokergroup_operator.reconcile import transitions
+from brokergroup_operator.api.definitions import registers
+from brokergroup_operator.api.definitions.generate import KINDS, reference_page
+from brokergroup_operator.reconcile.clusters.cluster_pass import STALLED_EVENTS
+from brokergroup_operator.reconcile.tell import transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +73,7 @@ def produced_events() -> set[str]:
             found = found.union(*told_reasons(node)) if node is not tree else found | module_level(tree)
     # Those whose reason is put together: see the functions that tell them.
     found |= {event for event, *_ in (*transitions._BECOMES_TRUE.values(), *transitions._ENDS.values())}
+    found |= set(STALLED_EVENTS.values())
     ends = ("Started", "Completed", "Rejected", "Failed")
     switchover = {"SwitchoverStarted", "SwitchoverCompleted"}  # told by the controller plane
     found |= {f"{kind.value}{end}" for kind in OperationType for end in ends} | switchover

@@ -1,7 +1,7 @@
 """A typo in a spec is refused, not ignored: at every level, by every way of writing that kubectl and GitOps tools use.
 
-Who refuses it (docs/brokergroup.md says the same to users): server-side apply always; create, replace and patch where the client
-asks for `fieldValidation=Strict`, as kubectl does by default. A schema cannot do it by itself: unknown fields are dropped
+Who refuses it (docs/reference/brokergroup.md says the same to users): server-side apply always; create, replace and patch where the
+client asks for `fieldValidation=Strict`, as kubectl does by default. A schema cannot do it by itself: unknown fields are dropped
 before CEL or admission see the object. tests/real/test_kinds.py asks the real API server.
 """
 
@@ -18,7 +18,7 @@ import yaml
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-from brokergroup_operator.api.schema import structural_schema
+from brokergroup_operator.api.definitions.schema import structural_schema
 from tests.our_kinds import server_with_our_kinds
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ storage: {retention: {}, commitLog: {size: 1Gi}}
 resources: {}
 jvm: {}
 network: {}
-monitoring: {}
+monitoring: {canary: {}}
+slo: {}
 scheduling: {tolerations: [{operator: Exists}], topologySpreadConstraints: [{topologyKey: zone}]}
 podTemplate: {metadata: {}, spec: {}}
 imagePullSecrets: [{name: registry}]

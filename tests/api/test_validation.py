@@ -45,7 +45,7 @@ def case_object(case: dict[str, Any]) -> dict[str, Any]:
     return obj | {
         "apiVersion": names.API_VERSION,
         "kind": case["kind"],
-        "metadata": {"name": "case", "namespace": NAMESPACE},
+        "metadata": {"name": "case", "namespace": NAMESPACE} | obj.get("metadata", {}),
     }
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from brokergroup_operator.demo.our_sandbox import our_images
 from brokergroup_operator.demo.processes import DemoProcesses
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES
-from brokergroup_operator.sandbox.kubelet import ImageCatalogue, ProcessKubelet
-from brokergroup_operator.sandbox.run import pod_network
+from kube_sandbox.client import KubeClient
+from kube_sandbox.kubelet import ProcessKubelet
+from kube_sandbox.sandbox import pod_network
 from tests.availability.operator_pods import OperatorPods, operator_pods
 from tests.availability.requests_seen import is_outside
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
@@ -62,14 +64,17 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kube
 async def release(server: KubeApiserver, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Release]:
     """All started, one group of three settled in their namespace, and one that is none of their business elsewhere."""
     folder = tmp_path_factory.mktemp("release")
-    async with KubernetesApi.from_kubeconfig(server.kubeconfig) as api:
+    async with (
+        KubernetesApi.from_kubeconfig(server.kubeconfig) as api,
+        KubeClient.from_kubeconfig(server.kubeconfig) as kubelet_api,
+    ):
         data_dir = folder / "sandbox"
         kubelet = ProcessKubelet(
-            api,
+            kubelet_api,
             node_name="node-a",
             data_dir=data_dir,
             network=pod_network("loopback", data_dir),
-            images=ImageCatalogue.default(),
+            images=our_images(),
         )
         await kubelet.start()
         house = House(folder, DemoProcesses(folder / "logs"), api, server.kubeconfig)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,19 +67,6 @@ def test_a_folder_of_the_sandbox_that_cannot_be_written(tmp_path: Path, option: 
     arguments = {"--data-dir": str(tmp_path / "data"), option: place if option == "--data-dir" else f"{place}/config"}
     flat = [word for pair in arguments.items() for word in pair]
     refused("sandbox", *flat, code=2, says=f"Invalid value for {option}: '{place}'")
-
-
-def test_a_database_that_is_none(tmp_path: Path) -> None:
-    files = {"text": tmp_path / "text", "folder": tmp_path, "other": tmp_path / "other", "nowhere": tmp_path / "no/x"}
-    files["text"].write_bytes(b"these are no objects of a sandbox" * 40)
-    with sqlite3.connect(files["other"]) as other:
-        other.execute("CREATE TABLE objects (id INTEGER)")
-    other.close()
-    for file in files.values():
-        refused(
-            *("sandbox", "--data-dir", str(tmp_path / "data"), "--database", str(file)),
-            code=2, says=f"Invalid value for --database: {file}: ",
-        )  # fmt: skip
 
 
 @pytest.mark.parametrize("address", [";;;", "", "a", "a:0x1", "a:²"])

@@ -13,7 +13,7 @@ from brokergroup_operator.cli.endpoints import parse_endpoint
 from brokergroup_operator.cli.main import app
 from brokergroup_operator.cli.operator_command import own_address
 from brokergroup_operator.cli.security_options import SecurityOptions
-from brokergroup_operator.controller import kubernetes_directory
+from brokergroup_operator.controller.directory import kubernetes_directory
 from rocketmq_remoting.tls import ClientCertificates, TlsMode
 from tests.security.certificates import make_authority
 

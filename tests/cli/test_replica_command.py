@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from rocketmq_replica import container_process, process
+from rocketmq_replica.container import container_process, process
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
-from brokergroup_operator.api.schema import structural_schema
-from brokergroup_operator.controller import kubernetes_binding
-from brokergroup_operator.reconcile import children, hot_config
-from brokergroup_operator.reconcile.addressing import build_member_service
-from brokergroup_operator.reconcile.disruption import build_disruption_budgets
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.api.definitions.schema import structural_schema
+from brokergroup_operator.controller.directory import kubernetes_binding
+from brokergroup_operator.reconcile.render import children, hot_config
+from brokergroup_operator.reconcile.render.addressing import build_member_service
+from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
@@ -109,6 +109,10 @@ AT_THEIR_MOMENT = {
     "storage.retention.whenScaled": ("tests/reconcile/test_scale_in.py", "test_next_step"),
     "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),
+    "slo.availabilityPercent": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),
+    "slo.window": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),
+    "slo.timeZone": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),
+    "monitoring.canary.enabled": ("tests/e2e/test_canary.py", "test_an_incident_has_the_first_write_that_a_client_saw"),
     "maintenance.paused": ("tests/reconcile/test_rollout.py", "test_what_waits_for_a_person_is_said"),
 }  # fmt: skip
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.reconcile import children
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,17 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.fencing import Fencer
+from brokergroup_operator.controller.change.fencing import Fencer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.group_view import GroupSnapshot, GroupView
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import RecordStore
-from tests.controller.fake_broker import FakeGroup
+from brokergroup_operator.records.store import GroupKey, RecordStore
+from controller_core.model import BrokerGroupRecord
+from tests.controller.fake_broker import NAME, FakeGroup
 
 StartPlane = Callable[..., Awaitable[ControllerPlane]]
+
+# The group of the scripted brokers, as a plane with a FixedDirectory knows it.
+KEY = GroupKey("standalone", NAME)
 
 # Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
 QUICK = PlaneSettings(
@@ -75,3 +81,24 @@ async def stop_at_once(plane: ControllerPlane) -> None:
     """After a test: a change of master under way, to brokers that are gone by now, would be waited for for 5 s."""
     plane._settings = replace(plane._settings, last_change_seconds=0.0)
     await plane.stop()
+
+
+def snapshot_of(plane: GroupView, key: GroupKey = KEY) -> GroupSnapshot:
+    """What the plane knows of a group that it has met."""
+    snapshot = plane.snapshot(key)
+    assert snapshot is not None, f"the plane has not met {key}"
+    return snapshot
+
+
+def record_of(plane: GroupView, key: GroupKey = KEY) -> BrokerGroupRecord:
+    """The record of a group that has one, as the plane knows it."""
+    record = snapshot_of(plane, key).record
+    assert record is not None, f"the plane knows no record of {key}"
+    return record
+
+
+def group_of(plane: ControllerPlane, key: GroupKey = KEY) -> Group:
+    """The plane's own view of a group that it has met."""
+    found = plane._groups.get(key)
+    assert found is not None, f"the plane has not met {key}"
+    return found

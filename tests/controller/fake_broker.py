@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting import bodies, headers
 from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.properties import decode_properties, encode_properties
@@ -112,6 +112,12 @@ class FakeBroker:
         self.groups: dict[str, int] = {}
         self.offsets: dict[str, dict[int, int]] = {}
         self.answers_metadata = True
+        # 28: bytes of log that its consume queues lack; None: it does not tell.
+        self.behind_dispatch: int | None = None
+        # 310: it takes messages of the topics it has.
+        self.takes_messages = False
+        # Its ACL: why it answers a request with 16; empty: it does not.
+        self.refuses: Callable[[RemotingCommand], str] = lambda _: ""
         # As Java: a slave copies a table when its version is not the master's. What it refuses is answered as by a Python replica.
         self.takes_new_names = False
         self.copies_again: set[int] = set()
@@ -130,7 +136,6 @@ class FakeBroker:
         self.sync_state_set: set[int] = set()
         self.set_epoch = 0
         self.dead = False
-        self.frozen = asyncio.Event()
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.ignored_ha_pushes = 0
@@ -143,6 +148,8 @@ class FakeBroker:
         self.answers_ha_status = True
         self.links_behind = 0
         self.role_change_waits: asyncio.Event | None = None
+        # Requests that came while it was frozen.
+        self.waiting = 0
         self.asked: list[int] = []
         self.tried: list[int] = []
         self.beats = 0
@@ -295,9 +302,16 @@ class FakeBroker:
     def connection_closed(self, connection: RemotingConnection) -> None:
         pass
 
-    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:  # noqa: PLR0911
+    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        self.waiting += 1
         await self.thawed.wait()
+        self.waiting -= 1
         self.asked.append(command.code)
+        if why := self.refuses(command):
+            return command.answer(ResponseCode.NO_PERMISSION, remark=why)
+        return await self._answer(command)
+
+    async def _answer(self, command: RemotingCommand) -> RemotingCommand:  # noqa: PLR0911
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
                 header = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
@@ -327,6 +341,8 @@ class FakeBroker:
             ) if self.takes_new_names:
                 self._take_name(command)
                 return command.answer(0)
+            case RequestCode.SEND_MESSAGE_V2 | RequestCode.GET_BROKER_RUNTIME_INFO | RequestCode.GET_TOPIC_CONFIG:
+                return self._serve(command)
             case RequestCode.GET_BROKER_CONFIG:
                 known = {"brokerName": self.group.name, "minInSyncReplicas": str(self.minimum), **self.config}
                 return command.answer(0, body=encode_properties(known))
@@ -347,6 +363,28 @@ class FakeBroker:
             self.ha_address = pushed
             await self.link()
         return command.answer(0)
+
+    def _topic(self, command: RemotingCommand) -> RemotingCommand:
+        name = (command.ext_fields or {})["topic"]
+        if name not in self.topics:
+            return command.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"No topic in this broker. topic: {name}")
+        queues = self.topics[name]
+        found = {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "attributes": {}}
+        return command.answer(0, body=json.dumps(found).encode())
+
+    def _serve(self, command: RemotingCommand) -> RemotingCommand:
+        """What clients, dashboards and Proxies ask for."""
+        if command.code == RequestCode.GET_TOPIC_CONFIG and self.takes_new_names:
+            return self._topic(command)
+        if command.code == RequestCode.SEND_MESSAGE_V2 and self.takes_messages:
+            topic = headers.SendMessageRequestHeaderV2.decode(command.ext_fields).topic
+            self.group.journal.append(f"310 {topic} to {self.broker_id}")
+            return command.answer(0 if topic in self.topics else ResponseCode.TOPIC_NOT_EXIST)
+        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO and self.behind_dispatch is not None:
+            self.group.journal.append(f"28 to {self.broker_id}")
+            table = {"dispatchBehindBytes": str(self.behind_dispatch)}
+            return command.answer(0, body=bodies.BrokerRuntimeInfoBody(table=table).encode())
+        return not_supported(command)
 
     def _configure(self, command: RemotingCommand) -> None:
         for name, value in decode_properties(command.body).items():
@@ -426,7 +464,6 @@ class FakeBroker:
         if self.dead:
             return
         self.dead = True
-        self.thawed.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -454,13 +491,14 @@ class FakeBroker:
 
 
 class FakeNameServer:
-    """Notes who was unregistered."""
+    """Notes which broker was unregistered; answers 901 with ``routed`` as the master's address, where a test sets it."""
 
     def __init__(self, group: FakeGroup) -> None:
         self._group = group
         self._server = RemotingServer(self)
         self.answers = asyncio.Event()
         self.answers.set()
+        self.routed: str | None = None
 
     async def start(self) -> str:
         await self._server.start("127.0.0.1", 0)
@@ -476,6 +514,12 @@ class FakeNameServer:
         pass
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if command.code == RequestCode.GET_BROKER_MEMBER_GROUP and self.routed is not None:
+            asked = headers.GetBrokerMemberGroupRequestHeader.decode(command.ext_fields)
+            assert (asked.cluster_name, asked.broker_name) == (self._group.cluster, self._group.name)
+            self._group.journal.append("901")
+            members = bodies.BrokerMemberGroup(broker_addrs={0: self.routed} if self.routed else {})
+            return command.answer(0, body=bodies.BrokerMemberGroupBody(broker_member_group=members).encode())
         if command.code != RequestCode.UNREGISTER_BROKER:
             return not_supported(command)
         header = headers.UnRegisterBrokerRequestHeader.decode(command.ext_fields)

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, group_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 LONGEST = 30.0
 
@@ -37,8 +36,7 @@ class BoundedDirectory(FixedDirectory):
 
 
 def _timeout_seconds(plane: ControllerPlane, broker_id: int) -> float:
-    known = plane._groups.get(KEY)
-    assert known is not None
+    known = group_of(plane)
     entry = known.table.entry(known.identity(broker_id))
     return entry.timeout_seconds if entry is not None else LONGEST
 

@@ -6,29 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from brokergroup_operator.controller.addresses import PROOF_SECONDS, AddressNotes, ReceiverCheck
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer, PodPlace
-from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError, GroupSnapshot
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer, PodPlace
+from brokergroup_operator.controller.group.addresses import PROOF_SECONDS, AddressNotes, ReceiverCheck
+from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import KEY, StartPlane, group_of, snapshot_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
 def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
     return Peer(namespace=group.namespace, pod_name=f"{group.name}-{number}", group=group)
-
-
-def _seen(plane: ControllerPlane) -> GroupSnapshot:
-    snapshot = plane.snapshot(KEY)
-    assert snapshot is not None
-    return snapshot
 
 
 async def test_every_source_of_an_address_is_told_with_its_age(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -38,8 +30,8 @@ async def test_every_source_of_an_address_is_told_with_its_age(start_plane: Star
     host = "127.64.8.1"
     directory.introduce(host, _pod(1))
     first = await group.broker(host=host)
-    await eventually(lambda: _seen(plane).writable or first.beats > 1)
-    facts = _seen(plane).member_addresses[1]
+    await eventually(lambda: snapshot_of(plane).writable or first.beats > 1)
+    facts = snapshot_of(plane).member_addresses[1]
     assert {(one.address, one.source) for one in facts} == {
         (host, AddressSource.POD),
         (first.address, AddressSource.REGISTRATION),
@@ -100,8 +92,7 @@ async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_i
     await plane.set_broker_config(KEY, 2, {"a": "2"})
     assert second.asked.count(RequestCode.UPDATE_BROKER_CONFIG) == 2
     third.config["brokerName"] = "another"
-    known = plane._groups.get(KEY)
-    assert known is not None
+    known = group_of(plane)
     known.addresses.proven.pop(3, None)
     with pytest.raises(BrokerUnreachableError, match="says that it is 'another'"):
         await plane.set_broker_config(KEY, 3, {"a": "1"})
@@ -131,11 +122,19 @@ class Behind:
         self.asked = 0
         self.seconds = 100.0
         directory = SimpleNamespace(
-            bindings=lambda: list(self.bindings.values()), known_peer=lambda _: None, pod_hosts=lambda _: {}
+            pods_known_by=lambda address: {
+                (binding.key, pod)
+                for binding in self.bindings.values()
+                for pod, place in binding.places.items()
+                if place.address == address
+            },
+            known_peer=lambda _: None,
+            pod_hosts=lambda _: {},
         )
-        self._check = ReceiverCheck([self.group], directory)  # type: ignore[arg-type]
+        groups = SimpleNamespace(members_at=lambda address: [(self.group, 3)] if address == SERVICE else [])
+        self._check = ReceiverCheck(groups, directory)  # type: ignore[arg-type]
         monkeypatch.setattr(
-            "brokergroup_operator.controller.addresses.asyncio.get_running_loop",
+            "brokergroup_operator.controller.group.addresses.asyncio.get_running_loop",
             lambda: SimpleNamespace(time=lambda: self.seconds),
         )
 

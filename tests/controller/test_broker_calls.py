@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokergroup_operator.controller.broker_calls import live_minimum
+from brokergroup_operator.controller.peers.broker_calls import live_minimum
 
 
 @pytest.mark.parametrize(

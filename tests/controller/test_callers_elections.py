@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.controller.change.fencing import FenceOutcome
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -12,10 +12,9 @@ from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKe
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.errors import RemotingError
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -70,13 +69,13 @@ async def test_a_master_that_falls_silent_while_a_caller_waits_for_the_store_is_
     plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), fencer=fencer)
     group.planes = [plane.address]
     first, second, _ = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     store.open.clear()
     asking = asyncio.create_task(second.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=2, designateElect="false"))
     await eventually(lambda: store.waiting, what="the decision to wait for the store")
     first.silent = True
     await first.drop_connections()
-    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the master to be missed")
+    await eventually(lambda: 1 not in snapshot_of(plane).live, what="the master to be missed")
     store.open.set()
     try:
         async with asyncio.timeout(10):
@@ -86,9 +85,9 @@ async def test_a_master_that_falls_silent_while_a_caller_waits_for_the_store_is_
     assert fencer.fenced == [1] or answer is None or answer.code not in (0,), (
         "a new master before the old one was fenced"
     )
-    await eventually(lambda: plane.snapshot(KEY).record.master_epoch == 2 and plane.snapshot(KEY).writable)
+    await eventually(lambda: record_of(plane).master_epoch == 2 and snapshot_of(plane).writable)
     assert fencer.fenced == [1]
-    assert not plane.snapshot(KEY).record.unfenced
+    assert not record_of(plane).unfenced
 
 
 async def test_a_designated_member_that_comes_alive_in_between_does_not_take_office_undrained(
@@ -99,15 +98,15 @@ async def test_a_designated_member_that_comes_alive_in_between_does_not_take_off
     plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
     group.planes = [plane.address]
     first, second, third = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     second.silent = True
     await second.drop_connections()
-    await eventually(lambda: 2 not in plane.snapshot(KEY).live)
+    await eventually(lambda: 2 not in snapshot_of(plane).live)
     store.open.clear()
     asking = asyncio.create_task(third.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=2, designateElect="true"))
     await eventually(lambda: store.waiting, what="the decision to wait for the store")
     second.silent = False
-    await eventually(lambda: 2 in plane.snapshot(KEY).live)
+    await eventually(lambda: 2 in snapshot_of(plane).live)
     group.journal.clear()
     store.open.set()
     async with asyncio.timeout(10):
@@ -115,7 +114,7 @@ async def test_a_designated_member_that_comes_alive_in_between_does_not_take_off
     if answer.code == 0:
         assert "minInSyncReplicas=99 at 1" in group.journal, "the old master was not drained"
     else:
-        assert plane.snapshot(KEY).record.master_epoch == 1
+        assert record_of(plane).master_epoch == 1
         assert first.is_master
 
 
@@ -156,7 +155,7 @@ async def test_a_group_deleted_in_the_middle_of_a_failover_is_no_incident(
     plane = await start_plane(directory=directory, observer=notes, fencer=DeletingFencer(group, directory))
     group.planes = [plane.address]
     first, _, _ = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     first.freeze()
     await eventually(lambda: notes.withdrawn, what="the failover to end")
     assert [timeline.outcome for timeline in notes.withdrawn] == [Outcome.CANCELLED]

@@ -6,25 +6,23 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from brokergroup_operator.controller.corroboration import Corroboration, HeardElsewhere
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.controller.change.fencing import FenceOutcome
+from brokergroup_operator.controller.detect.corroboration import Corroboration, HeardElsewhere
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand
 from rocketmq_remoting.server import RemotingServer, not_supported
-from tests.controller.conftest import StartPlane
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
 from tests.support.places import free_port
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -104,8 +102,9 @@ async def _three_planes(
     ]
     group.planes = list(reversed(peers))  # requests go to the last, heartbeats to all
     await group.three()
-    for plane in planes:
-        await eventually(lambda plane=plane: plane.snapshot(KEY) and plane.snapshot(KEY).writable, what="all know it")
+    await eventually(
+        lambda: all((now := plane.snapshot(KEY)) and now.writable for plane in planes), what="all planes to know it"
+    )
     return planes, fencers, asked
 
 
@@ -117,26 +116,26 @@ async def test_a_master_that_only_one_plane_does_not_hear_is_left_alone(
     master = group.master()
     master.answers_ha_status = False  # the way from the deaf plane to it is cut as well
     master.unheard_at = {planes[0].address}
-    await eventually(lambda: planes[0].snapshot(KEY).spared_on_testimony, what="the master to be left alone")
+    await eventually(lambda: snapshot_of(planes[0]).spared_on_testimony, what="the master to be left alone")
     before = asked[1].testimonies
     await eventually(lambda: asked[1].testimonies > before + 10, what="the doubt to go on for longer than the patience")
     assert [fencer.fenced for fencer in fencers] == [[], [], []]
-    assert planes[0].snapshot(KEY).record.master_epoch == 1
-    assert planes[0].snapshot(KEY).spared_on_testimony == 1, "one silence counts once"
+    assert record_of(planes[0]).master_epoch == 1
+    assert snapshot_of(planes[0]).spared_on_testimony == 1, "one silence counts once"
     master.answers_ha_status, master.unheard_at = True, set()
-    await eventually(lambda: 1 in planes[0].snapshot(KEY).live, what="the master to be heard again")
-    assert planes[1].snapshot(KEY).writable
+    await eventually(lambda: 1 in snapshot_of(planes[0]).live, what="the master to be heard again")
+    assert snapshot_of(planes[1]).writable
 
 
 async def test_a_master_that_no_plane_hears_is_replaced(start_plane: StartPlane, group: FakeGroup) -> None:
     planes, fencers, _ = await _three_planes(start_plane, group)
     master = group.master()
     master.freeze()
-    await eventually(lambda: planes[0].snapshot(KEY).record.master_epoch == 2, what="a new master")
-    await eventually(lambda: all(plane.snapshot(KEY).writable for plane in planes), what="all planes to hear it")
+    await eventually(lambda: record_of(planes[0]).master_epoch == 2, what="a new master")
+    await eventually(lambda: all(snapshot_of(plane).writable for plane in planes), what="all planes to hear it")
     assert sorted(one for fencer in fencers for one in fencer.fenced)[:1] == [1]
-    assert planes[0].snapshot(KEY).record.master_epoch == 2, "one epoch for one lost master"
-    assert not any(plane.snapshot(KEY).record.unfenced for plane in planes)
+    assert record_of(planes[0]).master_epoch == 2, "one epoch for one lost master"
+    assert not any(record_of(plane).unfenced for plane in planes)
 
 
 async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office_for_ever(
@@ -155,11 +154,13 @@ async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office
         group.planes = [plane.address]
         await group.three()
         group.master().freeze()
-        await eventually(lambda: plane.snapshot(KEY).spared_on_testimony, what="the other plane to be believed")
+        await eventually(lambda: snapshot_of(plane).spared_on_testimony, what="the other plane to be believed")
         assert fencer.fenced == []
         await eventually(lambda: fencer.fenced == [1], what="the patience to end")
-        await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_epoch == 2)
-        assert any("for too long" in line for line in plane.snapshot(KEY).last_failover.evidence)
+        await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_epoch == 2)
+        incident = snapshot_of(plane).last_failover
+        assert incident is not None
+        assert any("for too long" in line for line in incident.evidence)
 
 
 async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(
@@ -178,15 +179,15 @@ async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(
         group.planes = [plane.address]
         await group.three()
         group.master().freeze()
-        await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_epoch == 2)
+        await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_epoch == 2)
         assert mute.asked == 1
-        assert plane.snapshot(KEY).spared_on_testimony == 0
+        assert snapshot_of(plane).spared_on_testimony == 0
 
 
 async def test_a_certain_death_asks_nobody(start_plane: StartPlane, group: FakeGroup) -> None:
     planes, _, asked = await _three_planes(start_plane, group)
     await group.master().kill()
-    await eventually(lambda: planes[0].snapshot(KEY).record.master_epoch == 2, what="a new master")
+    await eventually(lambda: record_of(planes[0]).master_epoch == 2, what="a new master")
     assert [observer.testimonies for observer in asked] == [0, 0, 0]
 
 

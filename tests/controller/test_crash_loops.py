@@ -1,15 +1,15 @@
 """A master that crashes again and again is passed over for longer and longer, while somebody else can lead (F38)."""
 
+from functools import partial
+
 import pytest
 
-from brokergroup_operator.controller.crash_loops import CrashLoops
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.group.crash_loops import CrashLoops
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -33,7 +33,7 @@ def test_the_penalty_doubles_with_each_loss(lost_at: tuple[float, ...], penalty_
 
 def test_a_loop_costs_at_most_one_election_a_minute() -> None:
     """It crashes ten seconds after each of its elections, and is elected whenever nobody passes it over."""
-    loops, elections = CrashLoops(), []
+    loops, elections = CrashLoops(), list[float]()
     now_seconds, master = 0.0, 1
     while now_seconds < 3600.0:
         if master == 1 and now_seconds % 10.0 == 0.0:
@@ -68,14 +68,18 @@ async def test_a_looping_master_is_passed_over_among_equals(start_plane: StartPl
     await group.three()
     looping = group.master().broker_id
     masters = []
+
+    def has_epoch_above(epoch: int) -> bool:
+        return record_of(plane).master_epoch > epoch
+
     for _ in range(2):
-        await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="all in sync")
-        await eventually(lambda: plane.snapshot(KEY).writable)
-        epoch = plane.snapshot(KEY).record.master_epoch
+        await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="all in sync")
+        await eventually(lambda: snapshot_of(plane).writable)
+        epoch = record_of(plane).master_epoch
         await group.brokers[looping].restarted()
-        await eventually(lambda epoch=epoch: plane.snapshot(KEY).record.master_epoch > epoch, what="a new epoch")
-        await eventually(lambda: plane.snapshot(KEY).writable)
-        masters.append(plane.snapshot(KEY).record.master_broker_id)
+        await eventually(partial(has_epoch_above, epoch), what="a new epoch")
+        await eventually(lambda: snapshot_of(plane).writable)
+        masters.append(record_of(plane).master_broker_id)
         if masters[-1] != looping:
             break
     assert masters[-1] != looping
@@ -86,7 +90,7 @@ async def test_a_looping_master_that_is_the_only_one_leads(start_plane: StartPla
     group.planes = [plane.address]
     only = await group.broker(minimum=1)
     for _ in range(4):
-        await eventually(lambda: plane.snapshot(KEY).writable)
+        await eventually(lambda: snapshot_of(plane).writable)
         only = await only.restarted()
-        await eventually(lambda: plane.snapshot(KEY).writable, what="it to lead again")
-    assert plane.snapshot(KEY).record.master_broker_id == 1
+        await eventually(lambda: snapshot_of(plane).writable, what="it to lead again")
+    assert record_of(plane).master_broker_id == 1

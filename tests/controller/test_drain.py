@@ -2,16 +2,14 @@
 
 import asyncio
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -46,7 +44,7 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: Star
     directory.report_leaving(KEY, first.host, second.host)  # 2 would be the best, but goes as well
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="3 to be master of all")
     assert group.journal[0] == "minInSyncReplicas=99 at 1"
-    timeline = await eventually(lambda: plane.snapshot(KEY).last_switchover, what="the switchover's end")
+    timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
     assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
     assert timeline.cause is Cause.DRAIN
     assert not timeline.unclean
@@ -60,7 +58,7 @@ async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, gr
     brokers = await group.three()
     directory.report_leaving(KEY, *(broker.host for broker in brokers))
     await asyncio.sleep(0.3)
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
     directory.report_leaving(KEY, brokers[0].host)
     await eventually(lambda: brokers[1].is_master or brokers[2].is_master, what="the one that stays to be master")
 
@@ -83,7 +81,7 @@ async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, gro
     planes = [await start_plane(store, directory=directory, observer=told) for directory in directories]
     group.planes = [plane.address for plane in planes]
     first, _, _ = await group.three()
-    await eventually(lambda: all(len(plane.snapshot(KEY).live) == 3 for plane in planes), what="both to hear all")
+    await eventually(lambda: all(len(snapshot_of(plane).live) == 3 for plane in planes), what="both to hear all")
     for directory in directories:
         directory.report_leaving(KEY, first.host)
     await eventually(lambda: not first.is_master, what="1 to be master no more")
@@ -92,7 +90,7 @@ async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, gro
         lambda: any(one.is_master and one.sync_state_set == {1, 2, 3} for one in group.brokers.values()),
         what="all in sync again",
     )
-    await eventually(lambda: {plane.snapshot(KEY).record.master_epoch for plane in planes} == {2})
+    await eventually(lambda: {record_of(plane).master_epoch for plane in planes} == {2})
     await eventually(lambda: told.ended == told.begun, what="both to be done with it")
     await eventually(lambda: told.closed, what="the incident")
     assert [incident.outcome for incident in told.closed] == [Outcome.COMPLETED]

@@ -6,18 +6,17 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
-from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.controller.change.fencing import FenceOutcome
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, FakeNameServer, eventually
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeBroker, FakeGroup, FakeNameServer, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -113,10 +112,8 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
         "2 master 2",
         "906 to 3",
     ]
-    snapshot = plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.writable
-    assert snapshot.last_failover is incident
+    assert snapshot_of(plane).writable
+    assert snapshot_of(plane).last_failover is incident
     await name_server.stop()
 
 
@@ -171,7 +168,7 @@ async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
     first = await frozen_master(group, plane)
     await eventually(lambda: fencer.fenced, what="the fence to be asked")
     first.thaw()
-    await eventually(lambda: plane.snapshot(KEY).in_progress is None, what="the failover to be withdrawn")
+    await eventually(lambda: snapshot_of(plane).in_progress is None, what="the failover to be withdrawn")
     assert notes.closed == []
     assert group.master() is first
 
@@ -203,11 +200,11 @@ async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(
         return stored.record.unfenced if stored is not None else frozenset()
 
     first.freeze()
-    await eventually(lambda: group.master() is not first and plane.snapshot(KEY).record.unfenced, what="another master")
+    await eventually(lambda: group.master() is not first and record_of(plane).unfenced, what="another master")
     assert await recorded() == {first.broker_id}
     first.thaw()
-    await eventually(lambda: not plane.snapshot(KEY).record.unfenced, what="the old master to follow")
-    assert first.broker_id in plane.snapshot(KEY).record.sync_state_set
+    await eventually(lambda: not record_of(plane).unfenced, what="the old master to follow")
+    assert first.broker_id in record_of(plane).sync_state_set
     assert await recorded() == frozenset()
 
 
@@ -224,13 +221,13 @@ async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_
     )
     group.planes = [plane.address]
     first = await group.broker()
-    await eventually(lambda: plane.snapshot(KEY).writable, what="the only broker to be master")
+    await eventually(lambda: snapshot_of(plane).writable, what="the only broker to be master")
     first.freeze()
-    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the silence to be noticed")
+    await eventually(lambda: 1 not in snapshot_of(plane).live, what="the silence to be noticed")
     first.thaw()
-    await eventually(lambda: plane.snapshot(KEY).writable, what="the master to be heard again")
+    await eventually(lambda: snapshot_of(plane).writable, what="the master to be heard again")
     assert fencer.fenced == []
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
     first.freeze()
     await eventually(lambda: fencer.fenced == [1], what="a master silent for too long to be taken for stuck")
 
@@ -259,7 +256,7 @@ async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_with
     )
     group.planes = [plane.address]
     first = await group.broker()
-    await eventually(lambda: plane.snapshot(KEY).writable, what="the only broker to be master")
+    await eventually(lambda: snapshot_of(plane).writable, what="the only broker to be master")
     with capture_logs() as logs:
         first.freeze()
         await eventually(
@@ -267,7 +264,7 @@ async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_with
             what="a longer silence than the patience to be waited out",
         )
     assert fencer.fenced == []
-    assert plane.snapshot(KEY).record.granted_master_id == 1
+    assert record_of(plane).granted_master_id == 1
 
 
 async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
@@ -280,12 +277,12 @@ async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
     for _ in range(3):
         first.silent = True
         await first.drop_connections()
-        await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the closed connection to be noticed")
+        await eventually(lambda: 1 not in snapshot_of(plane).live, what="the closed connection to be noticed")
         first.silent = False
-        await eventually(lambda: 1 in plane.snapshot(KEY).live, what="the master to be heard again")
-    await eventually(lambda: plane.snapshot(KEY).writable)
+        await eventually(lambda: 1 in snapshot_of(plane).live, what="the master to be heard again")
+    await eventually(lambda: snapshot_of(plane).writable)
     assert notes.lost == []
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
 
 
 async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -297,7 +294,9 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: Sta
     await first.drop_connections()
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].trigger is Trigger.CONNECTION_CLOSED
-    assert notes.closed[0].detection_seconds > 0.3  # something listens there: it got more than the grace
+    detection_seconds = notes.closed[0].detection_seconds
+    assert detection_seconds is not None
+    assert detection_seconds > 0.3  # something listens there: it got more than the grace
     assert fencer.fenced == [1]
 
 
@@ -336,8 +335,8 @@ async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
     first.silent = True
     await eventually(lambda: first.asked.count(907) >= 3, what="three silences that were asked about")
     assert notes.lost == []
-    assert 1 in plane.snapshot(KEY).live
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert 1 in snapshot_of(plane).live
+    assert record_of(plane).master_epoch == 1
 
 
 async def test_a_terminated_container_is_certainty(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -361,15 +360,15 @@ async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(
     group.planes = [plane.address]
     first = await group.broker()
     second = await group.broker()
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2}, what="both in sync")
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
     second.linked.clear()
     first.linked.clear()
     await first.propose_set()
     await first.kill()
     await eventually(lambda: notes.changed, what="the failover to end")
     assert notes.changed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
-    record = plane.snapshot(KEY).record
-    assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (None, 2, {1})
+    record = record_of(plane)
+    assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (None, 2, frozenset({1}))
     again = await first.restarted()
     await eventually(lambda: again.is_master, what="the only member of the set to be master again")
     assert again.epoch == 3  # one epoch for the loss, one for the return, however often it was tried
@@ -383,11 +382,11 @@ async def test_nobody_is_elected_for_a_group_that_is_being_deleted(start_plane: 
     first, _, third = await group.three()
     directory.deleting = True
     await first.kill()
-    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the death to be noticed")
+    await eventually(lambda: 1 not in snapshot_of(plane).live, what="the death to be noticed")
     await third.kill()
-    await eventually(lambda: set(plane.snapshot(KEY).live) == {2}, what="the next death to be noticed")
+    await eventually(lambda: set(snapshot_of(plane).live) == {2}, what="the next death to be noticed")
     assert notes.lost == []
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
 
 
 async def test_a_restarted_master_gets_a_new_epoch(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -412,12 +411,12 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master
     first.silent = True
     fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
     group.planes = [fresh.address]
-    await eventually(lambda: fresh.snapshot(KEY) and set(fresh.snapshot(KEY).live) == {2, 3}, what="the slaves first")
+    await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2, 3}, what="the slaves first")
     first.silent = False
-    await eventually(lambda: set(fresh.snapshot(KEY).live) == {1, 2, 3}, what="then the master")
-    await eventually(lambda: fresh.snapshot(KEY).writable)
+    await eventually(lambda: set(snapshot_of(fresh).live) == {1, 2, 3}, what="then the master")
+    await eventually(lambda: snapshot_of(fresh).writable)
     assert notes.lost == []
-    assert fresh.snapshot(KEY).record.master_epoch == 1
+    assert record_of(fresh).master_epoch == 1
     assert {second.epoch, third.epoch} == {1}
 
 
@@ -450,12 +449,12 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_co
     fresh = await start_plane(store, directory=directory, observer=notes)
     group.planes = [fresh.address]
     second.silent = False
-    await eventually(lambda: fresh.snapshot(KEY) and set(fresh.snapshot(KEY).live) == {2}, what="one slave first")
-    await eventually(lambda: fresh.snapshot(KEY).heartbeat_age_seconds[2] > 0.02, what="the tick to look at it")
+    await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2}, what="one slave first")
+    await eventually(lambda: snapshot_of(fresh).heartbeat_age_seconds[2] > 0.02, what="the tick to look at it")
     third.silent = False
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert [(item.from_broker_id, item.to_broker_id) for item in notes.closed] == [(1, 3)]
-    assert fresh.snapshot(KEY).record.master_epoch == 2
+    assert record_of(fresh).master_epoch == 2
 
 
 async def test_our_own_pause_is_nobodys_death(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -470,10 +469,10 @@ async def test_our_own_pause_is_nobodys_death(start_plane: StartPlane, group: Fa
     group.planes = [plane.address]
     await group.three()
     _block_the_loop(seconds=0.8)
-    await eventually(lambda: plane.snapshot(KEY).writable)
-    await eventually(lambda: all(age < 0.1 for age in plane.snapshot(KEY).heartbeat_age_seconds.values()))
+    await eventually(lambda: snapshot_of(plane).writable)
+    await eventually(lambda: all(age < 0.1 for age in snapshot_of(plane).heartbeat_age_seconds.values()))
     assert notes.lost == []
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
 
 
 async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_established(
@@ -485,7 +484,7 @@ async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_establi
     group.planes = [plane.address]
     first, second, _ = await group.three()
     first.freeze()
-    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="the silence to be noticed")
+    await eventually(lambda: 1 not in snapshot_of(plane).live, what="the silence to be noticed")
     answer = await second.ask(1002, brokerId=2, designateElect="false")
     assert answer.code == 2011
     assert fencer.fenced == [1]
@@ -503,12 +502,12 @@ async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlan
     group.planes = [plane.address]
     first, second, third = await group.three()
     await first.kill()
-    await eventually(lambda: 1 not in plane.snapshot(KEY).live, what="its death to be noticed")
+    await eventually(lambda: 1 not in snapshot_of(plane).live, what="its death to be noticed")
     await asyncio.sleep(0.3)
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
     back = await first.restarted()
     await eventually(lambda: any(one.is_master for one in (back, second, third)), what="a master again")
-    assert plane.snapshot(KEY).record.master_epoch == 2
+    assert record_of(plane).master_epoch == 2
 
 
 async def test_a_master_that_takes_its_role_late_ends_its_incident_then(
@@ -525,14 +524,14 @@ async def test_a_master_that_takes_its_role_late_ends_its_incident_then(
     for each in others:
         each.role_change_waits = told
     await first.kill()
-    incident = await eventually(lambda: plane.snapshot(KEY).last_failover, what="the election")
+    incident = await eventually(lambda: snapshot_of(plane).last_failover, what="the election")
     assert incident.outcome is Outcome.INCOMPLETE
-    assert not plane.snapshot(KEY).writable
+    assert not snapshot_of(plane).writable
     assert not notes.closed
     told.set()
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed == [incident]
-    assert incident.outcome is Outcome.COMPLETED
+    assert notes.closed[0].outcome is Outcome.COMPLETED
     assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
 
 
@@ -544,14 +543,14 @@ async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes)
     group.planes = [plane.address]
     _, *others = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     for each in others:
         each.freeze()
-    await eventually(lambda: not plane.snapshot(KEY).writable, what="the silence to be noticed")
-    assert plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}
-    assert plane.snapshot(KEY).record.master_broker_id == 1
+    await eventually(lambda: not snapshot_of(plane).writable, what="the silence to be noticed")
+    assert record_of(plane).sync_state_set == {1, 2, 3}
+    assert record_of(plane).master_broker_id == 1
     others[0].thaw()
-    await eventually(lambda: plane.snapshot(KEY).writable, what="two disks again")
+    await eventually(lambda: snapshot_of(plane).writable, what="two disks again")
     assert not notes.closed
 
 
@@ -564,7 +563,7 @@ async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_mem
     )
     group.planes = [plane.address]
     first = await group.broker()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     await first.kill()
     await eventually(lambda: notes.closed, what="nobody to elect")
     assert notes.closed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, PodPlace
-from brokergroup_operator.controller.fencing import FenceOutcome, KubernetesFencer
-from brokergroup_operator.controller.places import process_address
+from brokergroup_operator.controller.change.fencing import FenceOutcome, KubernetesFencer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, PodPlace
+from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, group_of
+from tests.controller.fake_broker import FakeGroup, eventually
 from tests.controller.test_kubernetes_parts import ADDRESS, BINDING, TERMINATED, api, create_pod, set_status
 
 __all__ = ["api"]
@@ -110,8 +110,7 @@ async def test_a_master_that_was_never_heard_here_names_no_pod_that_could_be_kil
     plane = await start_plane(directory=directory, fencer=fencer)
     group.planes = [plane.address]
     first, _, _ = await group.three()
-    engine, known = plane._failover, plane._groups.get(GroupKey("standalone", NAME))
-    assert known is not None
+    engine, known = plane._failover, group_of(plane)
     assert (await engine._kill(known, 1, "10.96.0.1:10911")).confirmed
     assert fencer.asked == [first.address.rpartition(":")[0] + ":10911"], (
         "where its heartbeats came from, not the Service"

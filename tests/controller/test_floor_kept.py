@@ -2,13 +2,11 @@
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, group_of, record_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -20,9 +18,9 @@ async def test_brokers_that_acknowledge_alone_leave_nobody_eligible(
     plane = await start_plane(directory=FixedDirectory(settings=STRICT))
     group.planes = [plane.address]
     brokers = [await group.broker(minimum=minimum) for _ in range(2)]
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2}, what="both in sync")
-    known = plane._groups.get(KEY)
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
+    known = group_of(plane)
     await eventually(lambda: known.minimums == {1: minimum, 2: minimum}, what="both to be asked")
     await brokers[0].kill()
-    await eventually(lambda: plane.snapshot(KEY).record.master_broker_id == 2, what="the other one to be master")
-    assert plane.snapshot(KEY).record.eligible == eligible
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
+    assert record_of(plane).eligible == eligible

@@ -1,6 +1,6 @@
 """The golden vectors (tests/core/traces), once over the wire: real sockets, real frames, codes and fields as Java's.
 
-Where a safety rule (docs/architecture.md) says better than Java, the line says so with the rule's number.
+Where a safety rule (docs/concepts/architecture.md) says better than Java, the line says so with the rule's number.
 """
 
 import json
@@ -9,6 +9,7 @@ from typing import Any
 from brokergroup_operator.controller.plane import ControllerPlane
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
+from tests.controller.conftest import StartPlane
 
 
 class Asker:
@@ -33,7 +34,7 @@ def body_of(answer: RemotingCommand) -> Any:
     return json.loads(answer.body or b"null")
 
 
-async def test_the_golden_vectors_hold_over_the_wire(start_plane) -> None:  # noqa: PLR0915 - one story, in its order
+async def test_the_golden_vectors_hold_over_the_wire(start_plane: StartPlane) -> None:  # noqa: PLR0915 - one story, in its order
     plane = await start_plane(heartbeat_timeout_seconds=30.0)
     client = RemotingClient()
     ask = Asker(plane, client)

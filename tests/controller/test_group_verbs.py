@@ -1,10 +1,12 @@
 """What the rest of the operator asks of a group: elections by a person, removals, brokers' configuration."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
@@ -14,12 +16,13 @@ from brokergroup_operator.observe.group_view import (
     MemberNeededError,
 )
 from brokergroup_operator.observe.timeline import Outcome, Trigger
+from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
+from rocketmq_remoting.nameserver_bodies import TopicConfig
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -37,15 +40,26 @@ async def _only_the_third_is_left(plane: ControllerPlane, group: FakeGroup, brok
     third.ignored_ha_pushes = 1000
     first.linked.discard(3)
     await first.propose_set()
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2}, what="3 to leave the set")
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="3 to leave the set")
     await second.kill()
     await first.kill()
-    await eventually(lambda: plane.snapshot(KEY).record.granted_master_id is None, what="no master")
+    await eventually(lambda: record_of(plane).granted_master_id is None, what="no master")
 
 
 async def _kill(plane: ControllerPlane, broker: FakeBroker) -> None:
     await broker.kill()
-    await eventually(lambda: broker.broker_id not in plane.snapshot(KEY).live, what="its death to be noticed")
+    await eventually(lambda: broker.broker_id not in snapshot_of(plane).live, what="its death to be noticed")
+
+
+@asynccontextmanager
+async def a_switchover(plane: ControllerPlane, master: FakeBroker) -> AsyncIterator[None]:
+    """Under way, and no further than that the old master acknowledges nothing; it ends afterwards."""
+    master.role_change_waits = asyncio.Event()
+    switching = asyncio.create_task(plane.switch_master(KEY))
+    await eventually(lambda: master.minimum == 99, what="the old master to stop acknowledging")
+    yield
+    master.role_change_waits.set()
+    await switching
 
 
 async def test_an_unclean_election_is_a_persons_and_is_counted(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -55,13 +69,13 @@ async def test_an_unclean_election_is_a_persons_and_is_counted(start_plane: Star
         await plane.elect(KEY, to_broker_id=3, unclean=False)
     result = await plane.elect(KEY, to_broker_id=3, unclean=True)
     assert (result.to_broker_id, result.unclean, result.confirmed) == (3, True, True)
-    record = plane.snapshot(KEY).record
+    record = record_of(plane)
     assert (record.master_broker_id, record.master_epoch, record.unclean_elections) == (3, result.epoch, 1)
-    told = plane.snapshot(KEY).last_failover
+    told = snapshot_of(plane).last_failover
     assert told is not None
     assert (told.to_broker_id, told.epoch_after, told.unclean) == (3, result.epoch, True)
     assert brokers[2].is_master
-    timeline = plane.snapshot(KEY).last_failover
+    timeline = snapshot_of(plane).last_failover
     assert timeline is not None
     assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
 
@@ -74,7 +88,7 @@ async def test_nobody_is_elected_over_a_living_master(start_plane: StartPlane, g
         await plane.elect(KEY, to_broker_id=9, unclean=True)
     with pytest.raises(GroupUnknownError):
         await plane.elect(GroupKey("standalone", "nobody's"), to_broker_id=1, unclean=True)
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
 
 
 async def test_a_dead_member_is_removed_and_its_id_stays_used(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -85,13 +99,28 @@ async def test_a_dead_member_is_removed_and_its_id_stays_used(start_plane: Start
         await plane.remove_member(KEY, 1)
     await _kill(plane, third)
     await plane.remove_member(KEY, 3)
-    record = plane.snapshot(KEY).record
-    assert (record.sync_state_set, sorted(record.replicas), record.next_broker_id) == ({1, 2}, [1, 2], 4)
+    record = record_of(plane)
+    assert (record.sync_state_set, sorted(record.replicas), record.next_broker_id) == (frozenset({1, 2}), [1, 2], 4)
     await plane.remove_member(KEY, 3)  # done is done
     await first.propose_set()
     await eventually(lambda: first.sync_state_set == {1, 2}, what="the master to learn of the set")
     newcomer = await group.broker()
     assert newcomer.broker_id == 4
+
+
+async def test_nobody_is_dead_before_it_could_have_been_heard(start_plane: StartPlane, group: FakeGroup) -> None:
+    """A plane that has just started has heard no member yet: a member that lives must not be removed for that."""
+    store = MemoryRecordStore()
+    first_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [first_plane.address]
+    await group.three()
+    # The group's brokers do not know the second plane, so it hears none of them.
+    directory = FixedDirectory(settings=STRICT)
+    directory.find(NAME)
+    second_plane = await start_plane(store, directory=directory, broker_rescan_seconds=60.0)
+    with pytest.raises(MemberNeededError, match="may be alive"):
+        await second_plane.remove_member(KEY, 3)
+    assert sorted(record_of(first_plane).replicas) == [1, 2, 3]
 
 
 async def test_a_seat_at_the_floor_is_kept(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -101,7 +130,7 @@ async def test_a_seat_at_the_floor_is_kept(start_plane: StartPlane, group: FakeG
     await _kill(plane, second)
     with pytest.raises(MemberNeededError, match="the least is 2"):
         await plane.remove_member(KEY, 2)
-    assert plane.snapshot(KEY).record.sync_state_set == {1, 2}
+    assert record_of(plane).sync_state_set == {1, 2}
 
 
 async def test_a_brokers_configuration_is_read_and_changed(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -115,13 +144,43 @@ async def test_a_brokers_configuration_is_read_and_changed(start_plane: StartPla
         await plane.broker_config(KEY, 3)
 
 
+async def test_a_topic_is_made_at_the_master_alone(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, (first, second, third) = await _three(start_plane, group, STRICT)
+    first.takes_new_names = second.takes_new_names = True
+    assert await plane.topic(KEY, "orders") is None
+    await plane.put_topic(KEY, TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4))
+    found = await plane.topic(KEY, "orders")
+    assert found is not None
+    assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (4, 4, 6)
+    assert (first.topics, second.topics, third.topics) == ({"orders": 4}, {}, {})
+
+
+async def test_a_broker_that_refuses_a_topic_is_named_with_its_words(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, _ = await _three(start_plane, group, STRICT)
+    with pytest.raises(BrokerUnreachableError, match=r"topic orders: .*: 17 answered 3"):
+        await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
+    with pytest.raises(BrokerUnreachableError, match=r"topic orders: .*: 351 answered 3"):
+        await plane.topic(KEY, "orders")
+
+
+async def test_without_a_master_no_topic_is_made(start_plane: StartPlane, group: FakeGroup) -> None:
+    plane, brokers = await _three(start_plane, group, ControllerSettings())
+    await _only_the_third_is_left(plane, group, brokers)
+    with pytest.raises(BrokerUnreachableError, match="has no master"):
+        await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
+
+
+async def test_topics_are_left_alone_while_a_master_is_moved(start_plane: StartPlane, group: FakeGroup) -> None:
+    """The next master might never copy a topic that its predecessor made in its last moment."""
+    plane, (first, _, _) = await _three(start_plane, group, STRICT)
+    async with a_switchover(plane, first):
+        with pytest.raises(GroupViewError, match="topics are left alone"):
+            await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
+
+
 async def test_configuration_is_left_alone_while_a_master_is_moved(start_plane: StartPlane, group: FakeGroup) -> None:
     """A new minInSyncReplicas in the middle of a switchover would let the old master acknowledge again."""
     plane, (first, _, _) = await _three(start_plane, group, STRICT)
-    first.role_change_waits = asyncio.Event()
-    switching = asyncio.create_task(plane.switch_master(KEY))
-    await eventually(lambda: first.minimum == 99, what="the old master to stop acknowledging")
-    with pytest.raises(GroupViewError, match="under way"):
-        await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})
-    first.role_change_waits.set()
-    await switching
+    async with a_switchover(plane, first):
+        with pytest.raises(GroupViewError, match="under way"):
+            await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})

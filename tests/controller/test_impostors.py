@@ -6,22 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory, Peer
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.controller.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.controller.plane import ControllerPlane
-    from tests.controller.conftest import StartPlane
 
-KEY = GroupKey("standalone", NAME)
 STRANGER = "127.64.8.9"
 
 
@@ -34,7 +32,7 @@ class PodGroup:
         self.brokers: list[FakeBroker] = []
         self.impostor = RemotingClient(local_host=STRANGER)
 
-    async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> int:
+    async def ask(self, code: int, body: bytes | None = None, /, **fields: object) -> int:
         ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
         answer = await self.impostor.invoke(
             self.plane.address, request(code, ext_fields=ext_fields, body=body), timeout_seconds=5.0
@@ -66,26 +64,22 @@ async def test_nobody_else_registers_a_members_process(pods: PodGroup) -> None:
     """A forged 1003 would say that the master's process is gone, and take its place in the record."""
     code = await pods.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=1, brokerAddress=f"{STRANGER}:10911")
     assert code == ResponseCode.NO_PERMISSION
-    snapshot = pods.plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.record.granted_master_id == 1
-    assert snapshot.record.address_of(1) == pods.brokers[0].address
+    record = record_of(pods.plane)
+    assert record.granted_master_id == 1
+    assert record.address_of(1) == pods.brokers[0].address
 
 
 async def test_nobody_else_alters_the_sync_state_set(pods: PodGroup) -> None:
-    snapshot = pods.plane.snapshot(KEY)
-    assert snapshot is not None
-    body = SyncStateSetBody(frozenset({1, 2}), snapshot.record.sync_state_set_epoch).encode()
+    record = record_of(pods.plane)
+    body = SyncStateSetBody(frozenset({1, 2}), record.sync_state_set_epoch).encode()
     code = await pods.ask(
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
-        body=body,
+        body,
         masterBrokerId=1,
-        masterEpoch=snapshot.record.master_epoch,
+        masterEpoch=record.master_epoch,
     )
     assert code == ResponseCode.NO_PERMISSION
-    snapshot = pods.plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.record.sync_state_set == {1, 2, 3}
+    assert record_of(pods.plane).sync_state_set == {1, 2, 3}
 
 
 async def test_nobody_else_asks_for_an_election_in_a_members_name(pods: PodGroup) -> None:
@@ -100,8 +94,7 @@ async def test_nobody_else_keeps_a_dead_member_alive(pods: PodGroup) -> None:
     async def forged_and_gone() -> bool:
         refused = await pods.ask(RequestCode.BROKER_HEARTBEAT, **beat, heartbeatTimeoutMills=60_000)
         assert refused == ResponseCode.NO_PERMISSION
-        snapshot = pods.plane.snapshot(KEY)
-        return snapshot is not None and 3 not in snapshot.live
+        return 3 not in snapshot_of(pods.plane).live
 
     await eventually(forged_and_gone, what="broker 3 counts as dead")
 
@@ -117,9 +110,8 @@ async def test_nobody_makes_the_controller_forget_living_pods(pods: PodGroup) ->
     """1011 with isCleanLivingBroker forgets a whole group, whoever sends it."""
     code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, isCleanLivingBroker="true")
     assert code == ResponseCode.NO_PERMISSION
-    snapshot = pods.plane.snapshot(KEY)
-    assert snapshot is not None
-    assert [one for one in snapshot.record.replicas if snapshot.record.claimed_replica(one)] == [1, 2, 3]
+    record = record_of(pods.plane)
+    assert [one for one in record.replicas if record.claimed_replica(one)] == [1, 2, 3]
 
 
 async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_data(pods: PodGroup) -> None:
@@ -127,13 +119,12 @@ async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_da
         await broker.kill()
 
     def nobody_leads() -> bool:
-        seen = pods.plane.snapshot(KEY)
-        return seen is not None and not seen.live and seen.record.granted_master_id is None and not seen.in_progress
+        seen = snapshot_of(pods.plane)
+        return not seen.live and record_of(pods.plane).granted_master_id is None and not seen.in_progress
 
     await eventually(nobody_leads, what="all are dead, and known to be")
-    snapshot = pods.plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.record.sync_state_set
-    for broker_id in snapshot.record.sync_state_set:
+    record = record_of(pods.plane)
+    assert record.sync_state_set
+    for broker_id in record.sync_state_set:
         code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean=str(broker_id))
         assert code == ResponseCode.NO_PERMISSION

@@ -3,16 +3,14 @@
 import json
 from pathlib import Path
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import FailoverTimeline
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -41,11 +39,11 @@ async def test_a_failover_and_a_switchover_are_noted_before_anybody_is_told(
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=ObserverGroup([log, order]))
     group.planes = [plane.address]
     master, _, _ = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     begun = len(order.told)
     await plane.switch_master(KEY, from_broker_id=1)
     await eventually(lambda: order.told[begun:] == [("lost", None), ("committed", 2), ("closed", 2)])
-    await eventually(lambda: plane.snapshot(KEY).writable and len(plane.snapshot(KEY).record.sync_state_set) == 3)
+    await eventually(lambda: snapshot_of(plane).writable and len(record_of(plane).sync_state_set) == 3)
     begun = len(order.told)
     await group.master().kill()
     await eventually(lambda: order.told[begun:] == [("lost", None), ("committed", 3), ("closed", 3)])

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory import Credentials, GroupBinding, MemberGone, Peer, SignaturePolicy
-from brokergroup_operator.controller.fencing import KubernetesFencer
-from brokergroup_operator.controller.kubernetes_binding import binding_of, termination
-from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.change.fencing import KubernetesFencer
+from brokergroup_operator.controller.directory.group_directory import (
+    Credentials,
+    GroupBinding,
+    MemberGone,
+    Peer,
+    SignaturePolicy,
+)
+from brokergroup_operator.controller.directory.kubernetes_binding import binding_of, termination
+from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS, Resource
@@ -38,6 +44,13 @@ async def directory(api: KubernetesApi) -> AsyncIterator[KubernetesDirectory]:
     await started.start()
     yield started
     await started.stop()
+
+
+def known(directory: KubernetesDirectory) -> GroupBinding:
+    """What the directory knows of the group, where it has been met."""
+    binding = directory.binding(KEY)
+    assert binding is not None, f"the directory does not know {KEY}"
+    return binding
 
 
 async def create_group(api: KubernetesApi, name: str = "orders", **spec: Any) -> None:
@@ -105,7 +118,7 @@ TERMINATED = {"terminated": {"exitCode": 137}}
 
 
 def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its_pods() -> None:
-    spec = {"failover": {"fenceTimeoutMilliseconds": 1500}}
+    spec: dict[str, Any] = {"failover": {"fenceTimeoutMilliseconds": 1500}}
     group = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "spec": spec}
     binding = binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}})
     # Heartbeat timeout less interval, and three quarters of the fence timeout.
@@ -120,7 +133,7 @@ async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     await create_group(api, nameServers=["ns:9876"], failover={"fenceTimeoutMilliseconds": 1500})
     binding = await eventually(lambda: directory.find("orders", cluster_name="DefaultCluster"), within_seconds=30)
     assert binding.key == KEY
-    assert binding.name_servers == ("ns:9876",)
+    assert binding.name_servers == ("ns.default:9876",)
     assert binding.fence_timeout_seconds == 1.5
     assert binding.unconfirmed_trust == "", "Python replicas have no fence of their own"
     assert binding.heartbeat_timeout_seconds == 3.0
@@ -311,11 +324,11 @@ async def test_the_zone_of_a_broker_id_is_its_nodes(api: KubernetesApi) -> None:
     await create_pod(api, "orders-1", node="node-a")
     await create_pod(api, "orders-2", node="node-b", broker_id=4, address="127.64.1.2")
     await create_pod(api, "orders-3", node="node-without", address="127.64.1.3")
-    await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a"})
+    await eventually(lambda: known(directory).settings.zones == {1: "a"})
     await create_node(api, "node-b", "b")
-    await eventually(lambda: directory.binding(KEY).settings.zones == {1: "a", 4: "b"})
-    assert directory.binding(KEY).member_facts[4] == {"node": "node-b", "zone": "b"}
-    assert directory.binding(KEY).settings.preferred_zones == ("b", "a")
+    await eventually(lambda: known(directory).settings.zones == {1: "a", 4: "b"})
+    assert known(directory).member_facts[4] == {"node": "node-b", "zone": "b"}
+    assert known(directory).settings.preferred_zones == ("b", "a")
     await directory.stop()
 
 
@@ -327,13 +340,13 @@ async def test_who_was_started_as_a_learner_is_never_elected(api: KubernetesApi)
     mark = {names.ANNOTATION_LEARNER: "true"}
     await create_pod(api, "orders-1")
     await create_pod(api, "orders-4", address="127.64.1.4", annotations=mark)
-    await eventually(lambda: directory.binding(KEY).settings.never_elect == {4})
+    await eventually(lambda: known(directory).settings.never_elect == {4})
     await create_pod(api, "orders-3", broker_id=6, address="127.64.1.3", annotations=mark)
-    await eventually(lambda: directory.binding(KEY).settings.never_elect == {4, 6})
+    await eventually(lambda: known(directory).settings.never_elect == {4, 6})
     await api.delete(PODS, "orders-4", namespace="default", grace_period_seconds=0)
     await eventually(lambda: directory.known_peer("127.64.1.4") is None)
     await create_pod(api, "orders-4", address="127.64.1.5")
-    await eventually(lambda: directory.binding(KEY).settings.never_elect == {6})
+    await eventually(lambda: known(directory).settings.never_elect == {6})
     await directory.stop()
 
 
@@ -358,8 +371,8 @@ async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_el
         await create_group(api, security={"credentialsSecretName": "keys"})
         await create_pod(api)
         await eventually(lambda: directory.known_peer("127.64.1.1") and refused.asked_for_nodes)
-        assert directory.binding(KEY).settings.zones == {}
-        assert directory.binding(KEY).credentials is None
+        assert known(directory).settings.zones == {}
+        assert known(directory).credentials is None
         await create_pod(api, "orders-2", address="127.64.1.2")
         await eventually(lambda: directory.known_peer("127.64.1.2"))
         assert refused.asked_for_nodes == 1, "a role that lacks a right is not asked again for every pod"
@@ -397,8 +410,8 @@ async def test_a_human_accepts_an_epoch_by_an_annotation(
         {"metadata": {"annotations": annotations}, "spec": {"replicas": 4}},
         namespace="default",
     )
-    await eventually(lambda: directory.binding(KEY).settings.expected_replicas == 4)
-    assert directory.binding(KEY).settings.accepted_epoch == expected
+    await eventually(lambda: known(directory).settings.expected_replicas == 4)
+    assert known(directory).settings.accepted_epoch == expected
 
 
 async def create_secret(api: KubernetesApi, **entries: str) -> None:
@@ -418,8 +431,8 @@ async def test_the_secret_of_a_group_is_its_credentials(api: KubernetesApi, dire
     assert "correct horse" not in repr(binding)
     assert directory.find("orders") == binding
     await api.patch(BROKER_GROUPS, "orders", {"spec": {"security": None}}, namespace="default")
-    await eventually(lambda: directory.binding(KEY).credentials is None)
-    assert directory.binding(KEY).signature is SignaturePolicy.ACCEPTED
+    await eventually(lambda: known(directory).credentials is None)
+    assert known(directory).signature is SignaturePolicy.ACCEPTED
 
 
 async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when_the_group_changes(
@@ -429,12 +442,12 @@ async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when
     await directory.start()
     await create_group(api, security={"credentialsSecretName": "keys"})
     await eventually(lambda: directory.binding(KEY))
-    assert directory.binding(KEY).credentials is None
+    assert known(directory).credentials is None
     await create_secret(api, accessKey="orders", secretKey="one")
-    await eventually(lambda: directory.binding(KEY).credentials)
+    await eventually(lambda: known(directory).credentials)
     await api.patch(SECRETS, "keys", {"stringData": {"secretKey": "two"}}, namespace="default")
     await api.patch(BROKER_GROUPS, "orders", {"metadata": {"annotations": {"rotated": "yes"}}}, namespace="default")
-    await eventually(lambda: directory.binding(KEY).credentials.secret_key == "two")
+    await eventually(lambda: (held := known(directory).credentials) and held.secret_key == "two")
     await directory.stop()
 
 
@@ -444,7 +457,7 @@ async def test_a_directory_that_starts_has_the_credentials_at_once(api: Kubernet
     await create_group(api, security={"credentialsSecretName": "keys"})
     directory = KubernetesDirectory(api)
     await directory.start()
-    assert directory.binding(KEY).credentials is not None
+    assert known(directory).credentials is not None
     await directory.stop()
 
 
@@ -472,7 +485,7 @@ async def test_a_secret_that_cannot_be_used_is_named_without_its_value(
         return complaint in said
 
     await eventually(complained)
-    assert directory.binding(KEY).credentials is None
+    assert known(directory).credentials is None
     for value in entries.values():
         assert value == "orders" or value not in said
 
@@ -511,7 +524,8 @@ async def test_a_fence_tells_whether_the_silent_one_still_ran(
 
     async def deleted_at() -> str | None:
         pod = await api.get(PODS, "orders-1", namespace="default")
-        return pod["metadata"].get("deletionTimestamp")
+        at: str | None = pod["metadata"].get("deletionTimestamp")
+        return at
 
     at = dt.datetime.fromisoformat(await eventually(deleted_at, what="the pod to be deleted"))
     ended_at = (at + dt.timedelta(seconds=after_seconds)).isoformat().replace("+00:00", "Z")
@@ -550,6 +564,22 @@ async def test_a_group_that_is_being_deleted_is_marked_and_then_forgotten(
     patch = {"metadata": {"finalizers": [names.FINALIZER_BROKER_GROUP]}}
     await api.patch(BROKER_GROUPS, "orders", patch, namespace="default")
     await api.delete(BROKER_GROUPS, "orders", namespace="default")
-    await eventually(lambda: directory.find("orders").deleting)
+    await eventually(lambda: (found := directory.find("orders")) and found.deleting)
     await api.patch(BROKER_GROUPS, "orders", {"metadata": {"finalizers": []}}, namespace="default")
     await eventually(lambda: directory.binding(KEY) is None)
+
+
+@pytest.mark.parametrize(
+    ("told", "dialled"),
+    [
+        ("nameserver:9876", "nameserver.default:9876"),
+        ("nameserver.mq:9876", "nameserver.mq:9876"),
+        ("shop-nameserver-0.shop-nameservers.mq.svc:9876", "shop-nameserver-0.shop-nameservers.mq.svc:9876"),
+        ("10.0.0.7:9876", "10.0.0.7:9876"),
+        ("localhost:9876", "localhost:9876"),
+    ],
+)
+def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, dialled: str) -> None:
+    """The operator's pod has another namespace: there `nameserver` was nobody, and no dead master was ever unregistered (104)."""
+    obj = {"metadata": {"namespace": "default", "name": "orders"}, "spec": {"nameServers": [told]}}
+    assert binding_of(obj).name_servers == (dialled,)

@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.links import level_members, unlinked
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.group.link_hosts import level_members, unlinked
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
+ALL_THREE = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -33,10 +33,10 @@ class Told(Observer):
 async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
-    """The set may say that all is well: at the floor a master cannot drop who left it."""
+    """The set may say that all is well: at the floor (three of three) a master cannot drop the slave that left it."""
     told = Told()
     plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT),
+        directory=FixedDirectory(settings=ALL_THREE),
         observer=told,
         link_check_seconds=0.05,
         unlinked_alarm_seconds=0.3,
@@ -45,16 +45,16 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
     group.planes = [plane.address]
     first, second, _ = await group.three()
     await eventually(lambda: second.asked, what="the first look")
-    assert plane.snapshot(KEY).unlinked == frozenset()
+    assert snapshot_of(plane).unlinked == frozenset()
     second.ignores_ha_pushes_for_ever = True
     first.linked.discard(2)
-    await eventually(lambda: plane.snapshot(KEY).unlinked == {2}, what="the missing link to be noticed")
-    assert plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}
+    await eventually(lambda: snapshot_of(plane).unlinked == {2}, what="the missing link to be noticed")
+    assert record_of(plane).sync_state_set == {1, 2, 3}
     await eventually(lambda: told.unlinked == [{2}], what="the alarm")
     second.ignores_ha_pushes_for_ever = False
-    await eventually(lambda: plane.snapshot(KEY).unlinked == frozenset(), what="the link to be back")
+    await eventually(lambda: snapshot_of(plane).unlinked == frozenset(), what="the link to be back")
     await eventually(lambda: told.unlinked == [{2}, frozenset()], what="the end of the alarm")
-    assert plane.snapshot(KEY).record.master_epoch == 1
+    assert record_of(plane).master_epoch == 1
 
 
 async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -64,7 +64,7 @@ async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: Fak
     group.planes = [plane.address]
     first, *others = await group.three()
     await first.kill()
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {2, 3}, what="another master and its slave")
+    await eventually(lambda: record_of(plane).sync_state_set == {2, 3}, what="another master and its slave")
     slave, master = sorted(others, key=lambda one: one.is_master)
     looks = master.asked.count(RequestCode.GET_BROKER_HA_STATUS)
     await eventually(
@@ -72,7 +72,7 @@ async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: Fak
     )
     master.linked.discard(slave.broker_id)
     await eventually(lambda: slave.broker_id in master.linked, what="the missing link to be noticed and mended")
-    assert (slave.epoch, plane.snapshot(KEY).record.sync_state_set) == (2, {2, 3})
+    assert (slave.epoch, record_of(plane).sync_state_set) == (2, frozenset({2, 3}))
 
 
 async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -98,8 +98,8 @@ async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: Start
         "3 slave 3",
     ]
     assert (first.is_master, first.epoch, second.epoch, third.master_address) == (True, 3, 3, first.address)
-    assert plane.snapshot(KEY).record.master_epoch == 3
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    assert record_of(plane).master_epoch == 3
+    await eventually(lambda: snapshot_of(plane).writable)
 
 
 async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -121,7 +121,7 @@ async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: Start
     asked = len(second.asked)
     await eventually(lambda: len(second.asked) > asked + 10, what="it to be told again many times")
     assert told.cured == [(2, 3)]
-    assert (plane.snapshot(KEY).record.master_epoch, plane.snapshot(KEY).unlinked) == (3, {2})
+    assert (record_of(plane).master_epoch, snapshot_of(plane).unlinked) == (3, frozenset({2}))
 
 
 async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -142,7 +142,7 @@ async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(start_plane: 
     first.linked.discard(2)
     tellings = group.journal.count("1008 to 2")
     await eventually(lambda: group.journal.count("1008 to 2") > tellings + 8, what="it to be told again many times")
-    assert (told.cured, plane.snapshot(KEY).record.master_epoch, plane.snapshot(KEY).unlinked) == ([], 1, {2})
+    assert (told.cured, record_of(plane).master_epoch, snapshot_of(plane).unlinked) == ([], 1, frozenset({2}))
     second.role_change_waits.set()
     await eventually(lambda: told.cured == [(2, 3)], what="the cure of one that answers")
 
@@ -188,4 +188,4 @@ def test_who_is_level_is_known_by_hosts_or_not_at_all(
 
 
 def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None:
-    assert level_members({1: "a", 2: "b", 3: "b"}, [1, 2], _status("b")) == {2}
+    assert level_members({1: "a", 2: "b", 3: "b"}, [1, 2], _status("b")) == frozenset({2})

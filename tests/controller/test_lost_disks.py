@@ -2,16 +2,16 @@
 
 import asyncio
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 WRITTEN = 100_000
 
@@ -28,9 +28,11 @@ class Notes(Observer):
         assert "rule 2" in why
         self.lost.append(broker_id)
 
-    def record_changed(self, key: GroupKey, before: object, after: object, why: str) -> None:
+    def record_changed(
+        self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
+    ) -> None:
         self.writes += 1
-        self.masters[after.master_epoch] = after.master_broker_id  # type: ignore[attr-defined]
+        self.masters[after.master_epoch] = after.master_broker_id
 
 
 async def _three_with_data(
@@ -39,14 +41,14 @@ async def _three_with_data(
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, **changes)
     group.planes = [plane.address]
     brokers = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     group.write(WRITTEN)
     await eventually(lambda: _marks(plane) == {1, 2, 3}, what="what all three hold to be written down")
     return plane, brokers
 
 
 def _marks(plane: ControllerPlane) -> set[int]:
-    record = plane.snapshot(KEY).record
+    record = record_of(plane)
     return {one for one, replica in record.replicas.items() if replica.held_offset == WRITTEN}
 
 
@@ -57,16 +59,16 @@ async def test_a_master_without_its_log_is_deposed_and_its_successor_told(
     notes = Notes()
     plane, (first, _, _) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
     bare = await first.restarted(wiped=True)
-    await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_broker_id != 1)
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_broker_id != 1)
     assert set(notes.masters.values()) <= {1, None, 2, 3}
     assert group.master().broker_id in (2, 3)
     assert group.master().max_offset == WRITTEN
     assert not bare.is_master
-    record = plane.snapshot(KEY).record
+    record = record_of(plane)
     assert [epoch for epoch, master in notes.masters.items() if master == 1] == [1]
     bare.max_offset = WRITTEN  # it has copied everything
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="it to be in sync again")
-    assert plane.snapshot(KEY).record.master_epoch == record.master_epoch
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="it to be in sync again")
+    assert record_of(plane).master_epoch == record.master_epoch
 
 
 async def _two_planes_and_a_master_that_one_has_not_heard_of_late(
@@ -80,7 +82,7 @@ async def _two_planes_and_a_master_that_one_has_not_heard_of_late(
     other = await start_plane(directory=directory, observer=notes, **settings)
     group.planes = [one.address, other.address]
     first, _, _ = await group.three()
-    await eventually(lambda: other.snapshot(KEY).writable and one.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(other).writable and snapshot_of(one).writable)
     first.unheard_at = {other.address}
     group.write(WRITTEN)
     await eventually(lambda: _marks(one) == _marks(other) == {1, 2, 3}, what="both planes to know what all three hold")
@@ -121,11 +123,11 @@ async def test_a_member_without_its_log_loses_its_seat_and_is_taken_in_again(
     notes = Notes()
     plane, (_, _, third) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
     third.group.brokers[1].propose_set = _never  # type: ignore[method-assign]
-    before = plane.snapshot(KEY).record
+    before = record_of(plane)
     bare = await third.restarted(wiped=True)
     await eventually(lambda: notes.lost == [3], what="the loss to be seen")
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2})
-    record = plane.snapshot(KEY).record
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2})
+    record = record_of(plane)
     assert (record.master_broker_id, record.master_epoch) == (1, before.master_epoch)
     assert record.sync_state_set_epoch > before.sync_state_set_epoch
     assert bare.broker_id == 3
@@ -143,7 +145,7 @@ async def test_a_master_deposed_in_office_is_told_before_anybody_else(
     plane, (first, _, _) = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
     group.journal.clear()
     first.epoch_file, first.max_offset = 0, 0  # the same process, an empty disk
-    await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_broker_id != 1)
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_broker_id != 1)
     assert notes.lost == [1]
     told = [line for line in group.journal if line.startswith("1008")]
     assert told[0] == "1008 to 1"
@@ -157,23 +159,23 @@ async def test_the_last_to_return_leads_if_only_it_has_the_data(start_plane: Sta
     plane, brokers = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
     for broker in brokers:
         await broker.kill()
-    await eventually(lambda: plane.snapshot(KEY).live == {})
+    await eventually(lambda: snapshot_of(plane).live == {})
     returning = asyncio.create_task(brokers[0].restarted(wiped=True))
-    await eventually(lambda: 1 in plane.snapshot(KEY).live and 1 in notes.lost, what="the empty disk to be seen")
-    await eventually(lambda: plane.snapshot(KEY).record.granted_master_id is None, what="the last master to be missed")
-    epoch = plane.snapshot(KEY).record.master_epoch
+    await eventually(lambda: 1 in snapshot_of(plane).live and 1 in notes.lost, what="the empty disk to be seen")
+    await eventually(lambda: record_of(plane).granted_master_id is None, what="the last master to be missed")
+    epoch = record_of(plane).master_epoch
     others = [asyncio.create_task(broker.restarted()) for broker in brokers[1:]]
     async with asyncio.timeout(15):
         await asyncio.gather(returning, *others)
-    await eventually(lambda: plane.snapshot(KEY).record.granted_master_id in (2, 3), what="one with the data to lead")
-    assert plane.snapshot(KEY).record.master_epoch > epoch
+    await eventually(lambda: record_of(plane).granted_master_id in (2, 3), what="one with the data to lead")
+    assert record_of(plane).master_epoch > epoch
     assert 1 not in [notes.masters[one] for one in notes.masters if one > 1]
 
 
 async def test_marks_are_written_together_and_seldom(start_plane: StartPlane, group: FakeGroup) -> None:
     notes = Notes()
     plane, _ = await _three_with_data(start_plane, group, notes, mark_pause_seconds=0.05)
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3})
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3})
     before, heard = notes.writes, 0
     for number in range(1, 40):
         group.write(WRITTEN + number)
@@ -212,12 +214,12 @@ async def test_two_heartbeats_that_overtake_each_other_cost_no_seat(start_plane:
     third.silent = True
     third.max_offset = WRITTEN // 2
     await third.heartbeat()
-    await eventually(lambda: plane.snapshot(KEY).live[3].doubted, what="the older report to be doubted")
+    await eventually(lambda: snapshot_of(plane).live[3].doubted, what="the older report to be doubted")
     third.max_offset = WRITTEN
     third.silent = False
-    await eventually(lambda: plane.snapshot(KEY).live[3].has_reported, what="the next one to decide")
+    await eventually(lambda: snapshot_of(plane).live[3].has_reported, what="the next one to decide")
     assert notes.lost == []
-    assert 3 in plane.snapshot(KEY).record.sync_state_set
+    assert 3 in record_of(plane).sync_state_set
 
 
 async def test_less_that_is_said_twice_costs_the_seat(start_plane: StartPlane, group: FakeGroup) -> None:

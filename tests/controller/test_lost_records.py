@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -15,10 +16,9 @@ from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.controller.conftest import StartPlane
+from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
 from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2, expected_replicas=3)
 WRITTEN = 100_000
 
@@ -72,15 +72,19 @@ async def _old_group(
         host = f"127.64.9.{number + 1}"
         directory.introduce(host, Peer(namespace="standalone", pod_name=f"{NAME}-{number + 1}", group=KEY))
         await group.broker(host=host)
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="three in sync")
-    older = plane.snapshot(KEY).record
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="three in sync")
+    older = record_of(plane)
     group.write(WRITTEN)
+
+    def has_epoch(epoch: int) -> bool:
+        return record_of(plane).master_epoch == epoch
+
     for epoch in (2, 3):
         dead = group.master()
         await dead.kill()
-        await eventually(lambda epoch=epoch: plane.snapshot(KEY).record.master_epoch == epoch)
+        await eventually(partial(has_epoch, epoch), what=f"epoch {epoch}")
         await dead.restarted(host=dead.host)
-        await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="three in sync again")
+        await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="three in sync again")
     await eventually(lambda: all(one.epoch_file == 3 for one in group.brokers.values()), what="all to know epoch 3")
     return plane, older
 
@@ -100,7 +104,7 @@ async def _goes_on(plane: ControllerPlane, group: FakeGroup, *, master: FakeBrok
         ),
         what=f"the group to be whole again above epoch {above}",
     )
-    record = plane.snapshot(KEY).record
+    record = record_of(plane)
     assert record.master_epoch > above
     assert record.master_broker_id == master.broker_id, "who acted as master has what was acknowledged last"
     assert group.master() is master
@@ -133,13 +137,13 @@ async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(
         host = f"127.64.8.{number + 1}"
         directory.introduce(host, Peer(namespace="standalone", pod_name=f"{NAME}-{number + 1}", group=KEY))
         await group.broker(host=host)
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == {1, 2, 3}, what="three in sync")
-    older = plane.snapshot(KEY).record
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="three in sync")
+    older = record_of(plane)
     master, third = group.master(), group.brokers[3]
     await third.kill()
     master.linked.discard(3)
     await master.propose_set()
-    assert plane.snapshot(KEY).record.sync_state_set == {1, 2}
+    assert record_of(plane).sync_state_set == {1, 2}
     store.restore(older)
     body = SyncStateSetBody(frozenset({1}), master.set_epoch).encode()
     fields = {"masterBrokerId": 1, "masterEpoch": 1}
@@ -147,7 +151,7 @@ async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(
     assert answer.code == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
     assert notes.floors == [], "one stray request ends no reign"
     await eventually_asked(master, body, fields, lambda: notes.floors)
-    record = plane.snapshot(KEY).record
+    record = record_of(plane)
     assert 3 not in record.seats, "who was put back into the set by the restore is no successor"
     assert record.sync_state_set_epoch > master.set_epoch or record.master_epoch > 1
     await third.restarted(host=third.host)
@@ -204,8 +208,8 @@ async def test_brokers_that_come_back_to_a_deleted_record_keep_their_ids(
     best.max_offset += 10
     async with asyncio.timeout(20):
         await asyncio.gather(*(broker.restarted(host=broker.host) for broker in brokers))
-    await eventually(lambda: plane.snapshot(KEY).writable, what="a master")
-    record = plane.snapshot(KEY).record
+    await eventually(lambda: snapshot_of(plane).writable, what="a master")
+    record = record_of(plane)
     assert sorted(record.replicas) == [1, 2, 3]
     assert record.master_broker_id == best.broker_id, "whoever has the most data"
     assert record.master_epoch > 3
@@ -222,16 +226,14 @@ async def test_nobody_is_elected_before_all_were_heard(start_plane: StartPlane, 
     store.restore(None)
     granted = len(notes.granted)
     returning = [asyncio.create_task(broker.restarted(host=broker.host)) for broker in brokers[:2]]
-    await eventually(
-        lambda: sorted(plane.snapshot(KEY).record.replicas if plane.snapshot(KEY).record else ()) == [1, 2]
-    )
-    await eventually(lambda: all(1002 in one.tried for one in map(group.brokers.get, (1, 2))), what="both to ask")
-    assert plane.snapshot(KEY).record.granted_master_id is None
+    await eventually(lambda: (found := snapshot_of(plane).record) and sorted(found.replicas) == [1, 2])
+    await eventually(lambda: all(1002 in group.brokers[one].tried for one in (1, 2)), what="both to ask")
+    assert record_of(plane).granted_master_id is None
     assert len(notes.granted) == granted
     await brokers[2].restarted(host=brokers[2].host)
     async with asyncio.timeout(20):
         await asyncio.gather(*returning)
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
 
 
 async def test_a_stranger_with_an_unknown_id_is_not_adopted(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -245,7 +247,7 @@ async def test_a_stranger_with_an_unknown_id_is_not_adopted(start_plane: StartPl
     await asyncio.gather(registering, return_exceptions=True)
     await stranger.kill()
     assert notes.adopted == []
-    assert plane.snapshot(KEY).record is None
+    assert snapshot_of(plane).record is None
 
 
 async def test_made_up_ids_leave_nothing_behind(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -256,8 +258,7 @@ async def test_made_up_ids_leave_nothing_behind(start_plane: StartPlane, group: 
     host = "127.64.7.1"
     directory.introduce(host, Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
     first = await group.broker(host=host)
-    known = plane._groups.get(KEY)
-    assert known is not None
+    known = group_of(plane)
     for made_up in (-5, 2000, 2**40):
         await first.ask(RequestCode.BROKER_HEARTBEAT, brokerId=made_up, brokerAddr=first.address, epoch=1, maxOffset=1)
     for made_up in (100, 200, 300, 400, 500):
@@ -299,20 +300,20 @@ async def test_an_epoch_out_of_the_blue_stops_elections_until_it_is_accepted(
     group.planes = [plane.address]
     first, _, third = await group.three()
     third.epoch_file = third.epoch = 50_000
-    await eventually(lambda: plane.snapshot(KEY).epoch_jump == 50_000, what="the jump to be told")
+    await eventually(lambda: snapshot_of(plane).epoch_jump == 50_000, what="the jump to be told")
     assert notes.jumps == [50_000]
-    assert plane.snapshot(KEY).record.master_epoch == 1
-    assert plane.snapshot(KEY).writable, "a master that lives stays"
+    assert record_of(plane).master_epoch == 1
+    assert snapshot_of(plane).writable, "a master that lives stays"
     await first.kill()
-    await eventually(lambda: 1 not in plane.snapshot(KEY).live)
+    await eventually(lambda: 1 not in snapshot_of(plane).live)
     with pytest.raises(AssertionError, match="never happened"):
-        await eventually(lambda: plane.snapshot(KEY).record.master_epoch > 1, within_seconds=1.0)
+        await eventually(lambda: record_of(plane).master_epoch > 1, within_seconds=1.0)
     again = asyncio.create_task(first.restarted())
     directory.accepted = 50_000
-    await eventually(lambda: plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_epoch > 50_000)
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_epoch > 50_000)
     async with asyncio.timeout(15):
         await again
-    assert plane.snapshot(KEY).epoch_jump is None
+    assert snapshot_of(plane).epoch_jump is None
     assert notes.floors
 
 
@@ -322,6 +323,6 @@ async def test_a_jump_that_nobody_reports_any_more_is_forgotten(start_plane: Sta
     group.planes = [plane.address]
     _, _, third = await group.three()
     third.epoch_file = third.epoch = 50_000
-    await eventually(lambda: plane.snapshot(KEY).epoch_jump == 50_000)
+    await eventually(lambda: snapshot_of(plane).epoch_jump == 50_000)
     await third.kill()
-    await eventually(lambda: plane.snapshot(KEY).epoch_jump is None, what="the others to be free again")
+    await eventually(lambda: snapshot_of(plane).epoch_jump is None, what="the others to be free again")

@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.metadata import MOST_DIFFERENCES, Metadata, lacking, read_metadata, settled
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.peers.metadata import MOST_DIFFERENCES, Metadata, lacking, read_metadata, settled
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind, SwitchoverRefusedError
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.errors import BodyError
-from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.controller.conftest import KEY, StartPlane, snapshot_of
+from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 SOON = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
 
@@ -36,7 +35,7 @@ class Told(Observer):
 
 
 async def _three(
-    start_plane: StartPlane, group: FakeGroup, observer: Observer | None = None, **settings: float
+    start_plane: StartPlane, group: FakeGroup, observer: Observer | None = None, /, **settings: float
 ) -> tuple[ControllerPlane, list[FakeBroker]]:
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=observer, **settings)
     group.planes = [plane.address]
@@ -44,7 +43,7 @@ async def _three(
 
 
 def _diverged(plane: ControllerPlane) -> list[tuple[int, str, str]]:
-    return [(one.broker_id, one.kind.value, one.name) for one in plane.snapshot(KEY).metadata_diverged]
+    return [(one.broker_id, one.kind.value, one.name) for one in snapshot_of(plane).metadata_diverged]
 
 
 async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(
@@ -61,7 +60,7 @@ async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(
     expected = [(3, "ConsumerOffset", "orders@billing"), (3, "SubscriptionGroup", "billing"), (3, "Topic", "orders")]
     await eventually(lambda: _diverged(plane) == expected, what="the differences")
     third.topics["orders"], third.groups["billing"], third.offsets["orders@billing"] = 4, 3, {0: 9}
-    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
     assert told.differences[-1]
     assert all(one.broker_id == 3 for differences in told.differences for one in differences)
 
@@ -117,7 +116,7 @@ async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_t
     assert _diverged(plane) == expected
     assert [] not in found
     second.topics["orders"], second.groups["billing"] = 4, 3
-    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
     assert (await plane.switch_master(KEY, to_broker_id=2)).to_broker_id == 2
 
 
@@ -144,7 +143,7 @@ async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(
     assert _diverged(plane) == expected
     assert [] not in found
     first.topics["orders"] = third.topics["orders"] = 4
-    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
 
 
 async def test_what_is_refused_while_a_comparison_is_on_its_way_is_not_taken_back_by_it(
@@ -225,7 +224,7 @@ async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(start_plane:
         broker.groups["billing"] = 3
     third.topics["orders"] = 4
     await eventually(lambda: _diverged(plane), what="the differences")
-    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="nothing to be missing")
+    await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
     assert (third.topics, third.groups) == (first.topics, first.groups)
     assert _copies_again(third) in ([17, 215, 200], [200, 17, 215])
     assert _copies_again(first) == _copies_again(second) == []
@@ -289,13 +288,13 @@ async def test_nobody_is_made_to_whom_the_master_has_no_link_to(start_plane: Sta
     third.takes_new_names = True
     third.ignores_ha_pushes_for_ever = True
     first.linked.discard(3)
-    await eventually(lambda: plane.snapshot(KEY).unlinked == {3}, what="3 to count as unlinked")
+    await eventually(lambda: snapshot_of(plane).unlinked == {3}, what="3 to count as unlinked")
     first.topics["orders"] = second.topics["orders"] = 4
     await eventually(lambda: _diverged(plane) == [(3, "Topic", "orders")], what="the difference")
     await _compared_again(third)
     assert _copies_again(third) == []
     third.ignores_ha_pushes_for_ever = False
-    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="it to be linked, and then made to")
+    await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="it to be linked, and then made to")
 
 
 async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(
@@ -322,7 +321,7 @@ async def test_who_was_made_master_meanwhile_is_not_asked(start_plane: StartPlan
     await _compared_again(third)
     assert _copies_again(third) == []
     third.config["brokerRole"] = "SLAVE"
-    await eventually(lambda: not plane.snapshot(KEY).metadata_diverged, what="a slave to be made to")
+    await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="a slave to be made to")
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, RAN_ON_WORDS, Cause, Trigger
 from controller_core.settings import ControllerSettings
@@ -17,8 +17,8 @@ from tests.controller.test_corroboration import KillingFencer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokergroup_operator.controller.directory import GroupBinding
-    from brokergroup_operator.controller.fencing import FenceOutcome
+    from brokergroup_operator.controller.change.fencing import FenceOutcome
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from tests.controller.conftest import StartPlane
     from tests.controller.fake_broker import FakeBroker, FakeGroup

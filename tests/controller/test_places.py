@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.broker_calls import BrokerCallError
-from brokergroup_operator.controller.directory import GroupBinding, PodPlace
-from brokergroup_operator.controller.kubernetes_binding import binding_of, is_at, place_of
-from brokergroup_operator.controller.places import (
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, PodPlace
+from brokergroup_operator.controller.directory.kubernetes_binding import binding_of, is_at, place_of
+from brokergroup_operator.controller.directory.places import (
     advertises,
     ha_address_of,
     hosts_of_links,
     probe_address,
     process_address,
 )
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
+from tests.controller.conftest import StartPlane, snapshot_of
 from tests.controller.fake_broker import FakeGroup, eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey, StoredRecord
     from controller_core.model import BrokerGroupRecord
-    from tests.controller.conftest import StartPlane
 
 
 class SlowStore(MemoryRecordStore):
@@ -50,7 +50,7 @@ async def test_it_is_not_told_the_epoch_of_the_process_before_it(start_plane: St
     plane = await start_plane(store, directory=FixedDirectory(settings=ControllerSettings()))
     group.planes = [plane.address]
     await eventually(
-        lambda: len(plane.snapshot(plane.keys()[0]).live) == 2 if plane.keys() else 0, what="two are heard"
+        lambda: len(snapshot_of(plane, plane.keys()[0]).live) == 2 if plane.keys() else 0, what="two are heard"
     )
     port = int(first.address.rpartition(":")[2])
     told_before = group.journal.count("1008 to 1")

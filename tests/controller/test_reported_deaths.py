@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.controller.kubernetes_binding import termination
+from brokergroup_operator.controller.directory.kubernetes_binding import termination
 
 ENDED = {"terminated": {"exitCode": 137}}
 

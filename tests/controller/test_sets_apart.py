@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
-    from tests.controller.conftest import StartPlane
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -39,7 +37,7 @@ async def two_of_three(plane: ControllerPlane, group: FakeGroup) -> FakeBroker:
     """The master of a group whose set is itself and 2, as 3 was away; the test says what it proposes from now on."""
     group.planes = [plane.address]
     master, _, _ = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     await master._alter.acquire()
     assert await propose(master, 1, 2) == 0
     return master
@@ -57,8 +55,12 @@ async def test_who_goes_on_counting_otherwise_is_answered_the_set_of_the_record(
         return await propose(master, *members) == 0
 
     await eventually(is_answered, what="the master to be told the set again")
-    record = plane.snapshot(KEY).record
-    assert (record.sync_state_set, record.sync_state_set_epoch, record.master_epoch) == ({1, 2}, set_epoch + 1, 1)
+    record = record_of(plane)
+    assert (record.sync_state_set, record.sync_state_set_epoch, record.master_epoch) == (
+        frozenset({1, 2}),
+        set_epoch + 1,
+        1,
+    )
     assert await propose(master, 1, 2, 3) == 0
 
 
@@ -68,7 +70,7 @@ async def test_nothing_is_committed_for_a_master_that_only_may_not_shrink(
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), set_apart_seconds=0.0)
     master = await two_of_three(plane, group)
     assert [await propose(master, 1) for _ in range(5)] == [2013] * 5
-    assert plane.snapshot(KEY).record.sync_state_set_epoch == master.set_epoch
+    assert record_of(plane).sync_state_set_epoch == master.set_epoch
 
 
 async def test_the_set_grows_around_the_dead(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -76,7 +78,7 @@ async def test_the_set_grows_around_the_dead(start_plane: StartPlane, group: Fak
     plane = await start_plane(directory=FixedDirectory(settings=STRICT), set_apart_seconds=0.05)
     master = await two_of_three(plane, group)
     await group.brokers[2].kill()
-    await eventually(lambda: 2 not in plane.snapshot(KEY).live, what="2 to be dead")
+    await eventually(lambda: 2 not in snapshot_of(plane).live, what="2 to be dead")
     assert await propose(master, 1, 2, 3) == 2006
 
     async def joins() -> bool:
@@ -84,7 +86,7 @@ async def test_the_set_grows_around_the_dead(start_plane: StartPlane, group: Fak
 
     await eventually(joins, what="3 to join")
     assert await propose(master, 1, 3) == 0
-    assert (plane.snapshot(KEY).record.sync_state_set, plane.snapshot(KEY).record.master_epoch) == ({1, 3}, 1)
+    assert (record_of(plane).sync_state_set, record_of(plane).master_epoch) == (frozenset({1, 3}), 1)
 
 
 async def test_what_was_queued_is_refused_and_no_more(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -96,4 +98,4 @@ async def test_what_was_queued_is_refused_and_no_more(start_plane: StartPlane, g
     assert await propose(master, 1, 2, 3) == 2013
     assert await propose(master, 1, 2) == 0
     assert await propose(master, 1, 2) == 2013
-    assert plane.snapshot(KEY).record.sync_state_set_epoch == master.set_epoch
+    assert record_of(plane).sync_state_set_epoch == master.set_epoch

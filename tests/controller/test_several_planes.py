@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.fencing import FenceOutcome
-from brokergroup_operator.controller.ranks import rank_of
+from brokergroup_operator.controller.change.fencing import FenceOutcome
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
@@ -16,13 +16,12 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from tests.controller.conftest import StartPlane
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -119,14 +118,12 @@ async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(
     second_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=second_commits)
     group.planes = [first_plane.address, second_plane.address]
     master, _, _ = await group.three()
-    second_plane.snapshot(KEY)
-    await eventually(lambda: second_plane.snapshot(KEY) and second_plane.snapshot(KEY).writable, what="both know it")
+    await eventually(lambda: (now := second_plane.snapshot(KEY)) and now.writable, what="both know it")
     store.meet = asyncio.Barrier(2)
     await master.kill()
     await eventually(
         lambda: all(
-            plane.snapshot(KEY).writable and plane.snapshot(KEY).record.master_epoch == 2
-            for plane in (first_plane, second_plane)
+            snapshot_of(plane).writable and record_of(plane).master_epoch == 2 for plane in (first_plane, second_plane)
         ),
         what="both planes to see the new master",
     )
@@ -135,9 +132,9 @@ async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(
     assert elected == [(2, 2)]
     assert first_commits.conflicts + second_commits.conflicts >= 1
     assert group.master().broker_id == 2
-    record = first_plane.snapshot(KEY).record
+    record = record_of(first_plane)
     assert record.master_epoch == 2
-    await eventually(lambda: second_plane.snapshot(KEY).record == first_plane.snapshot(KEY).record)
+    await eventually(lambda: record_of(second_plane) == record_of(first_plane))
 
 
 async def test_a_plane_that_dies_with_the_master_is_not_missed(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -150,11 +147,9 @@ async def test_a_plane_that_dies_with_the_master_is_not_missed(start_plane: Star
     second_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
     group.planes = [second_plane.address, first_plane.address]
     master, _, _ = await group.three()
-    await eventually(lambda: first_plane.snapshot(KEY) and first_plane.snapshot(KEY).writable, what="both know it")
+    await eventually(lambda: (now := first_plane.snapshot(KEY)) and now.writable, what="both know it")
     await asyncio.gather(first_plane.stop(), master.kill())
-    await eventually(
-        lambda: second_plane.snapshot(KEY).writable and second_plane.snapshot(KEY).record.master_epoch == 2
-    )
+    await eventually(lambda: snapshot_of(second_plane).writable and record_of(second_plane).master_epoch == 2)
     store.check()
     assert group.master().broker_id in (2, 3)
 
@@ -165,7 +160,7 @@ async def test_a_master_that_tells_only_others_is_left_alone(start_plane: StartP
     known = await start_plane(store, directory=FixedDirectory(settings=STRICT))
     group.planes = [known.address]
     await group.three()
-    await eventually(lambda: known.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(known).writable)
     unknown = await start_plane(
         store,
         directory=FixedDirectory(settings=STRICT),
@@ -183,7 +178,7 @@ async def test_a_master_that_tells_only_others_is_left_alone(start_plane: StartP
     )
     await unknown.stop()
     assert fencer.fenced == []
-    assert known.snapshot(KEY).record.master_epoch == 1
+    assert record_of(known).master_epoch == 1
     store.check()
 
 
@@ -203,13 +198,11 @@ async def _life(start_plane: StartPlane, group: FakeGroup, store: CheckedStore) 
     for _ in range(3):
         await group.broker()
     ids = set(group.brokers)
-    await eventually(lambda: plane.snapshot(KEY).record.sync_state_set == ids, what="three members in sync")
+    await eventually(lambda: record_of(plane).sync_state_set == ids, what="three members in sync")
     master = group.master()
     await master.kill()
-    await eventually(
-        lambda: plane.snapshot(KEY).record.sync_state_set == ids - {master.broker_id}, what="two members in sync"
-    )
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: record_of(plane).sync_state_set == ids - {master.broker_id}, what="two members in sync")
+    await eventually(lambda: snapshot_of(plane).writable)
     store.check()
 
 

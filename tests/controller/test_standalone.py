@@ -1,6 +1,7 @@
 """The standalone controller: what it is told to use, and that it serves and remembers."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
-from tests.controller.conftest import StartPlane
+from tests.controller.conftest import StartPlane, record_of
 from tests.controller.fake_broker import FakeGroup, eventually
 
 BOTH = {"clusterName": "c", "brokerName": "bn"}
@@ -42,7 +43,7 @@ async def test_ids_outlive_the_standalone_controller(tmp_path: Path, unused_tcp_
     for expected in ("1", "2"):
         stop, client = asyncio.Event(), RemotingClient()
         running = asyncio.create_task(run_standalone(settings, stop))
-        answer = await eventually(lambda c=client: ask(c, 1012), what="the controller to answer")
+        answer = await eventually(partial(ask, client, 1012), what="the controller to answer")
         assert answer.ext_fields["nextBrokerId"] == expected
         await ask(client, 1013, appliedBrokerId=expected, registerCheckCode=f"127.0.0.1:{expected};1")
         await client.close()
@@ -62,6 +63,6 @@ async def test_without_a_fence_a_frozen_master_is_replaced_and_the_promise_withd
     first, _, _ = await group.three()
     first.freeze()
     (key,) = plane.keys()
-    await eventually(lambda: plane.snapshot(key).record.unfenced, what="the failover to be told as unfenced")
-    await eventually(lambda: plane.snapshot(key).record.master_epoch == 2)
+    await eventually(lambda: record_of(plane, key).unfenced, what="the failover to be told as unfenced")
+    await eventually(lambda: record_of(plane, key).master_epoch == 2)
     await group.stop()

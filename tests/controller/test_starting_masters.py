@@ -9,25 +9,23 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.server import RemotingServer
+from tests.controller.conftest import StartPlane, record_of
 from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
     from brokergroup_operator.observe.timeline import FailoverTimeline
-    from tests.controller.conftest import StartPlane
 
-KEY = GroupKey("standalone", NAME)
 SETTINGS = ControllerSettings(min_in_sync_replicas=1)
 
 
@@ -106,7 +104,7 @@ async def test_a_master_that_another_plane_hears_is_starting(start_plane: StartP
     before = heard.asked
     await eventually(lambda: heard.asked > before + 5, what="the second plane to doubt, again and again")
     assert (heard.lost, unheard.lost) == ([], [])
-    assert first.snapshot(KEY).record.master_epoch == 1
+    assert record_of(first).master_epoch == 1
     assert group.master() is master
 
 

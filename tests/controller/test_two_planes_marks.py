@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
+from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
-    from brokergroup_operator.records.store import StoredRecord
-    from tests.controller.conftest import StartPlane
+    from brokergroup_operator.records.store import GroupKey, StoredRecord
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 WRITTEN = 5344
 LONG_MS = 600_000
@@ -60,8 +58,7 @@ async def _two_planes(
     ]
     group.planes = list(peers)
     brokers = await group.three()
-    for plane in (first, second):
-        await eventually(lambda plane=plane: _settled(plane), what="both planes to know three members in sync")
+    await eventually(lambda: _settled(first) and _settled(second), what="both planes to know three members in sync")
     for broker in brokers:
         broker.heartbeat_timeout_ms = LONG_MS
         await _beats(broker, 3)
@@ -101,7 +98,7 @@ async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(
     if role == "slave":
         late.epoch_file = 0
         await _beats(late, 3)
-    assert second.snapshot(KEY).live[late.broker_id].max_offset == 0
+    assert snapshot_of(second).live[late.broker_id].max_offset == 0
     late.unheard_at = {second.address}
     late.max_offset = WRITTEN
 
@@ -112,11 +109,11 @@ async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(
     other.max_offset = WRITTEN
     await eventually(lambda: marked(other), what="the second plane to write down what the other member holds")
     assert losses.lost == []
-    assert second.snapshot(KEY).record.replicas[late.broker_id].held_offset == WRITTEN, "it knows the mark by now"
+    assert record_of(second).replicas[late.broker_id].held_offset == WRITTEN, "it knows the mark by now"
     late.unheard_at = set()
     await _beats(late, 5)
-    record = first.snapshot(KEY).record
-    assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (1, 1, {1, 2, 3})
+    record = record_of(first)
+    assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (1, 1, frozenset({1, 2, 3}))
 
 
 async def test_a_disk_emptied_while_only_another_plane_listened_is_found(

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.unanswered_write import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.group.unanswered_write import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -17,10 +17,9 @@ from controller_core.model import BrokerGroupRecord
 from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
-from tests.controller.conftest import StartPlane
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
 from tests.controller.fake_broker import NAME, FakeGroup, eventually
 
-KEY = GroupKey("standalone", NAME)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 
@@ -76,7 +75,7 @@ async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(
     plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
     group.planes = [plane.address]
     first, second, third = await group.three()
-    await eventually(lambda: plane.snapshot(KEY).writable)
+    await eventually(lambda: snapshot_of(plane).writable)
     store.mute = True
     await first.kill()
     await eventually(lambda: second.is_master or third.is_master, what="another master")
@@ -84,9 +83,9 @@ async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(
     assert store.unanswered == 1
     (incident,) = notes.closed
     assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
-    assert incident.to_broker_id == plane.snapshot(KEY).record.master_broker_id
+    assert incident.to_broker_id == record_of(plane).master_broker_id
     assert notes.epochs.count(2) >= 1, "what a commit brings with it"
-    assert plane.snapshot(KEY).record.master_epoch == 2, "one epoch for one lost master"
+    assert record_of(plane).master_epoch == 2, "one epoch for one lost master"
 
 
 def unanswered(epoch: int) -> tuple[UnansweredWrite, StoredRecord]:

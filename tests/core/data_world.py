@@ -18,7 +18,8 @@ message in the log of everyone who acts as master (I4), and is no replica barred
   disk, if the core lets it.
 
 * Where masters shrink first (Java 5.5.0), one whose link to a member broke goes on without it at once, and acknowledges what
-  waited. Its 1001 arrives in the same moment: what one acknowledged that dies in between may be lost (docs/architecture.md).
+  waited. Its 1001 arrives in the same moment: what one acknowledged that dies in between may be lost
+  (docs/concepts/architecture.md).
 
 Not in the model: power loss, a second disk.
 """

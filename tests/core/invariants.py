@@ -70,8 +70,10 @@ def check_decision(  # noqa: C901 - a table of events
             assert before is not None
             assert before.granted_master_id in heard, "a dead master's reign is not renewed"
             assert (after.granted_master_id, after.seats) == (before.granted_master_id, before.seats)
-            assert after.master_epoch == before.master_epoch + 1
-            assert after.sync_state_set_epoch == before.sync_state_set_epoch + 1, "what was asked before is fenced"
+            assert after.master_epoch == before.master_epoch + event.epochs
+            assert after.sync_state_set_epoch == before.sync_state_set_epoch + event.epochs, (
+                "what was asked before is fenced"
+            )
         if isinstance(event, BrokersCleaned):
             _check_clean(before, event, heard, request, settings)
         if isinstance(event, SeatsLost):
@@ -265,6 +267,9 @@ def _check_first_grant(
     last = {one.reserved_for: one.broker_id for one in before.replicas.values() if one.registered and one.reserved_for}
     known = {one.broker_id for one in before.replicas.values() if one.broker_id >= last.get(one.reserved_for, 0)}
     everybody = set(before.replicas)
+    if not settings.unclean_election_allowed:
+        registered = {one for one in known if before.replicas[one].registered}
+        assert registered - {event.broker_id} <= heard.keys(), "every disk but the winner's must be heard (rule 5)"
     if (
         any(heard[broker_id].has_data for broker_id in everybody & heard.keys())
         and not settings.unclean_election_allowed

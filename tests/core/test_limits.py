@@ -159,4 +159,4 @@ def test_whoever_such_a_master_dropped_ends_the_eligible_too() -> None:
     )
     decision = step(record, request, ALL, settings)
     assert decision.record is not None
-    assert (decision.record.sync_state_set, decision.record.eligible) == ({1}, frozenset())
+    assert (decision.record.sync_state_set, decision.record.eligible) == (frozenset({1}), frozenset())

@@ -130,7 +130,7 @@ def test_groups_do_not_mix() -> None:
     table.heartbeat(0.0, _beat(ONE), connection_id=1)
     table.heartbeat(0.0, _beat(OTHER), connection_id=2)
     assert set(table.entries("ns/bn")) == {1}
-    table.forget_group("ns/bn")
+    table.forget(ONE)
     assert table.live("ns/bn", 0.0) == {}
     assert set(table.live("ns/other", 0.0)) == {1}
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller_core import cleaning, election
-from controller_core.electorate import Choice, Electorate
+from controller_core import election, membership
+from controller_core.election import Choice, Electorate
 from controller_core.settings import ControllerSettings
 from tests.core import data_world
 from tests.core.data_model import JUMP, Left, MessageLostError, Rules, World
@@ -204,7 +204,7 @@ def test_nobody_is_removed_whom_an_election_must_hear(monkeypatch: pytest.Monkey
     """Under the floor, a replica outside the set may hold what the eligible do not: to forget it is to elect without it."""
     rules, left = _far(STRICT), LONG_LIFE._replace(spoilings=0, removals=1)
     follow(start(rules, left), rules, FORGOTTEN)
-    monkeypatch.setattr(cleaning, "usable_eligible", lambda record, settings: frozenset())
+    monkeypatch.setattr(membership, "usable_eligible", lambda record, settings: frozenset())
     with pytest.raises(MessageLostError, match=r"epoch 3 without \[97\]"):
         follow(start(rules, left), rules, FORGOTTEN)
 

@@ -91,6 +91,10 @@ def _event(kind: type) -> Reached:
     return lambda _record, _heard, decision: any(isinstance(event, kind) for event in decision.events)
 
 
+def _answered_with(code: ControllerCode) -> Reached:
+    return lambda _record, _heard, decision: decision.code == code
+
+
 def _granted_where(before: Callable[[BrokerGroupRecord], bool]) -> Reached:
     return lambda record, _heard, decision: (
         before(record) and any(isinstance(event, MasterElected) for event in decision.events)
@@ -184,7 +188,7 @@ SOMETIMES: dict[str, Reached] = {
         )
     ),
     **{
-        f"code {int(code)}": (lambda _record, _heard, decision, code=code: decision.code == code)
+        f"code {int(code)}": _answered_with(code)
         for code in ControllerCode
         # 1 and 2005 belong to malformed input, which the small world does not send.
         if code not in (ControllerCode.SYSTEM_ERROR, ControllerCode.CONTROLLER_INVALID_REQUEST)

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from controller_core.plan import ChangeKind, Phase
+from tests.core.change_language import ChangeRunner
 from tests.core.trace_language import Block, TraceError, TraceRunner, read_trace
 
-TRACES = sorted((Path(__file__).parent / "traces").glob("*.txt"))
+ALL_TRACES = sorted((Path(__file__).parent / "traces").glob("*.txt"))
+CHANGES = [path for path in ALL_TRACES if path.stem.startswith("change_")]
+TRACES = [path for path in ALL_TRACES if path not in CHANGES]
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
@@ -17,6 +21,19 @@ def test_trace_happens_as_written(path: Path) -> None:
         where = f"{path.name}:{block.line}: {block.command}"
         assert drawn == block.expected, where
         _check_against_java(block, drawn, where)
+
+
+@pytest.mark.parametrize("path", CHANGES, ids=lambda path: path.stem)
+def test_a_change_of_master_happens_as_written(path: Path) -> None:
+    runner = ChangeRunner()
+    for block in read_trace(path):
+        assert runner.run(block.command) == block.expected, f"{path.name}:{block.line}: {block.command}"
+
+
+def test_every_kind_of_change_has_its_trace() -> None:
+    written = "".join(path.read_text(encoding="utf-8") for path in CHANGES)
+    assert [kind for kind in ChangeKind if f" {kind} Telling" not in written] == []
+    assert [phase for phase in Phase if f" {phase} by=" not in written] == []
 
 
 def _check_against_java(block: Block, drawn: str, where: str) -> None:

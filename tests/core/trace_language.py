@@ -25,9 +25,10 @@ To write the drawings anew after a wanted change: `python -m tests.core.trace_la
 import dataclasses
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
 from controller_core.events import apply_events
@@ -155,7 +156,7 @@ class TraceRunner:
         return self._draw_live()
 
     def _change_settings(self, arguments: dict[str, str]) -> str:
-        readers = {
+        readers: dict[str, Callable[[str], Any]] = {
             "unclean_election_allowed": lambda text: text == "true",
             "shrink_floor": lambda text: text == "true",
             "masters_shrink_first": lambda text: text == "true",
@@ -253,7 +254,10 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             return RemoveMember(broker_name=name or "", broker_id=int(arguments["id"]))
         case "renew":
             return RenewMaster(
-                broker_name=name or "", broker_id=int(arguments["id"]), master_epoch=int(arguments["epoch"])
+                broker_name=name or "",
+                broker_id=int(arguments["id"]),
+                master_epoch=int(arguments["epoch"]),
+                epochs=int(given("epochs", "1")),
             )
         case "ahead":
             return ReportAhead(
@@ -344,11 +348,11 @@ def _read_block(path: Path, lines: list[str], start: int, comment: str) -> tuple
     return Block(line=start + 1, comment=comment, command=lines[start], java=java, expected=expected), end
 
 
-def rewrite_trace(path: Path) -> None:
+def rewrite(path: Path, run: Callable[[str], str]) -> None:
     """Replace every drawing by what happens now. Commands, comments and Java's answers stay."""
-    runner, output = TraceRunner(), []
+    output: list[str] = []
     lines = path.read_text(encoding="utf-8").splitlines()
-    drawn = {block.line: runner.run(block.command) for block in read_trace(path)}
+    drawn = {block.line: run(block.command) for block in read_trace(path)}
     position = 0
     while position < len(lines):
         output.append(lines[position])
@@ -366,4 +370,4 @@ def rewrite_trace(path: Path) -> None:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        rewrite_trace(Path(name))
+        rewrite(Path(name), TraceRunner().run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 import threading
@@ -22,14 +23,24 @@ def demo_command(directory: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "brokergroup_operator.cli.main", "demo", "--directory", str(directory), *arguments]
 
 
-class DemoInTerminal:
-    """A running demo whose terminal the test holds. `screen` is everything it wrote."""
+def made_by_make(directory: Path, *arguments: str) -> list[str]:
+    """The same, as the recipe of a Makefile."""
+    makefile = directory.parent / "Makefile"
+    makefile.write_text(f"demo:\n\t@{shlex.join(demo_command(directory, *arguments))}\n", encoding="utf-8")
+    return ["make", "-f", str(makefile), "demo"]
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+
+class DemoInTerminal:
+    """A running demo whose terminal the test holds. `screen` is everything it wrote.
+
+    `by_make`: make is the terminal's first program, as for `xterm -e make demo`: it alone gets the kernel's SIGHUP.
+    """
+
+    def __init__(self, directory: Path, *arguments: str, by_make: bool = False) -> None:
         self.directory = directory
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            demo_command(directory, *arguments),
+            made_by_make(directory, *arguments) if by_make else demo_command(directory, *arguments),
             cwd=REPOSITORY,
             preexec_fn=lambda: os.login_tty(theirs),  # noqa: PLW1509 - nothing else makes a terminal the child's own
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.chaos_faults import plan
 from benchmarks.chaos_history import RecordHistory, compare_logs
 from rocketmq_remoting.message_record import Host
-from rocketmq_replica.message_store import MessageStore, NewMessage, StorePaths
+from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
 
 if TYPE_CHECKING:
     from pathlib import Path

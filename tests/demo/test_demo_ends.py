@@ -34,20 +34,24 @@ pytestmark = pytest.mark.timeout(600)
 ALL_OF_A_DEMO = 6
 
 
-def running_demo(directory: Path) -> DemoInTerminal:
-    demo = DemoInTerminal(directory, "--pace-seconds", "30")
+def running_demo(directory: Path, *, by_make: bool = False) -> DemoInTerminal:
+    demo = DemoInTerminal(directory, "--pace-seconds", "30", by_make=by_make)
     demo.wait_for("sending messages")
     return demo
 
 
 @pytest.mark.parametrize(
-    "ending", ["terminal closed", *(pytest.param(name, marks=pytest.mark.longer) for name in ("SIGTERM", "SIGKILL"))]
+    "ending",
+    [
+        "terminal of make closed",
+        *(pytest.param(name, marks=pytest.mark.longer) for name in ("terminal closed", "SIGTERM", "SIGKILL")),
+    ],
 )
 def test_no_process_outlives_its_demo(tmp_path: Path, ending: str) -> None:
     directory = tmp_path / "demo"
-    with running_demo(directory) as demo:
+    with running_demo(directory, by_make="make" in ending) as demo:
         assert len(processes_of(directory)) >= ALL_OF_A_DEMO
-        if ending == "terminal closed":
+        if "closed" in ending:
             demo.close_terminal()
         else:
             os.kill(demo.process.pid, signal.Signals[ending])

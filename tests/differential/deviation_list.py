@@ -119,7 +119,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
                 "code 16 for whoever is neither the pod, nor signs, nor is an administrator, as the group's settings ask "
                 "(all opened in the comparison)"
             ),
-            "docs/security.md",
+            "docs/concepts/security.md",
             "tests/security",
         ),
         (

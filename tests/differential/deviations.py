@@ -5,7 +5,7 @@ and the state it expects of *both*: an entry that would excuse just any differen
 happens afterwards: `GO_ON` (the states must be equal), `SHIFT` (equal but for the epochs, by which Java's are shifted from then
 on), `END` (the two groups are different groups now: the sequence ends here).
 
-docs/deviations.md is written from this list (`python -m tests.differential.documents`).
+docs/reference/deviations.md is written from this list (`python -m tests.differential.documents`).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _unregistered_first(case: Case) -> bool:
 
 
 def _first_waits(case: Case) -> bool:
-    """Somebody who might hold data has not told; the caller itself, or another where the caller has not told or data is known."""
+    """A replica that might hold data has not told: another than the caller, or also the caller where data is known."""
     broker_id, reports = case.step.number("id"), case.memory.our_reports
     data = any(
         report.max_offset > 0 or report.epoch > 0 for one, report in reports.items() if one in case.before.members
@@ -73,8 +73,7 @@ def _first_waits(case: Case) -> bool:
         and broker_id in case.before.members
         and case.java.state.master == broker_id
         and case.ours.state == case.before
-        and bool(unheard)
-        and (data or broker_id in unheard)
+        and bool(unheard if data else unheard - {broker_id})
     )
 
 
@@ -550,7 +549,7 @@ MASTERS: tuple[Deviation, ...] = (
         "a-first-election-waits-for-those-with-data",
         "1002",
         "elects whoever calls first",
-        "2012 until every registered replica has told what it holds (the caller alone where nobody can hold anything)",
+        "2012 until every registered replica has told what it holds (but the caller, where no other holds anything)",
         "rule 5: everybody else truncates to the master's log",
         "tests/core/traces/first_election.txt",
         _first_waits,

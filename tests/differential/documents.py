@@ -1,4 +1,4 @@
-"""docs/deviations.md, written from the list: `python -m tests.differential.documents` (`--check`: is it up to date?)."""
+"""docs/reference/deviations.md, written from the list: `python -m tests.differential.documents` (`--check`: is it up to date?)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.differential.deviation_list import BY_THE_COMPARISON, DEVIATIONS
 from tests.differential.deviations import After
 from tests.differential.shapes import SHAPES
 
-TARGET = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
+TARGET = Path(__file__).resolve().parents[2] / "docs" / "reference" / "deviations.md"
 HEAD = """# Where our controller answers differently from RocketMQ's own
 
 Written from the list in `tests/differential/` by `python -m tests.differential.documents`; do not edit it by hand.
@@ -19,7 +19,7 @@ ours, and compares code, remark, extFields and body of every answer, and the gro
 difference that is not on this list fails it; so does an entry that never occurs. Each entry is a predicate on the request, the
 state before it, and what *both* answered and became (`tests/differential/deviations_of_*.py`): it excuses nothing but itself.
 
-"Rule n" is safety rule n of [the architecture](architecture.md); "issue n" is apache/rocketmq's.
+"Rule n" is safety rule n of [the architecture](../concepts/architecture.md); "issue n" is apache/rocketmq's.
 """
 DECISIONS = """
 ## Decisions

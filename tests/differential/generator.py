@@ -193,7 +193,12 @@ class Generator:
         return self._beat(name, world, broker_id, oneway=True if self.chance.random() < 0.5 else None)
 
     def _elect(self, name: str, world: GroupWorld) -> Step | None:
-        broker_id = self._member(world, alive=True if world.state.epoch == 0 and self.chance.random() < 0.9 else None)
+        first = world.state.epoch == 0 and self.chance.random() < 0.9
+        if first and (unheard := self._member(world, alive=False)) is not None:
+            return self._beat(
+                name, world, unheard
+            )  # ours waits for each before it elects, and a deviation ends the sequence
+        broker_id = self._member(world, alive=True if first else None)
         return None if broker_id is None else Step.of(1002, name=name, id=broker_id, designate=False)
 
     def _designate(self, name: str, world: GroupWorld) -> Step | None:

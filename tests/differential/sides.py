@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.failover import Failover
+from brokergroup_operator.controller.change.failover import Failover
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings

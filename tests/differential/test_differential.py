@@ -227,11 +227,11 @@ def test_the_page_says_what_the_list_says() -> None:
 
 
 def test_every_entry_is_in_the_table_of_its_request_and_every_test_it_names_is_there() -> None:
-    table = (REPOSITORY / "docs" / "controller.md").read_text(encoding="utf-8")
+    table = (REPOSITORY / "docs" / "reference" / "controller.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z]+(?:-[a-z']+)+)`", table))
     entries = (*DEVIATIONS, *BY_THE_COMPARISON)
     known = {entry.name for entry in entries} | {shape.name for shape in SHAPES}
-    assert named <= known, f"docs/controller.md names {sorted(named - known)}"
+    assert named <= known, f"docs/reference/controller.md names {sorted(named - known)}"
     assert known - named <= NOT_ABOUT_ONE_REQUEST
     for entry in entries:
         assert (REPOSITORY / entry.test).exists(), f"{entry.name}: {entry.test} does not exist"

@@ -16,7 +16,7 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import PODS, Resource
 from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
-from brokergroup_operator.reconcile.observed import pod_is_ready
+from brokergroup_operator.reconcile.see.observed import pod_is_ready
 from tests.e2e.house import NAMESPACE
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from brokergroup_operator.kube.resources import PODS
 from tests.e2e.house import NAMESPACE, House
 from tests.real.clusters import Cluster, as_yaml, eventually, real_cluster
 from tests.real.parts import install
+from tests.real.parts.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,8 +94,7 @@ def house_of(cluster: Cluster, patience: float) -> ClusterHouse:
 def java_spec(name_server: str) -> dict[str, Any]:
     """That of examples/rocketmq.yaml, with the address that it asks for."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))["spec"]
-    # Most of a start is the compiler's work for later, of which no story sees anything: measured, 3.7 s of a processor for 5.8.
-    return {**spec, "nameServers": [name_server], "jvm": {"extraArguments": ["-XX:TieredStopAtLevel=1"]}}
+    return {**spec, "nameServers": [name_server], "jvm": {"extraArguments": list(FAST_START)}}
 
 
 async def start_name_server(cluster: Cluster) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import PODS, SERVICES
-from brokergroup_operator.sandbox.services import ServiceCarrier, addresses_of, is_endpoint, target_port
+from kube_sandbox.services import ServiceCarrier, addresses_of, is_endpoint, target_port
 from tests.real.parts.kubernetes_api import SERVICE_CIDR
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def _run(*command: str, stdin: str = "") -> bool:
 @asynccontextmanager
 async def carried_services(cluster: Cluster) -> AsyncIterator[None]:
     """Whatever Services there are, for the length of a block."""
-    carrier = ServiceCarrier(cluster.api, node_ip=cluster.node_ip, cluster_ips=CLUSTER_IPS)
+    carrier = ServiceCarrier(cluster.kubelet_api, node_ip=cluster.node_ip, cluster_ips=CLUSTER_IPS)
     tasks = [asyncio.create_task(one.run()) for one in (carrier, PodRules(cluster))]
     try:
         yield

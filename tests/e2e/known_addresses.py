@@ -6,9 +6,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.kubernetes_binding import place_of
+from brokergroup_operator.controller.directory.kubernetes_binding import place_of
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.reconcile.observed import pod_is_ready
+from brokergroup_operator.reconcile.see.observed import pod_is_ready
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError

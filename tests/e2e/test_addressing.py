@@ -73,6 +73,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
         await group.verify()
 
         second = group.seen.master_id
+        assert second is not None
         before = await house.api.get(PODS, f"{name}-{second}", namespace=NAMESPACE)
         async with group.under_load():
             await house.api.delete(PODS, before["metadata"]["name"], namespace=NAMESPACE)

@@ -129,7 +129,9 @@ async def test_kubectl_waits_gets_and_describes(group: WholeGroup) -> None:
     assert str(group.seen.master_epoch) in shown.values()
     described = await asyncio.to_thread(kubectl.must, "describe", "brokergroup", group.name)
     assert "AllMembersInSync" in described
-    assert group.seen.master_address() in described
+    address = group.seen.master_address()
+    assert address is not None
+    assert address in described
     states = await asyncio.to_thread(kubectl.get, "bgs", group.name)
     assert states["record"]["masterEpoch"] == group.seen.master_epoch
 

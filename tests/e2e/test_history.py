@@ -24,7 +24,7 @@ GOOD: dict[str, Any] = {
 
 
 def replicas_with(**change: Any) -> list[dict[str, Any]]:
-    replicas = copy.deepcopy(GOOD["replicas"])
+    replicas: list[dict[str, Any]] = copy.deepcopy(GOOD["replicas"])
     replicas[0] |= change
     return replicas
 

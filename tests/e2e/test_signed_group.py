@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,23 +104,26 @@ async def until_all_are(group: WholeGroup, expected: str) -> None:
 
 
 async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: WholeGroup) -> None:
-    """As docs/security.md says: signature Off, the Secret, each pod once, signature as it was."""
+    """As docs/concepts/security.md says: signature Off, the Secret, each pod once, signature as it was."""
     api = signed.house.api
     await signed.until_settled()
     running = signed.pids()
+
+    def is_another(broker_id: int) -> bool:
+        return signed.pids().get(broker_id) not in (None, running[broker_id])
+
     async with signed.under_load():
         await patched(signed, signature="Off")
         await until_all_are(signed, "false")
         assert signed.pids() == running, "nobody restarts for it"
         before = await api.get(SECRETS, SECRET_NAME, namespace=NAMESPACE)
         await api.replace(SECRETS, before | {"data": secret(ANOTHER)["data"]})
-        slaves = [each for each in running if each != signed.seen.master_id]
-        for broker_id in (*slaves, signed.seen.master_id):
+        master = signed.seen.master_id
+        assert master is not None
+        slaves = [each for each in running if each != master]
+        for broker_id in (*slaves, master):
             await api.delete(PODS, f"{signed.name}-{broker_id}", namespace=NAMESPACE)
-            await signed.until(
-                lambda broker_id=broker_id: signed.pids().get(broker_id) not in (None, running[broker_id]),
-                f"a new process of {broker_id}",
-            )
+            await signed.until(partial(is_another, broker_id), f"a new process of {broker_id}")
             await signed.until_settled()
         await patched(signed, signature="Required")
         await until_all_are(signed, "true")

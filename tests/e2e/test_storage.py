@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,12 +28,16 @@ async def test_a_member_whose_pod_goes_comes_back_as_another_and_nothing_is_lost
         operator = await house.start_operator()
         await house.create_group("brief", storage={"ephemeral": {}})
         await group.until_settled()
+
+        def is_away(broker_id: int) -> bool:
+            return broker_id not in group.pids()
+
         for role in ("slave", "master"):
             ids = set(group.pids())
             gone = next(one for one in sorted(ids) if (one == group.seen.master_id) is (role == "master"))
             async with group.under_load():
                 await house.api.delete(PODS, f"brief-{gone}", namespace=NAMESPACE)
-                await group.until(lambda gone=gone: gone not in group.pids(), "its id is given up")
+                await group.until(partial(is_away, gone), "its id is given up")
                 await group.until_settled()
                 await group.until_acknowledged()
             await group.verify()

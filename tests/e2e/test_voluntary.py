@@ -5,12 +5,14 @@ Told in the sandbox and at a real API server, there with Java brokers where a st
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import pytest_asyncio
 
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import NODES, PODS
-from tests.e2e.house import NAMESPACE, House, WholeGroup
+from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
 from tests.e2e.stories import (
     a_slave,
     change,
@@ -106,6 +108,31 @@ async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
     assert len(await claims_of(group)) == 4, "retained"
 
 
+async def test_a_lone_master_goes_on_taking_writes_while_it_becomes_three_and_one_again(
+    house: House, group: WholeGroup
+) -> None:
+    """kubectl scale from 1 to 3 refused every write until a slave had joined: Strict's minimum was told to a master alone."""
+    async with whole_group(house, "grows", replicas=1) as lone:
+        await house.create_group("grows", replicas=1)
+        await lone.until_settled()
+
+        def is_whole(replicas: int) -> bool:
+            return len(lone.pod_names()) == replicas and lone.is_settled()
+
+        async with lone.under_load():
+            failures = lone.ledger.failures
+            for replicas in (3, 2):
+                await change(lone, {"spec": {"replicas": replicas}})
+                lone.replicas = replicas
+                await lone.until(partial(is_whole, replicas), f"{replicas} are in sync")
+                assert lone.ledger.failures == failures, lone.story()
+            await change(lone, {"spec": {"replicas": 1}})
+            lone.replicas = 1
+            await lone.until(lambda: len(lone.pod_names()) == 1 and lone.is_settled(), "one is left")
+            await lone.until_acknowledged()
+        await lone.verify()
+
+
 async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(group: WholeGroup) -> None:
     """The one slave that would be left may never be master."""
     await group.until_settled()
@@ -124,7 +151,7 @@ async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(g
 
 async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
     await group.until_settled()
-    in_set = list(group.seen.sync_state_set)
+    in_set, earlier = list(group.seen.sync_state_set), len(group.house.incidents())
     async with group.under_load():
         await change(group, {"spec": {"maintenance": {"hibernated": True}}})
         await group.until(lambda: condition(group, "Hibernated")[0] == "True", "all pods are stopped")
@@ -134,6 +161,8 @@ async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
         await group.until_acknowledged()
     await group.verify()
     assert {"Hibernated", "Woken"} <= set(await events(group))
+    told = [(one["trigger"], one["cause"], one["outcome"]) for one in group.house.incidents()[earlier:]]
+    assert told == [("woken", "hibernation", "completed")], "a master that was put to sleep was not lost"
 
 
 async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> None:

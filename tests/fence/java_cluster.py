@@ -22,26 +22,28 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from brokergroup_operator.demo.our_sandbox import our_definitions
 from brokergroup_operator.demo.watched_group import WatchedGroup
 from brokergroup_operator.kube import ApiError, KubernetesApi, NotFoundError, Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS, PODS
-from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
-from brokergroup_operator.sandbox.run import sandbox
+from kube_sandbox.kubelet.network import NetworkNamespaces
+from kube_sandbox.sandbox import sandbox
 from tests.fence.gate import Gate
 from tests.real.clusters import images
+from tests.real.parts.java import NO_TLS, SPARING_BROKER
 from tests.real.parts.process import RealProcess, start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from brokergroup_operator.sandbox.kubelet import ProcessKubelet
+    from kube_sandbox.kubelet import ProcessKubelet
 
 NAMESPACE = "default"
 GROUP = "orders"
 CONTROLLER_PORT = 9878
 READY_SECONDS = 180.0
-JVM = ["-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC", "-XX:-UseG1GC"]
+JVM = ["-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC", "-XX:-UseG1GC", NO_TLS]
 NAME_SERVER_SECONDS = 90.0
 
 
@@ -149,7 +151,7 @@ def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[s
         "durability": "Strict",
         "storage": {"size": "8Gi"},
         "jvm": {"extraArguments": JVM},
-        "config": {"mappedFileSizeCommitLog": "67108864"},
+        "config": {"mappedFileSizeCommitLog": "67108864", **{key: str(value) for key, value in SPARING_BROKER.items()}},
     }
     return {
         "apiVersion": "brokergroup.dev/v1alpha1",
@@ -169,7 +171,14 @@ async def java_cluster(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(gate.close)
         running = await stack.enter_async_context(
-            sandbox(data_dir=folder / "node", host="0.0.0.0", network=network, images=images(), node_url=gate.start)
+            sandbox(
+                data_dir=folder / "node",
+                images=images(),
+                definitions=our_definitions(),
+                host="0.0.0.0",
+                network=network,
+                node_url=gate.start,
+            )
         )
         api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(running.kubeconfig))
         place = await network.attach("operator")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from brokergroup_operator.api import names
 from brokergroup_operator.fence.decide import Member
 from brokergroup_operator.fence.peers import Peers, Word
 from brokergroup_operator.fence.settings import FENCE_PORT_OFFSET, Address
@@ -26,7 +27,7 @@ def peers() -> Iterator[Peers]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
-    made = Peers(Address(HOST, port), "orders")
+    made = Peers(Address(HOST, port), "orders", lambda _: None)
     yield made
     made.close()
 
@@ -82,14 +83,16 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
             assert peers.read(own_id=1, hears_none_for_seconds=1.0) == expected
 
 
-def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_other() -> None:
+def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_other_and_the_operator() -> None:
     """It was written before there was a fence. Without UDP no excuse is ever heard, and a restart of all operators kills."""
-    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "security.md").read_text(encoding="utf-8")
     [text] = [part for part in page.split("```yaml\n")[1:] if "kind: NetworkPolicy" in part.split("```")[0]]
     policy = yaml.safe_load(text.split("```")[0])["spec"]
     port = {"port": 10911 + FENCE_PORT_OFFSET, "protocol": "UDP"}
-    [rule] = [one for one in policy["ingress"] if port in one["ports"]]
-    assert rule["from"] == [{"podSelector": policy["podSelector"]}]
+    fences, operators = (one["from"] for one in policy["ingress"] if port in one["ports"])
+    assert fences == [{"podSelector": policy["podSelector"]}]
+    labels = {names.LABEL_COMPONENT: names.COMPONENT_OPERATOR}
+    assert operators == [{"namespaceSelector": {}, "podSelector": {"matchLabels": labels}}]
 
 
 def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:
@@ -98,8 +101,8 @@ def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_
         free.bind((HOST, 0))
         port = free.getsockname()[1]
     hosts = tuple(f"127.77.1.{one}" for one in (1, 2, 3))
-    fences = [Peers(Address(host, port), "orders") for host in hosts]
-    asker = Peers(Address("127.77.1.9", port), "orders")
+    fences = [Peers(Address(host, port), "orders", lambda _: None) for host in hosts]
+    asker = Peers(Address("127.77.1.9", port), "orders", lambda _: None)
     try:
         for address in (f"203.0.113.2:{port - FENCE_PORT_OFFSET}", f"lb-2.example.org:{port - FENCE_PORT_OFFSET}"):
             asker.ask(Member(2, address, in_sync=True, alive=True), now=5.0, pods=hosts)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.controller.change.fence_order import PodFence, confirmed_kill
 from brokergroup_operator.fence import deletion
 from brokergroup_operator.fence.role_file import RoleFile
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -298,6 +299,67 @@ async def test_the_fence_of_a_python_broker_kills_it_only_if_it_is_stopped_when_
         assert await broker.wait() == (-signal.SIGKILL if stopped else -signal.SIGTERM)
         assert await fence.wait() == 0
         assert (b"is stopped" in await fence.stdout.read()) is stopped
+
+
+@pytest.mark.parametrize("module", [deletion.__name__, "brokergroup_operator.fence"])
+async def test_a_stopped_broker_is_killed_by_the_operators_order_and_its_death_is_proven(
+    tmp_path: Path, module: str
+) -> None:
+    """By both kinds of fence, and by no order of another key: that one is silence."""
+    host = Group(tmp_path).hosts[0]
+    (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
+    mark = {**os.environ, "POD_UID": str(uuid.uuid4())}
+    settings = {
+        "FENCE_KEY_FILE": str(tmp_path / "key"),
+        "FENCE_LOCAL_ADDRESS": f"{host}:10911",
+        "FENCE_BROKER_ADDRESS": f"{host}:10911",
+        "FENCE_BROKER_NAME": BROKER_NAME,
+        "FENCE_CONTROLLERS": "127.0.0.1:9",
+        "FENCE_ISOLATION_MILLISECONDS": "1500",
+        "FENCE_TIMEOUT_MILLISECONDS": "2000",
+        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
+        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
+    }
+    broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**mark, "BROKERGROUP_CONTAINER": "broker"})
+    fence = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, env=mark | settings, stdout=asyncio.subprocess.PIPE
+    )
+    assert fence.stdout is not None
+    assert b"watching" in await fence.stdout.readline()
+    broker.send_signal(signal.SIGSTOP)
+    stranger, own = (PodFence("orders-1", mark["POD_UID"], host, 10913, key * 32) for key in (b"o", b"k"))
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(confirmed_kill(stranger), 0.5)
+        pytest.fail("a fence has taken a stranger for the operator")
+    assert broker.returncode is None
+    told = await asyncio.wait_for(confirmed_kill(own), DEADLINE_SECONDS)
+    assert told is not None
+    assert "signed" in told
+    assert await broker.wait() == -signal.SIGKILL
+    assert b"the operator's order" in await fence.stdout.readline()
+    fence.terminate()
+    assert await fence.wait() == 0
+
+
+async def test_a_fence_that_never_saw_its_broker_proves_nothing(tmp_path: Path) -> None:
+    """A process that it cannot see may run all the same."""
+    (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
+    host = Group(tmp_path).hosts[0]
+    mark = {
+        "POD_UID": str(uuid.uuid4()),
+        "FENCE_KEY_FILE": str(tmp_path / "key"),
+        "FENCE_LOCAL_ADDRESS": f"{host}:10911",
+    }
+    fence = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", deletion.__name__, env={**os.environ, **mark}, stdout=asyncio.subprocess.PIPE
+    )
+    assert fence.stdout is not None
+    assert b"watching" in await fence.stdout.readline()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(confirmed_kill(PodFence("orders-1", mark["POD_UID"], host, 10913, b"k" * 32)), 0.5)
+    assert b'"dead": false' in await fence.stdout.readline()
+    fence.terminate()
+    assert await fence.wait() == 0
 
 
 async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Group) -> None:

@@ -7,12 +7,12 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.sandbox.api_server.custom_resources import custom_resource_types
+from kube_sandbox.api_server.custom.custom_resources import custom_resource_types
 from tests.fuzz.schema import definition, fields_of_rule, spec_node
 
 if TYPE_CHECKING:
-    from brokergroup_operator.sandbox.api_server.errors import FieldError
-    from brokergroup_operator.sandbox.api_server.resource_types import Behaviour
+    from kube_sandbox.api_server.errors import FieldError
+    from kube_sandbox.api_server.resource_types import Behaviour
 
 Spec = dict[str, Any]
 

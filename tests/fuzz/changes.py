@@ -113,7 +113,8 @@ def _in_map(draw: Draw, at: Node, entries: dict[str, Any], rest: tuple[str, ...]
         del entries[draw(st.sampled_from(sorted(entries)))]
         return entries
     if kind is Kind.GROW:
-        return entries | draw(st.dictionaries(schema.key(at), schema.value(at.values), min_size=1, max_size=GROWN))
+        more = draw(st.dictionaries(schema.key(at), schema.value(at.values), min_size=1, max_size=GROWN))
+        return {**entries, **more}
     known = st.sampled_from(sorted(entries)) if entries else schema.key(at)
     name = draw(st.one_of(known, schema.key(at)))
     entries[name] = _at(draw, at.values, entries.get(name), rest, kind)

@@ -13,14 +13,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.learners import beyond_voters
+from brokergroup_operator.api.meaning.learners import beyond_voters
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from brokergroup_operator.reconcile import addressing, children, fence_container, kinds, quantities
-from brokergroup_operator.reconcile.config_sources import with_sources
-from brokergroup_operator.reconcile.disruption import build_disruption_budgets
-from brokergroup_operator.reconcile.fetch import read_group
+from brokergroup_operator.reconcile import kinds, quantities
 from brokergroup_operator.reconcile.identity import Member
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render import addressing, children, fence_container
+from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.config_sources import with_sources
+from brokergroup_operator.reconcile.see.fetch import read_group
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.properties import decode_properties
 from tests.fuzz.world import ConfiguredBroker
@@ -69,7 +70,7 @@ def waits_for_a_successor(group: dict[str, Any]) -> bool:
     spec, status = group["spec"], group["status"]
     ids = {one["brokerId"] for one in status["members"]}
     barred = {one["brokerId"] for one in spec["failover"]["priorities"] if one["priority"] == 0}
-    leaving = len(ids) - spec["replicas"]
+    leaving: int = len(ids) - spec["replicas"]
     return len(ids - barred - {status["master"]["brokerId"]}) <= leaving
 
 

@@ -23,10 +23,10 @@ from tests.fuzz import oracles
 from tests.fuzz.changes import drawn_leaves
 from tests.fuzz.schema import steps
 from tests.fuzz.world import FuzzWorld
-from tests.sieve.perturbed_api import BEGINNING_UNIX_SECONDS
 from tests.sieve.run import differences as state_differences
-from tests.sieve.virtual_loop import VirtualLoop
-from tests.sieve.world import NAMESPACE, end_all
+from tests.sieve.world import NAMESPACE
+from tests.support.memory_api import BEGINNING_UNIX_SECONDS
+from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -198,9 +198,7 @@ def in_virtual_time(tell: Callable[[VirtualLoop], Coroutine[Any, Any, None]]) ->
         with mock.patch.object(reconciler, "time", clock):
             loop.run_until_complete(loop.create_task(tell(loop)))
     finally:
-        loop.allow_more_turns()
-        loop.run_until_complete(end_all())
-        loop.close()
+        loop.finish()
 
 
 def told(base: Spec, draw_change: Callable[[Spec], Change | None], tally: Tally) -> None:

@@ -22,7 +22,7 @@ from tests.sieve.world import NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sieve.virtual_loop import VirtualLoop
+    from tests.support.virtual_loop import VirtualLoop
 
 # Alone each takes a second or two; a machine with much else to do takes its time.
 pytestmark = pytest.mark.timeout(900)

@@ -40,9 +40,11 @@ def lab_in(folder: Path) -> Any:
 
 
 async def test_each_that_died_is_counted_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxies, outcome, said = FailingProxies(2), proxy.ProxyOutcome(), []
+    proxies, outcome = FailingProxies(2), proxy.ProxyOutcome()
+    said: list[str] = []
     monkeypatch.setattr(proxy, "start_proxy", proxies)
-    assert await proxy.proxy_of(lab_in(tmp_path), outcome, said.append) == "listening"
+    started: Any = await proxy.proxy_of(lab_in(tmp_path), outcome, said.append)
+    assert started == "listening"
     assert (outcome.died, proxies.killed, len(said)) == (2, 2, 2)
     assert "Proxy 2 died before it listened: proxy ended with 1" in said
 

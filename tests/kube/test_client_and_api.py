@@ -9,6 +9,7 @@ import pytest
 
 from brokergroup_operator.kube import (
     AlreadyExistsError,
+    ApiUnavailableError,
     ConflictError,
     GoneError,
     InvalidError,
@@ -17,7 +18,7 @@ from brokergroup_operator.kube import (
     PatchType,
 )
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -121,7 +122,7 @@ async def test_a_version_that_is_too_old_is_gone(server: SandboxApiServer, api: 
 
 
 async def test_a_bad_object_names_its_field(api: KubernetesApi) -> None:
-    from brokergroup_operator.api.generate import KINDS, custom_resource_definition
+    from brokergroup_operator.api.definitions.generate import KINDS, custom_resource_definition
 
     for kind in KINDS:
         await api.create(CUSTOM_RESOURCE_DEFINITIONS, custom_resource_definition(kind))
@@ -155,3 +156,17 @@ async def test_a_pod_is_bound_once(api: KubernetesApi) -> None:
 async def test_a_namespaced_object_without_a_namespace_is_the_callers_mistake(api: KubernetesApi) -> None:
     with pytest.raises(ValueError, match="namespace is None"):
         await api.get(CONFIG_MAPS, "a")
+
+
+async def test_a_closed_client_sends_nothing_and_opens_nothing(server: SandboxApiServer) -> None:
+    """A poll that outlives its plane, as a fence's deletion may, must not open connections that nothing closes."""
+    api = KubernetesApi.from_url(server.url)
+    await api.create(CONFIG_MAPS, config_map("a"))
+    await api.close()
+    with pytest.raises(ApiUnavailableError, match="not sent, this client is closed"):
+        await api.get(CONFIG_MAPS, "a", namespace=NAMESPACE)
+    with pytest.raises(ApiUnavailableError, match="not sent, this client is closed"):
+        await api.delete(CONFIG_MAPS, "a", namespace=NAMESPACE)
+    async with aclosing(api.watch(CONFIG_MAPS, namespace=NAMESPACE, resource_version="1")) as events:
+        with pytest.raises(ApiUnavailableError, match="not sent, this client is closed"):
+            await anext(events)

@@ -9,7 +9,7 @@ import pytest
 from brokergroup_operator.kube import ConflictError, KubernetesApi, NotFoundError
 from brokergroup_operator.kube.held_deletion import delete_held
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

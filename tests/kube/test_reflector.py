@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.kube import ApiUnavailableError, KubernetesApi, Reflector, WatchEvent
 from brokergroup_operator.kube.resources import CONFIG_MAPS
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -14,8 +14,8 @@ import yaml
 from typer.testing import CliRunner
 
 from brokergroup_operator.kubectl.errors import PluginError
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, Kind
 from brokergroup_operator.kubectl.main import app
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -70,7 +70,8 @@ def test_what_is_made(made: tuple[Path, dict[str, Any]]) -> None:
     }  # fmt: skip
     assert {path.name for path in into.iterdir()} == {*names, "SHA256SUMS"}
     assert told["files"] == {name: (into / name).stat().st_size for name in names}
-    sums = dict(reversed(line.split("  ")) for line in (into / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
+    lines = (into / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert sums == {name: hashlib.sha256((into / name).read_bytes()).hexdigest() for name in names}
     [entry] = yaml.safe_load((into / "brokergroup.yaml").read_text(encoding="utf-8"))["spec"]["platforms"]
     assert entry["sha256"] == sums[entry["uri"].rpartition("/")[2]]
@@ -89,7 +90,15 @@ def test_the_wheel_is_whole(made: tuple[Path, dict[str, Any]]) -> None:
         top = {name.split("/")[0] for name in whole.namelist() if ".dist-info" not in name}
         [entry_points] = [name for name in whole.namelist() if name.endswith("entry_points.txt")]
         scripts = whole.read(entry_points).decode()
-    assert top == {"brokergroup_operator", "controller_core", "rocketmq_remoting", "rocketmq_replica", "sla_reports"}
+    assert top == {
+        "brokergroup_operator",
+        "controller_core",
+        "kube_sandbox",
+        "metric_names",
+        "rocketmq_remoting",
+        "rocketmq_replica",
+        "sla_reports",
+    }
     assert "kubectl-brokergroup = brokergroup_operator.kubectl.main:main" in scripts
 
 

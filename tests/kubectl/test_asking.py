@@ -9,7 +9,7 @@ import pytest
 
 from brokergroup_operator.kubectl import asking
 from brokergroup_operator.kubectl.errors import UsageError
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from brokergroup_operator.kubectl.verbs.switchover import moment
 
 if TYPE_CHECKING:
@@ -96,6 +96,13 @@ def test_an_unclean_election_wants_both_words(bench: Bench) -> None:
     bench.create_group()
     for flags in (("--unclean",), ("--yes-lose-data",), ()):
         assert bench.run("elect", "orders", "--to", "3", "--confirm", "orders", *flags).code == 2
+    assert not bench.items(BROKER_GROUP_OPERATIONS)
+
+
+def test_an_unclean_election_has_no_yes(bench: Bench) -> None:
+    bench.create_group()
+    said = bench.run("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data", "--yes")
+    assert (said.code, "--yes" in said.err) == (2, True)
     assert not bench.items(BROKER_GROUP_OPERATIONS)
 
 

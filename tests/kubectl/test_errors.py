@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.kubectl import errors
 from brokergroup_operator.kubectl.errors import PluginError
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,14 +65,24 @@ def test_nobody_answers(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "kubeconfig: "),
-        ("[]", "expected a mapping with clusters, users and contexts"),
-        ("contexts: []", "no context '', expected one of: none"),
-        ("contexts: [{name: a, context: {cluster: x}}]\ncurrent-context: a\nclusters: []", "context 'a'"),
+        (b"{", "kubeconfig: "),
+        (b"[]", "expected a mapping with clusters, users and contexts"),
+        (b"contexts: []", "no context '', expected one of: none"),
+        (b"contexts: [{name: a, context: {cluster: x}}]\ncurrent-context: a\nclusters: []", "context 'a'"),
+        (b"\xff\xfe\x00", "no UTF-8"),
+        (b"[" * 100_000, "recursion"),
+        (b"clusters: 5", "clusters is 5, expected a list"),
+        (b"users: [5]", "users has 5, expected a name and a mapping user"),
+        (b"contexts: [{context: {}}]", "contexts has {'context': {}}, expected a name and a mapping context"),
+        (b"clusters: [{name: a, cluster: b}]", "expected a name and a mapping cluster"),
+        (
+            b"contexts: [{name: a, context: {user: a}}]\ncurrent-context: a\nusers: [{name: a, user: {tokenFile: none}}]",
+            "none: [Errno 2] No such file",
+        ),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used(bench: Bench, text: str, why: str) -> None:
-    bench.kubeconfig.write_text(text, encoding="utf-8")
+def test_a_kubeconfig_that_cannot_be_used(bench: Bench, text: bytes, why: str) -> None:
+    bench.kubeconfig.write_bytes(text)
     said = bench.run("status")
     assert said.code == 5
     assert why in one_line(said.err)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from brokergroup_operator.kubectl.kinds import BROKER_GROUPS, PODS
 from brokergroup_operator.kubectl.main import verb_names
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS, PODS
 from brokergroup_operator.kubectl.verbs.completion import complete
 from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
 
@@ -84,6 +84,7 @@ def test_migrate_is_the_other_commands(bench: Bench) -> None:
 
 def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
-        "completion", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag", "migrate",
-        "pause", "rebuild", "release", "report", "restart", "resume", "status", "switchover", "version", "wake",
+        "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
+        "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "status", "switchover", "top", "version",
+        "wake",
     ]  # fmt: skip

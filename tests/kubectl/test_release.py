@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kubectl.kinds import BROKER_GROUPS, LEASES, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS, LEASES, PERSISTENT_VOLUME_CLAIMS, PODS
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from brokergroup_operator.kubectl.cluster import Cluster
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, EVENTS, PODS
-from brokergroup_operator.kubectl.redaction import REDACTED, redacted, redacted_text
+from brokergroup_operator.kubectl.reach.cluster import Cluster
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, EVENTS, PODS
+from brokergroup_operator.kubectl.show.redaction import REDACTED, redacted, redacted_text
 from brokergroup_operator.kubectl.verbs.report import _is_about, archive
 
 if TYPE_CHECKING:

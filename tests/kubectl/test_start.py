@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What the operator and the other commands need, and what only draws.
 HEAVY = {
     "aiohttp", "kopf", "kubernetes", "msgspec", "prometheus_client", "pyspark", "rich", "structlog", "uvloop",
-    "controller_core", "rocketmq_remoting", "rocketmq_replica", "sla_reports",
+    "controller_core", "kube_sandbox", "metric_names", "rocketmq_remoting", "rocketmq_replica", "sla_reports",
 }  # fmt: skip
 OURS = {"api", "kubectl"}
 PROGRAM = """
@@ -43,7 +43,7 @@ def modules(bench: Bench, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("status", "orders"), ("status",), ("switchover", "orders"), ("pause", "orders")]
+    "arguments", [("status", "orders"), ("status",), ("top", "--once"), ("switchover", "orders"), ("pause", "orders")]
 )
 def test_a_verb_brings_nothing_heavy(bench: Bench, arguments: tuple[str, ...]) -> None:
     bench.create_group()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS
 from tests.real.parts import install
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import pytest
 import structlog
 
 from brokergroup_operator.kube import KubernetesApi
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.client import KubeClient
 from tests.kubelet.node_under_test import Node, remove_objects
 from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 
@@ -46,8 +47,14 @@ async def api(kubeconfig: Path) -> AsyncIterator[KubernetesApi]:
 
 
 @pytest.fixture
-async def node(api: KubernetesApi, kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Node]:
-    node = Node(api, kubeconfig, tmp_path / "node")
+async def client(kubeconfig: Path) -> AsyncIterator[KubeClient]:
+    async with KubeClient.from_kubeconfig(kubeconfig) as client:
+        yield client
+
+
+@pytest.fixture
+async def node(api: KubernetesApi, client: KubeClient, kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Node]:
+    node = Node(api, client, kubeconfig, tmp_path / "node")
     with structlog.testing.capture_logs() as logged:
         await node.kubelet.start()
         yield node

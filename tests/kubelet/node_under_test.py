@@ -6,17 +6,20 @@ import asyncio
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from brokergroup_operator.kube import KubernetesApi, NotFoundError
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
-from brokergroup_operator.sandbox.kubelet import Image, ImageCatalogue, LoopbackNetwork, PodNetwork, ProcessKubelet
-from brokergroup_operator.sandbox.kubelet.container import BackOffSettings
+from kube_sandbox.kubelet import Image, ImageCatalogue, LoopbackNetwork, PodNetwork, ProcessKubelet
+from kube_sandbox.kubelet.container import BackOffSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from kube_sandbox.client import KubeClient
 
 NAMESPACE = "default"
+Found = TypeVar("Found")
 DEADLINE_SECONDS = 20.0
 JsonObject = dict[str, Any]
 
@@ -27,6 +30,7 @@ class Node:
     def __init__(
         self,
         api: KubernetesApi,
+        client: KubeClient,
         kubeconfig: Path,
         data_dir: Path,
         network: PodNetwork | None = None,
@@ -34,7 +38,9 @@ class Node:
         minimum_grace_seconds: float = 0.2,
     ) -> None:
         self.minimum_grace_seconds = minimum_grace_seconds
+        # The tests ask the API with another client than the kubelet has.
         self.api = api
+        self.client = client
         self.kubeconfig = kubeconfig
         self.data_dir = data_dir
         self.network = network or LoopbackNetwork(data_dir / "next-address")
@@ -42,7 +48,7 @@ class Node:
 
     def new_kubelet(self) -> ProcessKubelet:
         return ProcessKubelet(
-            self.api,
+            self.client,
             node_name="node-a",
             data_dir=self.data_dir,
             network=self.network,
@@ -101,7 +107,7 @@ class Node:
         return self.kubelet.container_pid(NAMESPACE, name, container)
 
 
-async def eventually(look: Callable[[], Any]) -> Any:
+async def eventually(look: Callable[[], Awaitable[Found | None]]) -> Found:
     """What ``look`` returns, as soon as that is neither None nor False; fails at the deadline."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:

@@ -10,7 +10,8 @@ import pytest
 
 from brokergroup_operator.kube import ApiError, KubernetesApi
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.client import KubeClient
 from tests.kubelet.node_under_test import (
     NAMESPACE,
     Node,
@@ -28,23 +29,22 @@ if TYPE_CHECKING:
 
 
 class ApiThatGoesAway:
-    """An embedded API with a database: it stops and comes back at the same address with the same objects."""
+    """An embedded API that stops and comes back at the same address with the same objects."""
 
-    def __init__(self, database: Path) -> None:
-        self.database = database
-        self.server = SandboxApiServer(database=database)
+    def __init__(self) -> None:
+        self.server = SandboxApiServer()
 
     async def leave(self) -> None:
         await self.server.stop()
 
     async def come_back(self) -> None:
-        self.server = SandboxApiServer(port=self.server.port, database=self.database)
+        self.server = SandboxApiServer(port=self.server.port, store=self.server.store)
         await self.server.start()
 
 
 @pytest.fixture
-async def away(tmp_path: Path) -> AsyncIterator[ApiThatGoesAway]:
-    away = ApiThatGoesAway(tmp_path / "objects.db")
+async def away() -> AsyncIterator[ApiThatGoesAway]:
+    away = ApiThatGoesAway()
     await away.server.start()
     yield away
     await away.server.stop()
@@ -53,8 +53,9 @@ async def away(tmp_path: Path) -> AsyncIterator[ApiThatGoesAway]:
 @pytest.fixture
 async def node(away: ApiThatGoesAway, tmp_path: Path) -> AsyncIterator[Node]:
     away.server.write_kubeconfig(tmp_path / "kubeconfig")
-    async with KubernetesApi.from_kubeconfig(tmp_path / "kubeconfig") as api:
-        node = Node(api, tmp_path / "kubeconfig", tmp_path / "node")
+    kubeconfig = tmp_path / "kubeconfig"
+    async with KubernetesApi.from_kubeconfig(kubeconfig) as api, KubeClient.from_kubeconfig(kubeconfig) as client:
+        node = Node(api, client, tmp_path / "kubeconfig", tmp_path / "node")
         await node.kubelet.start()
         yield node
         await node.kubelet.stop()
@@ -114,13 +115,13 @@ async def test_a_deletion_meanwhile_is_carried_out_when_the_api_is_back(node: No
     pid = node.pid("a")
     assert pid is not None
     await away.leave()
-    away.server = SandboxApiServer(database=away.database)  # elsewhere: the kubelet does not see this one
+    away.server = SandboxApiServer(store=away.server.store)  # elsewhere: the kubelet does not see this one
     await away.server.start()
     async with KubernetesApi.from_url(away.server.url) as elsewhere:
         await elsewhere.delete(PODS, "a", namespace=NAMESPACE)
     port = int(node.api.url.rpartition(":")[2])
     await away.server.stop()
-    away.server = SandboxApiServer(port=port, database=away.database)
+    away.server = SandboxApiServer(port=port, store=away.server.store)
     await away.server.start()
     await node.until_gone("a", created["metadata"]["uid"])
     assert is_dead(pid)

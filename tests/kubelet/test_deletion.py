@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.sandbox.kubelet.process_kubelet import MINIMUM_GRACE_SECONDS
+from kube_sandbox.kubelet.process_kubelet import MINIMUM_GRACE_SECONDS
 from tests.kubelet.node_under_test import NAMESPACE, Node, eventually, is_dead, is_ready, pod_object, state_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.kube import KubernetesApi
+    from kube_sandbox.client import KubeClient
 
 FINALIZER = "brokergroup.dev/fence"
 TELLS_SIGTERM = "trap 'echo got SIGTERM; exit 0' TERM; echo up; while :; do sleep 0.05; done"
@@ -27,7 +28,7 @@ async def until_dead(pid: int) -> None:
     await eventually(dead)
 
 
-async def started(node: Node, name: str, script: str, **spec: object) -> tuple[str, int]:
+async def started(node: Node, name: str, script: str, **spec: Any) -> tuple[str, int]:
     """A running pod's uid and its main process, which has said ``up``."""
     created = await node.create(pod_object(name, script, **spec))
     await node.until(name, is_ready)
@@ -63,10 +64,10 @@ async def test_a_second_deletion_shortens_the_grace_period(node: Node) -> None:
 
 
 async def test_a_pod_that_is_deleted_without_grace_has_the_kubelets_minimum(
-    api: KubernetesApi, kubeconfig: Path, tmp_path: Path
+    api: KubernetesApi, client: KubeClient, kubeconfig: Path, tmp_path: Path
 ) -> None:
     """The real kubelet takes 2 s for a pod that does not end by itself, whatever grace is asked for."""
-    node = Node(api, kubeconfig, tmp_path / "patient", minimum_grace_seconds=MINIMUM_GRACE_SECONDS)
+    node = Node(api, client, kubeconfig, tmp_path / "patient", minimum_grace_seconds=MINIMUM_GRACE_SECONDS)
     await node.kubelet.start()
     try:
         mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.resources import EVENTS, PODS
-from brokergroup_operator.sandbox.kubelet import leftovers, netns, process, process_kubelet
-from brokergroup_operator.sandbox.kubelet.leftovers import CONTAINER_MARK, KUBELET_MARK, kill_strays
-from brokergroup_operator.sandbox.kubelet.network import PodNetworkError
-from brokergroup_operator.sandbox.kubelet.probes import ProbeError, ProbeTarget, probe_once
-from brokergroup_operator.sandbox.kubelet.process import ContainerProcess, ProcessSpec
+from kube_sandbox.kubelet import network, process, process_kubelet
+from kube_sandbox.kubelet.network import PodNetworkError
+from kube_sandbox.kubelet.probes import ProbeError, ProbeTarget, probe_once
+from kube_sandbox.kubelet.process import CONTAINER_MARK, KUBELET_MARK, ContainerProcess, ProcessSpec, kill_strays
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_running, pod_object, state_of
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def test_one_process_that_may_not_be_killed_saves_no_other(tmp_path: Path, monke
     mark = {**os.environ, CONTAINER_MARK: str(tmp_path)}
     strays = [subprocess.Popen(["sleep", "1000"], env=mark) for _ in range(3)]
     monkeypatch.setattr(
-        leftovers.signal,
-        "pidfd_send_signal",
+        "kube_sandbox.kubelet.process.signal.pidfd_send_signal",
         refusing([PermissionError(errno.EPERM, "not permitted")], signal.pidfd_send_signal),
     )
     with pytest.raises(PermissionError):
@@ -81,16 +79,16 @@ async def test_a_process_without_a_pidfd_is_no_orphan(tmp_path: Path, monkeypatc
 
     def refused(*_: Any) -> Any:
         """The machine refuses as soon as the program has started another."""
-        while len(leftovers._marked_pids([mark])) < 2:
+        while len(process._marked_pids([mark])) < 2:
             time.sleep(0.01)
         raise OSError(errno.EMFILE, "too many files")
 
     async def none_left() -> bool:
-        return not leftovers._marked_pids([mark])
+        return not process._marked_pids([mark])
 
-    for name, target in (("pidfd_open", process.os), ("process_start_ticks", process)):
+    for name in ("os.pidfd_open", "process_start_ticks"):
         with monkeypatch.context() as patch:
-            patch.setattr(target, name, refused)
+            patch.setattr(f"kube_sandbox.kubelet.process.{name}", refused)
             before = len(os.listdir(descriptors))  # noqa: PTH208
             with pytest.raises(OSError, match="too many files"):
                 ContainerProcess.start(spec(tmp_path, "sleep 1000 & exec sleep 1000"))
@@ -103,11 +101,11 @@ async def test_a_process_without_a_pidfd_is_no_orphan(tmp_path: Path, monkeypatc
 
 
 async def test_a_network_command_that_hangs_or_is_not_there_is_a_network_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netns, "COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(network, "COMMAND_SECONDS", 0.2)
     with pytest.raises(PodNetworkError, match=r"sleep 1000 .*no answer within 0.2 s"):
-        await netns._run("sleep", "1000")
+        await network._run("sleep", "1000")
     with pytest.raises(PodNetworkError, match="no-such-program"):
-        await netns._run("no-such-program")
+        await network._run("no-such-program")
 
 
 async def test_a_pod_whose_network_does_not_come_at_first_or_does_not_go_is_run_and_removed(

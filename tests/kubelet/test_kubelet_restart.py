@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.folder_lock import FolderInUseError
 from brokergroup_operator.kube.resources import NODES, PODS
-from brokergroup_operator.sandbox.kubelet.leftovers import KUBELET_MARK, kill_leftovers
-from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
+from kube_sandbox.folder_lock import FolderInUseError
+from kube_sandbox.kubelet.files import read_container_pid
+from kube_sandbox.kubelet.process import KUBELET_MARK, kill_leftovers
 from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
 
 ROOT = Path(__file__).parents[2]
@@ -136,11 +136,11 @@ async def test_a_kubelet_killed_outright_leaves_nothing_behind_after_its_next_st
     program = (
         "import asyncio, sys, pathlib\n"
         "from tests.kubelet.node_under_test import Node\n"
-        "from brokergroup_operator.kube import KubernetesApi\n"
+        "from kube_sandbox.client import KubeClient\n"
         "async def main():\n"
         "    kubeconfig, data_dir = map(pathlib.Path, sys.argv[1:])\n"
-        "    async with KubernetesApi.from_kubeconfig(kubeconfig) as api:\n"
-        "        node = Node(api, kubeconfig, data_dir)\n"
+        "    async with KubeClient.from_kubeconfig(kubeconfig) as client:\n"
+        "        node = Node(None, client, kubeconfig, data_dir)\n"
         "        await node.kubelet.start()\n"
         "        await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.sandbox.kubelet.logs import NoSuchLogError
+from kube_sandbox.kubelet.files import NoSuchLogError
 from tests.kubelet.node_under_test import NAMESPACE, is_running, pod_object
 
 if TYPE_CHECKING:

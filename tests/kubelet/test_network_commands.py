@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from brokergroup_operator.sandbox.kubelet import netns
-from brokergroup_operator.sandbox.kubelet.network import PodNetworkError
+from kube_sandbox.kubelet import network
+from kube_sandbox.kubelet.network import PodNetworkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,18 +37,18 @@ def test_a_command_that_ends_without_reading_has_its_output(
     new_loop: Callable[[], asyncio.AbstractEventLoop], stdin: str
 ) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(netns._run("echo", "[]", stdin=stdin)) == "[]\n"
+        assert runner.run(network._run("echo", "[]", stdin=stdin)) == "[]\n"
 
 
 @LOOPS
 @pytest.mark.usefixtures("ended_before_it_is_fed")
 def test_a_command_that_fails_is_told_with_what_it_was_given(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(PodNetworkError, match="link del bgk0"):
-        runner.run(netns._run("false", stdin="link del bgk0"))
+        runner.run(network._run("false", stdin="link del bgk0"))
 
 
 @LOOPS
 def test_a_batch_arrives_whole(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     batch = "\n".join(f"link del pod-{number}" for number in range(100))
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(netns._run("cat", stdin=batch)) == batch
+        assert runner.run(network._run("cat", stdin=batch)) == batch

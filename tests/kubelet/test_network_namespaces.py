@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
-from brokergroup_operator.sandbox.kubelet.network import PodNetworkError
+from kube_sandbox.kubelet.network import NetworkNamespaces, PodNetworkError
 from tests.kubelet.node_under_test import NAMESPACE, Node, is_ready, pod_object
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.kube import KubernetesApi
+    from kube_sandbox.client import KubeClient
 
 pytestmark = pytest.mark.real("netns")
 
@@ -45,8 +45,10 @@ async def network(tmp_path: Path) -> AsyncIterator[NetworkNamespaces]:
 
 
 @pytest.fixture
-async def node(api: KubernetesApi, kubeconfig: Path, tmp_path: Path, network: NetworkNamespaces) -> AsyncIterator[Node]:
-    node = Node(api, kubeconfig, tmp_path / "node", network)
+async def node(
+    api: KubernetesApi, client: KubeClient, kubeconfig: Path, tmp_path: Path, network: NetworkNamespaces
+) -> AsyncIterator[Node]:
+    node = Node(api, client, kubeconfig, tmp_path / "node", network)
     await node.kubelet.start()
     yield node
     await node.kubelet.stop()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.kubelet.node_under_test import JsonObject, Node
 
 POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-DATA = {"volumes": [{"name": "v", "emptyDir": {}}]}
+DATA: JsonObject = {"volumes": [{"name": "v", "emptyDir": {}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
 
 

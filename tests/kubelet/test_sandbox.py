@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from brokergroup_operator.kube import KubernetesApi
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
-from brokergroup_operator.sandbox.kubelet import ImageCatalogue
-from brokergroup_operator.sandbox.run import run_sandbox, sandbox
+from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
+from kube_sandbox.kubelet import Image, ImageCatalogue
+from kube_sandbox.sandbox import read_definitions, run_sandbox, sandbox
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_dead, is_running, pod_object, state_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-IMAGE = {"image": "brokergroup-operator:0.1.0"}
+IMAGE = {"image": "any:1"}
+IMAGES = ImageCatalogue({"any:*": Image()})
 
 
 async def test_whoever_sees_the_kubeconfig_may_begin(tmp_path: Path) -> None:
@@ -24,12 +25,9 @@ async def test_whoever_sees_the_kubeconfig_may_begin(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "elsewhere" / "kubeconfig"
     running = asyncio.create_task(
         run_sandbox(
-            host="127.0.0.1",
-            port=0,
             data_dir=tmp_path / "data",
-            network_mode="loopback",
+            images=IMAGES,
             kubeconfig_path=kubeconfig,
-            database=None,
             stop=stop,
         )
     )
@@ -41,7 +39,6 @@ async def test_whoever_sees_the_kubeconfig_may_begin(tmp_path: Path) -> None:
     async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
         (node,) = (await api.list(NODES)).items
         assert node["status"]["conditions"][0]["status"] == "True"
-        assert (await api.list(BROKER_GROUPS)).items == []
         await api.create(PODS, pod_object("a", container=IMAGE))
 
         async def started() -> int | None:
@@ -69,32 +66,16 @@ spec:
     (tmp_path / "crds").mkdir()
     (tmp_path / "crds" / "things.yaml").write_text(definition)
     async with (
-        sandbox(data_dir=tmp_path / "data", crds=tmp_path / "crds") as running,
+        sandbox(data_dir=tmp_path / "data", images=IMAGES, definitions=read_definitions(tmp_path / "crds")) as running,
         KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
     ):
         names = [entry["metadata"]["name"] for entry in (await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items]
         assert names == ["things.example.dev"]
 
 
-async def test_the_database_brings_pods_and_volumes_back(tmp_path: Path) -> None:
-    for restart_count in (0, 1):
-        async with (
-            sandbox(data_dir=tmp_path / "data", database=tmp_path / "objects.db") as running,
-            KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
-        ):
-            if restart_count == 0:
-                await api.create(PODS, pod_object("a", container=IMAGE))
-
-            async def runs(api: KubernetesApi = api, count: int = restart_count) -> bool:
-                pod = await api.get(PODS, "a", namespace=NAMESPACE)
-                return is_running(pod) and state_of(pod)["restartCount"] == count
-
-            await eventually(runs)
-
-
 async def test_logs_over_the_api(tmp_path: Path) -> None:
     async with (
-        sandbox(data_dir=tmp_path, images=ImageCatalogue.default({})) as running,
+        sandbox(data_dir=tmp_path, images=IMAGES) as running,
         KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
         aiohttp.ClientSession() as session,
     ):

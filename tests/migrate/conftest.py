@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,14 @@ class House:
     calls: JavaCalls
     quiet: QuietController
     steps: list[str] = field(default_factory=list)
+    java_port_kept: socket.socket = field(default_factory=socket.socket)
+
+    async def stop_java(self) -> None:
+        """Its port refuses from now on, and stays taken: on a freed one, a test beside this one could answer."""
+        await self.java.stop()
+        host, _, port = self.java.address.rpartition(":")
+        self.java_port_kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.java_port_kept.bind((host, int(port)))
 
     @property
     def tables(self) -> Tables:
@@ -116,3 +125,4 @@ async def a_house() -> AsyncIterator[House]:
     for stop in (java.stop, quiet.stop, name_server.stop):
         with contextlib.suppress(RuntimeError):
             await stop()
+    built.java_port_kept.close()

@@ -1,4 +1,4 @@
-"""A Java controller as docs/controller.md has it: what it answers, whom it believes alive, its traps included.
+"""A Java controller as docs/reference/controller.md has it: what it answers, whom it believes alive, its traps included.
 
 It keeps the first connection of a broker for ever (issue 11045), takes that connection's end for a death, elects at once and
 raises the epoch for nothing where nobody can be elected. What it would tell brokers (1008) is noted in `told`.
@@ -49,7 +49,9 @@ class Tables:
 class FakeJavaController:
     """One member, and the leader."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first_scan_seconds: float = SCAN_SECONDS) -> None:
+        # Java's own is 5 s of leadership: so long brokers have to be heard before their master counts as lost.
+        self._first_scan_seconds = first_scan_seconds
         self.sets: dict[str, Tables] = {}
         self.alive: dict[tuple[str, int], int] = {}  # (brokerName, id) -> the first connection it was heard on
         self.configuration = {"notifyBrokerRoleChanged": "true", "enableElectUncleanMaster": "false"}
@@ -70,6 +72,7 @@ class FakeJavaController:
 
     async def _scan_for_ever(self) -> None:
         """A master on record that does not heartbeat, while anybody else does."""
+        await asyncio.sleep(self._first_scan_seconds)
         while True:
             for name, tables in list(self.sets.items()):
                 others = any(self.is_alive(name, one) for one in tables.replicas)

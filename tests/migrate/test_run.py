@@ -68,7 +68,7 @@ async def test_to_ours_a_failover_there_and_back(house: House, tmp_path: Path) -
     own, stop = home(tmp_path), asyncio.Event()
     cutting = asyncio.create_task(run.cut_over(source(house), own, cut_settings(own), stop=stop, report=house.report))
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.java.stop()
+    await house.stop_java()
     await eventually(lambda: "leading" in house.steps, what="ours leads")
 
     async def whole() -> bool:
@@ -108,7 +108,7 @@ async def test_a_signal_before_the_end_gives_the_lists_back(house: House, tmp_pa
     cutting = asyncio.create_task(run.cut_over(source(house), own, cut_settings(own), stop=stop, report=house.report))
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     address = house.java.address
-    await house.java.stop()
+    await house.stop_java()
     await eventually(lambda: "listed" in house.steps, what="lists changed")
     stop.set()
     with pytest.raises(CutOverError, match="told to stop: ours has granted nothing"):
@@ -135,7 +135,7 @@ async def test_a_record_that_cannot_be_written_at_the_end_gives_the_lists_back(h
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     address = house.java.address
     await write(tmp_path, replace(planned.record, master_epoch=EPOCH + 5))
-    await house.java.stop()
+    await house.stop_java()
     with pytest.raises(CutOverError, match="the record could not be written"):
         await cutting
     assert {one.listed for one in house.brokers} == {address}
@@ -200,7 +200,7 @@ async def test_back_wants_a_record(house: House, tmp_path: Path) -> None:
 async def test_a_dry_run_back_changes_nothing(house: House, tmp_path: Path) -> None:
     _, plans = await run.plan(source(house))
     await write(tmp_path, plans[0].record)
-    await house.java.stop()
+    await house.stop_java()
     fresh = FakeJavaController()
     await fresh.start()
     try:

@@ -129,6 +129,8 @@ class Bench:
     # By fault and kind of broker.
     gaps: dict[str, dict[str, float]] = field(default_factory=dict)
     unfenced: dict[str, dict[str, int]] = field(default_factory=dict)
+    # The incident that tells of it, where there is exactly one.
+    told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     checks: int = 0
     false_failovers: int = 0
@@ -214,6 +216,8 @@ class Bench:
         after, new, status = Seen.of(self, group), self._new(group, before), group.status()
         self.false_failovers += max(0, status["masterEpoch"] - before.epoch - 1)
         self.unfenced.setdefault(name, {})[group.label] = self.times_unfenced(group, before, new)
+        if len(new) == 1:
+            self.told.setdefault(name, {})[group.label] = new[0]
         wrong = told_wrong(status, new, after.counts - before.counts, kind)
         expect(not wrong, f"{group.name}: {'; '.join(wrong)}: {[described(one) for one in new]}")
 

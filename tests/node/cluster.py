@@ -14,19 +14,20 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from tests.node import control_plane, images, machine, network, worker
 from tests.node.kubectl import get, kubectl, kubectl_run, until
-from tests.node.places import VOLUMES_PER_NODE, images_folder, kubeconfig, nodes, state_folder
+from tests.node.places import REPOSITORY, VOLUMES_PER_NODE, etcd_folder, images_folder, kubeconfig, nodes, state_folder
 from tests.node.processes import NodeError, end, started
 from tests.real.parts import install
 
 PARTS = (
     *("root", "netns", "nft", "openssl", "kube-apiserver", "etcd", "helm", "node-packages", "node-programs", "pause"),
-    *("coredns", "base-image", "rocketmq", "rocketmq-image"),
+    *("coredns", "base-image", "rocketmq", "rocketmq-proxy", "rocketmq-image", "rocketmq-python-client"),
 )
 OPERATOR_NAMESPACE, GROUPS_NAMESPACE = "brokergroup-system", "default"
 RESTRICTED = ("pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/enforce-version=latest")
@@ -138,8 +139,12 @@ def make_namespaces() -> None:
         kubectl("label", "--overwrite", "namespace", namespace, *RESTRICTED)
         until(
             f"namespace {namespace} has its service account",
-            lambda name=namespace: kubectl_run("-n", name, "get", "serviceaccount", "default").returncode == 0,
+            partial(_has_service_account, namespace),
         )
+
+
+def _has_service_account(namespace: str) -> bool:
+    return kubectl_run("-n", namespace, "get", "serviceaccount", "default").returncode == 0
 
 
 def down() -> list[str]:
@@ -153,7 +158,8 @@ def down() -> list[str]:
     for node in nodes():
         worker.remove_cgroups(node)
     left = machine.put_back()
-    shutil.rmtree(state_folder(), ignore_errors=True)
+    for folder in (etcd_folder(), state_folder()):
+        shutil.rmtree(folder, ignore_errors=True)
     return left
 
 
@@ -189,8 +195,10 @@ def main(arguments: list[str]) -> int:
     except (NodeError, install.PartError) as error:
         print(f"make node: {error}", file=sys.stderr)
         return 1
-    programs = f"{install.kubernetes_folder()}:{install.helm_program().parent}"
-    print(f'export KUBECONFIG={kubeconfig()}\nexport PATH="{programs}:$PATH"   # kubectl and helm of these versions')
+    programs = f"{install.kubernetes_folder()}:{install.helm_program().parent}:{REPOSITORY / '.venv' / 'bin'}"
+    print(
+        f'export KUBECONFIG={kubeconfig()}\nexport PATH="{programs}:$PATH"   # kubectl and helm of these versions, and our plugin'
+    )
     return 0
 
 

@@ -7,7 +7,15 @@ import urllib.request
 
 from tests.node import credentials
 from tests.node.kubectl import kubectl_run
-from tests.node.places import API_PORT, CLUSTER_DOMAIN, HOST_ADDRESS, SERVICE_RANGE, kubeconfig, state_folder
+from tests.node.places import (
+    API_PORT,
+    CLUSTER_DOMAIN,
+    HOST_ADDRESS,
+    SERVICE_RANGE,
+    etcd_folder,
+    kubeconfig,
+    state_folder,
+)
 from tests.node.processes import start, wait_for
 from tests.real.parts import install
 
@@ -46,7 +54,7 @@ def start_all() -> None:
 
 def start_etcd() -> None:
     """Without fsync: what is tried here is not the disk."""
-    etcd = [str(install.etcd_program()), "--data-dir", str(state_folder() / "etcd"), "--unsafe-no-fsync"]
+    etcd = [str(install.etcd_program()), "--data-dir", str(etcd_folder()), "--unsafe-no-fsync"]
     client = ["--listen-client-urls", ETCD_CLIENT, "--advertise-client-urls", ETCD_CLIENT]
     peer = ["--listen-peer-urls", ETCD_PEER, "--initial-advertise-peer-urls", ETCD_PEER]
     start("etcd", [*etcd, *client, *peer, "--initial-cluster", f"default={ETCD_PEER}"])

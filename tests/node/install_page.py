@@ -1,4 +1,4 @@
-"""docs/install.md's blocks of commands, run as they stand there, by a shell that has what the page names: a newcomer's day.
+"""docs/tasks/install.md's blocks of commands, run as they stand there, by a shell that has what the page names: a newcomer's day.
 
 A block is marked in the page's source, `<!-- test-node: NAME -->` or `<!-- not run: why -->` on the line before it.
 """
@@ -6,7 +6,6 @@ A block is marked in the page's source, `<!-- test-node: NAME -->` or `<!-- not 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,17 +14,15 @@ from tests.node.cluster import say
 from tests.node.images import NEXT_TAG
 from tests.node.kubectl import environment, run_commands
 from tests.node.places import REPOSITORY
+from tests.support.page_blocks import page_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PAGE = REPOSITORY / "docs" / "install.md"
+PAGE = REPOSITORY / "docs" / "tasks" / "install.md"
 BLOCK_SECONDS = 400.0
 # By which our image is on the nodes: a registry's part of the name, as the page's commands put it in front.
 REGISTRY = "docker.io/library"
-_BLOCK = re.compile(
-    r"^<!-- (?P<how>test-node|not run): (?P<what>[^\n]+?) -->\n```\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
-)
 
 
 class Block(NamedTuple):
@@ -38,7 +35,11 @@ class Block(NamedTuple):
 
 def blocks_of(page: str) -> list[Block]:
     """Those that are marked, in the page's order."""
-    return [Block(one["what"], one["text"], one["how"] == "test-node") for one in _BLOCK.finditer(page)]
+    return [
+        Block(one.what, one.text, one.how == "test-node")
+        for one in page_blocks(page)
+        if one.how in {"test-node", "not run"}
+    ]
 
 
 class Newcomer:

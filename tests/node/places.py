@@ -29,6 +29,12 @@ def state_folder() -> Path:
     return Path(os.environ.get("BROKERGROUP_NODE_FOLDER") or install.cache_folder() / "node")
 
 
+def etcd_folder() -> Path:
+    """In memory where that is possible: what is tried here is not the one disk that etcd would share with the brokers' logs."""
+    memory = Path("/dev/shm")
+    return memory / "brokergroup-node-etcd" if memory.is_mount() else state_folder() / "etcd"
+
+
 def images_folder() -> Path:
     """Images that were built from a checkout, by what they were built from; they outlive a cluster."""
     return install.cache_folder() / "node-images"

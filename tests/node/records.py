@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller_core import metric_names
+import metric_names
 from tests.node.kubectl import get
 from tests.node.places import nodes
 
@@ -84,8 +84,7 @@ class OperatorRecords:
 
     def copy_to(self, folder: Path) -> None:
         """All of it, where it outlives the nodes: for a person who looks why a check did not hold."""
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for node in nodes():
             for file in (*(node.folder / KEPT).glob("*.log"), *(node.folder / "kubelet" / KEPT).glob("*.jsonl")):
                 shutil.copyfile(file, folder / file.name)

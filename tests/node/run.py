@@ -1,6 +1,6 @@
 """Two real nodes: install the chart, break masters under load, and see that what the documents promise holds there.
 
-    python -m tests.node.run                the short run: everything but drain, cut, upgrade, uninstall
+    python -m tests.node.run                the short run: everything but switchover, drain, cut, upgrade, uninstall
     python -m tests.node.run --all          those too
     python -m tests.node.run --only freeze  one check, on a cluster that `make node` has left up, or on one of its own
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ from tests.node import checks, cluster, images
 from tests.node.bench import Bench, CheckError, Group
 from tests.node.checks import CHECKS, Check
 from tests.node.cluster import OPERATOR_NAMESPACE, say
+from tests.node.evidence import keep_control_plane, keep_what_runs
 from tests.node.kubectl import given_up, kubectl_run
 from tests.node.places import nodes
 from tests.node.processes import NodeError
@@ -47,6 +49,7 @@ def run_check(bench: Bench, check: Check) -> str | None:
     except (CheckError, NodeError, AssertionError, OSError, KeyError, ValueError) as error:
         why = f"{type(error).__name__}: {error}" if not isinstance(error, CheckError | NodeError) else str(error)
         say(f"{check.name}: FAILED after {time.monotonic() - began:.1f} s: {why}")
+        keep_what_runs(RECORDS / check.name, list(bench.groups.values()))
         return why
     finally:
         bench.end_loads()
@@ -79,8 +82,9 @@ def measure(bench: Bench, wanted: list[Check], failed: dict[str, str]) -> None:
 def end(bench: Bench, *, kept: bool, failed: dict[str, str]) -> None:
     """Down, and nothing of the machine's settings changed: a check too, where the cluster was ours alone."""
     if failed:
-        bench.records.copy_to(RECORDS)
-        say(f"logs and incidents of the operator's pods: {RECORDS}")
+        bench.records.copy_to(RECORDS / "operator")
+        keep_control_plane(RECORDS / "control-plane")
+        say(f"logs, incidents and threads: {RECORDS}")
     if kept:
         return
     left = cluster.down()
@@ -100,6 +104,8 @@ def figures(bench: Bench, failed: dict[str, str], seconds: float) -> dict[str, o
         label: {
             "gap_s": bench.gaps.get("freeze", {}).get(label),
             "unfenced": bench.unfenced.get("freeze", {}).get(label),
+            "steps_ms": bench.told.get("freeze", {}).get(label, {}).get("stepsMilliseconds"),
+            "evidence": bench.told.get("freeze", {}).get(label, {}).get("evidence"),
         }
         for label in GROUPS
     }
@@ -120,7 +126,9 @@ def figures(bench: Bench, failed: dict[str, str], seconds: float) -> dict[str, o
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="the slow ones too: drain, cut, upgrade, uninstall")
+    parser.add_argument(
+        "--all", action="store_true", help="the slow ones too: switchover, drain, cut, upgrade, uninstall"
+    )
     names = [check.name for check in CHECKS]
     parser.add_argument("--only", action="append", choices=names, metavar="CHECK", help=f"of {', '.join(names)}")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
@@ -131,6 +139,7 @@ def main(arguments: list[str]) -> int:
     kept = options.keep or cluster.is_up()
     bench = Bench(GROUPS, OperatorRecords(OPERATOR_NAMESPACE))
     failed: dict[str, str] = {}
+    shutil.rmtree(RECORDS, ignore_errors=True)
     try:
         bench.image_mib = images.image_mib(cluster.up())
         measure(bench, chosen(options), failed)

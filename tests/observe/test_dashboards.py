@@ -1,26 +1,66 @@
-"""The dashboard is what its source says, and every name in it is a metric that the operator declares."""
+"""The dashboards are what their source says; each panel asks a question, says what to read, and names declared metrics only."""
 
 import json
 import re
 from pathlib import Path
 
-from brokergroup_operator.observe.dashboards import dashboard, expressions, main
-from controller_core.metric_names import METRICS
+import pytest
+
+from brokergroup_operator.observe.dashboards import DASHBOARDS
+from brokergroup_operator.observe.dashboards.__main__ import main
+from brokergroup_operator.observe.dashboards.model import Dashboard, filled
+from metric_names import METRICS, UPSTREAM_METRICS
+
+ALERTS = Path("charts/brokergroup-operator/files/alerts.yaml").read_text(encoding="utf-8")
+each = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.uid)
 
 
-def test_the_file_is_what_the_source_writes() -> None:
+def test_the_files_are_what_the_sources_write() -> None:
     assert main(["--check"]) == 0
-    assert json.loads(Path("dashboards/brokergroup-failover.json").read_text()) == dashboard()
+    for dashboard in DASHBOARDS:
+        assert json.loads(Path("dashboards", dashboard.file_name).read_text()) == dashboard.as_json()
 
 
-def test_every_query_names_a_declared_metric() -> None:
-    for expression in expressions(dashboard()):
-        found = set(re.findall(r"brokergroup_[a-z_]+", expression)) - {"brokergroup"}
+def test_there_are_enough_queries_and_no_uid_twice() -> None:
+    assert sum(len(one.expressions()) for one in DASHBOARDS) >= 40
+    assert len({one.uid for one in DASHBOARDS}) == len(DASHBOARDS)
+
+
+@each
+def test_every_panel_asks_a_question_and_says_what_to_do(dashboard: Dashboard) -> None:
+    for panel in dashboard.as_json()["panels"]:
+        defaults = panel["fieldConfig"]["defaults"]
+        assert panel["title"].endswith("?"), panel["title"]
+        assert len(panel["description"]) > 30, panel["title"]
+        assert defaults["unit"], panel["title"]
+        assert defaults["thresholds"]["steps"][0]["value"] is None, panel["title"]
+        for alert in re.findall(r"\bBrokerGroup[A-Z]\w+", panel["description"]):
+            if alert not in ("BrokerGroupState", "BrokerGroupOperation"):
+                assert f"alert: {alert}\n" in ALERTS, f"{panel['title']} names {alert}"
+
+
+@each
+def test_every_query_names_declared_metrics_and_leaves_no_variable(dashboard: Dashboard) -> None:
+    declared = {*METRICS, *UPSTREAM_METRICS}
+    for expression in dashboard.expressions():
+        found = set(re.findall(r"([a-z_]+)(?=\{| *\)|\[)", expression)) & {
+            name for known in declared for name in (known, *(f"{known}_{part}" for part in ("sum", "count", "bucket")))
+        } | set(re.findall(r"\bbrokergroup_[a-z_]+", expression))
         bare = {re.sub(r"_(sum|count|bucket)$", "", name) for name in found}
         assert bare
-        assert bare <= set(METRICS), expression
+        assert bare <= declared, expression
+        assert "$" not in filled(expression)
 
 
-def test_every_panel_has_a_place_of_its_own() -> None:
-    panels = dashboard()["panels"]
-    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
+@each
+def test_every_panel_has_a_place_of_its_own(dashboard: Dashboard) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard.as_json()["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells

@@ -7,6 +7,7 @@ from typing import Any
 from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.observe.events import EventObserver, GroupEvent, KubernetesEventSink, event_object
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
+from brokergroup_operator.observe.observer import ObserverGroup
 from brokergroup_operator.observe.timeline import Kind, Outcome
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord
@@ -74,6 +75,18 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     assert "Topic t0 at broker 3" in sink.events[0].message
     assert sink.events[0].message.endswith("and 2 more")
     assert sink.events[1].message.endswith("by itself: Topic t0 at broker 3")
+
+
+def test_a_canary_that_is_refused_and_is_not_any_more() -> None:
+    sink = Sink()
+    observer = ObserverGroup([EventObserver(sink)])
+    observer.canary_refused(KEY, "broker b:1 refuses the canary of user 'orders'")
+    observer.canary_refused(KEY, "")
+    assert [(event.reason, event.warning) for event in sink.events] == [
+        ("CanaryRefused", True),
+        ("CanaryAcknowledged", False),
+    ]
+    assert sink.events[0].message == "broker b:1 refuses the canary of user 'orders'"
 
 
 def test_an_unclean_election_is_said_beside_the_election() -> None:

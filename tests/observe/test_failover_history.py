@@ -46,7 +46,8 @@ async def told(api: GroupApi, *calls: tuple[str, Any]) -> dict[str, Any]:
     async with asyncio.timeout(5):
         await api.patched.wait()
     await history.stop()
-    return api.group["status"]
+    status: dict[str, Any] = api.group["status"]
+    return status
 
 
 async def test_a_failover_is_put_in_front_of_those_that_others_wrote() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+import metric_names
 from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDifference, MetadataKind
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
-from controller_core import metric_names
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
@@ -49,9 +49,6 @@ class View:
         return self.shown if key == KEY else None
 
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
-        raise NotImplementedError
-
-    async def reserve_broker_id(self, key: GroupKey, pod_name: str) -> int:
         raise NotImplementedError
 
 
@@ -171,8 +168,10 @@ async def test_every_family_on_the_page_is_a_shared_name() -> None:
 
 
 async def test_what_waits_for_a_person_is_on_the_page() -> None:
+    plain = snapshot()
+    assert plain.record is not None
     record = replace(
-        snapshot().record,
+        plain.record,
         eligible=frozenset({1}),
         lost_seats=frozenset({2, 3}),
         unclean_elections=4,
@@ -180,7 +179,7 @@ async def test_what_waits_for_a_person_is_on_the_page() -> None:
     )
     metrics = Metrics()
     shown = replace(
-        snapshot(),
+        plain,
         record=record,
         epoch_jump=25_000,
         unlinked=frozenset({2}),

@@ -15,7 +15,7 @@ from tests.operations.world import GIVEN_UP, World
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 @pytest.fixture

@@ -100,6 +100,14 @@ def test_nothing_is_written_twice() -> None:
     assert not statuses(again)
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Rejected"])
+@pytest.mark.parametrize("gone", [False, True], ids=["its group is there", "its group is gone"])
+def test_what_is_over_stays_as_it_ended(phase: str, *, gone: bool) -> None:
+    over = finished("over", completed=NOW - 1, phase=phase)
+    there = scene(over, group=None, record=None) if gone else scene(over)
+    assert evaluate(there, {}, SETTINGS).steps == ()
+
+
 def replace_status(asked: Any, status: OperationStatus) -> Any:
     import msgspec
 

@@ -29,10 +29,10 @@ from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.scene import is_fenced
 from brokergroup_operator.operations.settings import OperationSettings
-from brokergroup_operator.reconcile.safety_now import unsafe_now
+from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.sandbox.api_server.errors import StatusError
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from kube_sandbox.api_server.errors import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

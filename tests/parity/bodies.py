@@ -8,6 +8,7 @@ THINGS = "/apis/example.dev/v1/namespaces/{ns}/things"
 CORE = "/api/v1/namespaces/{ns}"
 GROUPS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroups"
 STATES = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroupstates"
+CLUSTERS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/rocketmqclusters"
 OPERATIONS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroupoperations"
 
 
@@ -61,3 +62,12 @@ def state(**record: Any) -> dict[str, Any]:
 
 def reason(answer: dict[str, Any]) -> Any:
     return answer.get("reason")
+
+
+def cluster(name: str = "c", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "brokergroup.dev/v1alpha1",
+        "kind": "RocketMQCluster",
+        "metadata": {"name": name},
+        "spec": spec,
+    }

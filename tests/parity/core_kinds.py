@@ -110,19 +110,16 @@ async def leases_budgets_policies_and_events(peer: Peer) -> None:
     }
     await peer.call("POST", policies, policy)
     event = {
-        "apiVersion": "events.k8s.io/v1",
+        "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": "e"},
-        "regarding": {"kind": "Pod", "name": "p", "namespace": peer.namespace},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": peer.namespace},
         "reason": "Killing",
-        "note": "text",
-        "reportingController": "example.dev/here",
-        "reportingInstance": "here-1",
-        "action": "Kill",
+        "message": "text",
+        "source": {"component": "example.dev/here"},
         "type": "Normal",
-        "eventTime": "2026-11-20T00:00:00.000000Z",
     }
-    await peer.call("POST", "/apis/events.k8s.io/v1/namespaces/{ns}/events", event)
+    await peer.call("POST", f"{CORE}/events", event)
     await peer.call("GET", f"{CORE}/events/e")
     await peer.call("GET", f"{CORE}/events", fieldSelector="involvedObject.name=p")
 
@@ -138,7 +135,7 @@ async def node_ports(peer: Peer) -> None:
         spec = {"type": "NodePort", "externalTrafficPolicy": "Local", "selector": {"a": "b"}, "ports": entries}
         return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
-    async def apply(body: dict[str, Any], **query: str) -> None:
+    async def apply(body: dict[str, Any], **query: Any) -> None:
         path = f"{CORE}/services/{body['metadata']['name']}"
         await peer.call("PATCH", path, body, content_type=APPLY, fieldManager="alice", **query)
 
@@ -156,7 +153,7 @@ async def node_ports(peer: Peer) -> None:
 
 
 async def applying_built_in_kinds(peer: Peer) -> None:
-    async def apply(manager: str, body: dict[str, Any], plural: str, **query: str) -> None:
+    async def apply(manager: str, body: dict[str, Any], plural: str, **query: Any) -> None:
         path = f"{CORE}/{plural}/{body['metadata']['name']}"
         await peer.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
 

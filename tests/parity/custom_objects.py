@@ -126,7 +126,7 @@ async def finalizers(peer: Peer) -> None:
 
 
 async def server_side_apply(peer: Peer) -> None:
-    async def apply(manager: str, body: dict[str, Any], path: str = f"{THINGS}/one", **query: str) -> None:
+    async def apply(manager: str, body: dict[str, Any], path: str = f"{THINGS}/one", **query: Any) -> None:
         await peer.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
 
     for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the fields that somebody owns
@@ -141,8 +141,8 @@ async def server_side_apply(peer: Peer) -> None:
     await apply("bob", thing(replicas=4), force="true")
     await apply("alice", thing(parts=[{"id": 1, "code": "x"}]))
     await apply("alice", thing(parts=[{"id": 1, "code": "x"}]))
-    status = {"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "one"}}
-    status["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}  # type: ignore[assignment]
+    status: dict[str, Any] = {"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "one"}}
+    status["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     await apply("carol", status, f"{THINGS}/one/status")
     await peer.call("PATCH", f"{THINGS}/one", {"spec": {"replicas": 5}}, content_type=MERGE, fieldManager="dave")
     await apply("bob", thing(replicas=4))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.parity.bodies import GROUPS, OPERATIONS, STATES, group, reason, state
+from tests.parity.bodies import CLUSTERS, GROUPS, OPERATIONS, STATES, cluster, group, reason, state
 from tests.parity.peer import APPLY, MERGE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def broker_groups(peer: Peer) -> None:
         await peer.call("POST", GROUPS, group(name))
     await peer.call("POST", GROUPS, group("c.d", replicas=1, durability="Strict"))
     await peer.call("POST", GROUPS, group("h", brokerName="h", storage={"size": "2Gi"}))
-    for spec in (
+    specs: tuple[dict[str, Any], ...] = (
         {"brokerName": "other"},
         {"brokerName": None},
         {"storage": {"size": "1Gi"}},
@@ -51,7 +51,8 @@ async def broker_groups(peer: Peer) -> None:
         {"storage": {"storageClassName": "fast"}},
         {"implementation": "rocketmq"},
         {"replicas": 5},
-    ):
+    )
+    for spec in specs:
         await peer.call("PATCH", f"{GROUPS}/h", {"spec": spec}, content_type=MERGE)
 
 
@@ -77,7 +78,7 @@ async def broker_group_states(peer: Peer) -> None:
     await peer.call("POST", STATES, state(**{**record, "nextBrokerId": 2}))
     await peer.call("POST", STATES, state(**{**record, "syncStateSet": [1, 1]}))
     await peer.call("POST", STATES, state(**record))
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"nextBrokerId": 2},
         {"masterEpoch": 3},
         {"syncStateSetEpoch": 6},
@@ -89,7 +90,8 @@ async def broker_group_states(peer: Peer) -> None:
         {"masterBrokerId": None},
         {"replicas": []},
         {"masterEpoch": "5"},
-    ):
+    )
+    for change in changes:
         await peer.call("PATCH", f"{STATES}/g", {"record": change}, content_type=MERGE)
     current = await peer.call("GET", f"{STATES}/g")
     current["record"]["syncStateSet"] = [1]
@@ -146,3 +148,24 @@ def operation(**spec: Any) -> dict[str, Any]:
         "metadata": {"name": "o"},
         "spec": {"brokerGroupRef": {"name": "g"}, **spec},
     }
+
+
+async def rocketmq_clusters(peer: Peer) -> None:
+    """Defaults, what each rule refuses, and the status apart."""
+    await peer.call("POST", CLUSTERS, cluster())
+    for name, spec in (
+        ("version-and-image", {"version": "5.5.0", "image": "registry.example/rocketmq:1"}),
+        ("named-servers", {"brokerGroups": {"template": {"nameServers": ["a:9876"]}}}),
+        ("named-broker", {"brokerGroups": {"template": {"brokerName": "a"}}}),
+        ("beyond-count", {"brokerGroups": {"count": 1, "overrides": [{"index": 1}]}}),
+        ("index-twice", {"brokerGroups": {"overrides": [{"index": 0}, {"index": 0}]}}),
+        ("proxys-own-key", {"proxy": {"config": {"proxyMode": "LOCAL"}}}),
+        ("a" * 60, {}),
+    ):
+        await peer.call("POST", CLUSTERS, cluster(name, **spec))
+    await peer.call("PATCH", f"{CLUSTERS}/c", {"spec": {"brokerGroups": {"count": 65}}}, content_type=MERGE)
+    await peer.call("PATCH", f"{CLUSTERS}/c", {"spec": {"brokerGroups": {"count": 2}}}, content_type=MERGE)
+    status = {"status": {"nameServers": {"desired": 2, "ready": 1, "summary": "1/2"}}}
+    await peer.call("PATCH", f"{CLUSTERS}/c/status", status, content_type=MERGE)
+    await peer.call("GET", f"{CLUSTERS}/c")
+    await peer.call("DELETE", f"{CLUSTERS}/c")

@@ -28,7 +28,7 @@ import aiohttp  # noqa: E402
 import structlog  # noqa: E402
 import yaml  # noqa: E402
 
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer  # noqa: E402
+from kube_sandbox.api_server.server import SandboxApiServer  # noqa: E402
 from tests.parity import core_kinds, custom_objects, our_kinds, reading  # noqa: E402
 from tests.parity.peer import APPLY, Peer, shape_of  # noqa: E402
 from tests.real.parts.kubernetes_api import start_kube_apiserver  # noqa: E402
@@ -61,6 +61,7 @@ CONVERSATIONS: list[Conversation] = [
     our_kinds.broker_groups,
     our_kinds.broker_group_states,
     our_kinds.broker_group_operations,
+    our_kinds.rocketmq_clusters,
     reading.lists_and_collections,
     reading.scale,
     reading.tables,
@@ -142,7 +143,9 @@ async def compare(real_server: KubeApiserver, conversation: Conversation) -> tup
 
 
 async def compare_all(folder: Path) -> tuple[int, list[str], set[str]]:
-    requests, differences, shapes = 0, [], set()
+    requests = 0
+    differences: list[str] = []
+    shapes: set[str] = set()
     server = await asyncio.to_thread(start_kube_apiserver, folder)
     try:
         for conversation in CONVERSATIONS:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 import yaml
 
+from brokergroup_operator.demo.our_sandbox import our_images
 from brokergroup_operator.kube import KubernetesApi
-from brokergroup_operator.sandbox.kubelet import ImageCatalogue, ProcessKubelet
-from brokergroup_operator.sandbox.kubelet.netns import NetworkNamespaces
+from kube_sandbox.client import KubeClient
+from kube_sandbox.kubelet import ImageCatalogue, ProcessKubelet
+from kube_sandbox.kubelet.network import NetworkNamespaces
 from tests.real.parts import helm, install
 from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, start_kube_apiserver
 from tests.real.parts.process import RealProcess, start
@@ -55,6 +57,8 @@ class Cluster:
 
     folder: Path
     api: KubernetesApi
+    # The node's own client, of another type: what of kube_sandbox runs beside the kubelet asks by it.
+    kubelet_api: KubeClient
     kubelet: ProcessKubelet
     node_ip: str
     bridge: str
@@ -116,7 +120,7 @@ class Cluster:
 
 def images() -> ImageCatalogue:
     versions = (install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION)
-    return ImageCatalogue.default(rocketmq_homes={version: install.rocketmq_home(version) for version in versions})
+    return our_images(rocketmq_homes={version: install.rocketmq_home(version) for version in versions})
 
 
 @asynccontextmanager
@@ -129,13 +133,15 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
             place = stack.enter_context(pod_network_place())
             api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(server.kubeconfig))
             network = NetworkNamespaces(folder / "next-address", bridge=place.bridge, subnet=place.subnet)
+            kubelet_api = await stack.enter_async_context(KubeClient.from_kubeconfig(server.kubeconfig))
             kubelet = ProcessKubelet(
-                api, node_name="node-a", data_dir=folder / "node", network=network, images=images()
+                kubelet_api, node_name="node-a", data_dir=folder / "node", network=network, images=images()
             )
             await kubelet.start()
             cluster = Cluster(
                 folder,
                 api,
+                kubelet_api,
                 kubelet,
                 network.node_ip,
                 place.bridge,
@@ -152,14 +158,14 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
         await asyncio.to_thread(server.stop)
 
 
-def install_kinds_and_rights(kubectl: Kubectl, **values: str) -> None:
+def install_kinds_and_rights(kubectl: Kubectl, **values: Any) -> None:
     """What `helm install` would bring, save the pods: nobody here makes pods of a StatefulSet. `values`: see `helm.template`."""
     kubectl.must("create", "namespace", OPERATOR_NAMESPACE)
     objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     rights = [item for item in objects if item["kind"] in RIGHTS]
     kubectl.must("apply", "--server-side", "-f", "-", stdin=as_yaml([*kinds, *rights]))
-    kubectl.must("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl.wait_for_kinds()
 
 
 def as_yaml(objects: list[dict[str, Any]]) -> str:

@@ -31,7 +31,7 @@ def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi
 def with_kinds(kube_apiserver: KubeApiserver) -> KubeApiserver:
     """The API server with our kinds installed and established."""
     kube_apiserver.must("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    kube_apiserver.must("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kube_apiserver.client.wait_for_kinds()
     return kube_apiserver
 
 

@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "BrokerGroupMembersUnlinked": ("brokergroup_unlinked_members", "0+0x70", "1+0x70"),
     "BrokerGroupMetadataDiverged": ("brokergroup_metadata_differences", "0+0x70", "3+0x70"),
     "BrokerGroupUnfenced": ("brokergroup_unfenced", "0+0x70", "1+0x70"),
+    "BrokerGroupBudgetBurn": ("brokergroup_group_writable", "1+0x70", "1+0x60 0+0x9"),
     "BrokerGroupUncleanElection": ("brokergroup_unclean_elections_total", "5+0x70", "5+0x30 6+0x39"),
     "BrokerGroupSeatLost": ("brokergroup_seats_lost_total", "2+0x70", "0+0x30 1+0x39"),
     "BrokerGroupRecordBehind": ("brokergroup_epoch_floor_raised_total", "1+0x70", "0+0x30 1+0x39"),
@@ -133,3 +134,24 @@ def test_slow_failovers_are_told_of(tmp_path: Path, seconds: int, slow: bool) ->
     ]
     raised = [{"namespace": "shop", "cluster": "c", "broker_group": "orders"}] if slow else []
     judge(tmp_path, inputs, "BrokerGroupFailoverSlow", raised, value="25s")
+
+
+@pytest.mark.parametrize(("available", "full"), [(50, False), (10, True)])
+def test_a_claim_that_is_soon_full_is_told_of_where_there_are_groups(
+    tmp_path: Path, available: int, full: bool
+) -> None:
+    claims = [
+        {
+            "series": f'kubelet_volume_stats_{name}_bytes{{namespace="{where}",persistentvolumeclaim="orders-1"}}',
+            "values": f"{value}+0x70",
+        }
+        for where in ("shop", "elsewhere")
+        for name, value in (("available", available), ("capacity", 100))
+    ]
+    inputs = [*series("brokergroup_master_epoch", "7+0x70"), *claims]
+    raised = [{"namespace": "shop", "persistentvolumeclaim": "orders-1"}] if full else []
+    judge(tmp_path, inputs, "BrokerGroupDiskSoonFull", raised)
+
+
+def test_one_short_outage_burns_no_budget(tmp_path: Path) -> None:
+    judge(tmp_path, series("brokergroup_group_writable", "1+0x30 0 1+0x39"), "BrokerGroupBudgetBurn", [])

@@ -10,6 +10,7 @@ import pytest
 import typer
 import yaml
 
+from brokergroup_operator.cli.group_objectives import objectives_of_cluster
 from brokergroup_operator.cli.main import app
 from sla_reports.class_archive import jvm_options
 from tests.real.parts import helm
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.real("helm")
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_OPERATOR = "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication"
-HTTP = {
+HTTP: dict[str, Any] = {
     "slaReport__enabled": "true",
     "slaReport__source__prometheusUrl": "http://prometheus:9090",
     "slaReport__incidents[0]": "/inputs/incidents",
@@ -35,13 +36,14 @@ EVERYTHING = {
     "slaReport__timeZone": "Asia/Shanghai",
     "slaReport__source__bearerTokenSecretName": "prometheus-token",
     "slaReport__amendmentsConfigMapName": "amendments",
+    "slaReport__objectivesConfigMapName": "objectives",
     "slaReport__output__storage": "1Gi",
     "slaReport__tolerations[0].operator": "Exists",
     "slaReport__nodeSelector__pool": "batch",
     "imagePullSecrets[0]": "registry",
     "networkPolicy__create": "true",
 }
-MODES: dict[str, dict[str, str]] = {
+MODES: dict[str, dict[str, Any]] = {
     "cron job": {},
     "client": {"slaReport__mode": "SparkSubmit"},
     "cluster": {"slaReport__mode": "SparkSubmit", "slaReport__sparkSubmit__deployMode": "cluster"},
@@ -127,7 +129,8 @@ def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
 @pytest.mark.parametrize("mode", MODES)
 def test_no_pod_may_more_than_it_must(mode: str) -> None:
     """A root file system that nobody writes, /tmp apart; and who speaks to no API server has no token."""
-    for name, template in pod_templates(rendered(**EVERYTHING, **MODES[mode])).items():
+    own = {"slaReport__groupObjectives": "false"}
+    for name, template in pod_templates(rendered(**EVERYTHING, **own, **MODES[mode])).items():
         [container] = template["spec"]["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -163,8 +166,9 @@ def test_the_command_line_understands_it_and_finds_its_files(mode: str) -> None:
     mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
     assert (told["form"], told["url"], told["period"]) == ("http", "http://prometheus:9090", "previous-month")
     assert (told["time_zone"], told["objective_percent"]) == ("Asia/Shanghai", 99.95)
-    for file in (told["bearer_token_file"], told["amendments"], *told["incidents"], told["out"]):
+    for file in (told["bearer_token_file"], told["amendments"], *told["objectives"], *told["incidents"], told["out"]):
         assert any(Path(file).is_relative_to(path) for path in mounts), file
+    assert [str(one) for one in told["objectives"]] == ["/etc/brokergroup/objectives"]
     assert str(told["out"]) == "/reports/{period}"
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert set(mounts.values()) == set(volumes)
@@ -198,7 +202,7 @@ def test_two_runs_never_overlap_and_a_verdict_is_not_tried_again() -> None:
         [container] = cron_job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
         assert rule == {
             "action": "FailJob",
-            "onExitCodes": {"containerName": container["name"], "operator": "In", "values": [2, 3]},
+            "onExitCodes": {"containerName": container["name"], "operator": "In", "values": [2, 3, 4]},
         }
         assert cron_job["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
     scheduled = one(rendered(**HTTP, **MODES["spark operator"]), "ScheduledSparkApplication")["spec"]
@@ -225,7 +229,8 @@ def test_spark_is_told_of_the_pods_it_makes() -> None:
         template = yaml.safe_load(one(objects, "ConfigMap")["data"][path.name])
         assert settings[f"spark.kubernetes.{part}.podTemplateContainerName"] == container
         assert [item["name"] for item in template["spec"]["containers"]] == [container]
-    assert {item["metadata"]["namespace"] for item in objects} == {"reports"}
+    namespaced = [item for item in objects if not item["kind"].startswith("ClusterRole")]
+    assert {item["metadata"]["namespace"] for item in namespaced} == {"reports"}
 
 
 def test_a_setting_of_yours_wins() -> None:
@@ -257,10 +262,104 @@ def test_paths_in_the_image_are_those_of_the_dockerfile(tmp_path: Path) -> None:
     assert template["sparkVersion"] == version
 
 
-def test_only_who_makes_pods_has_a_right_and_the_cron_job_has_none() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str) -> None:
+    """The account of whoever runs the report, its token, its option; in one namespace where the operator serves one."""
+    for watched, kind in (("", "ClusterRole"), ("shop", "Role")):
+        objects = rendered(**HTTP, **MODES[mode], watch__namespace=watched)
+        told = parsed(words_of(objects))
+        assert (told["objectives_from_cluster"], told["objectives_namespace"]) == (True, watched or None)
+        [role] = [item for item in objects if item["metadata"]["name"].endswith("-objectives") and "rules" in item]
+        assert role["kind"] == kind
+        assert role["metadata"].get("namespace") == (watched or None)
+        assert role["rules"] == [
+            {"apiGroups": ["brokergroup.dev"], "resources": ["brokergroups"], "verbs": ["get", "list"]}
+        ]
+        [binding] = [item for item in objects if item.get("roleRef", {}).get("name") == role["metadata"]["name"]]
+        assert binding["roleRef"]["kind"] == kind
+        [who] = binding["subjects"]
+        assert who["name"] == account_of_report(objects, mode)
+        driver = {"cron job": "job", "client": "job", "cluster": "driver.yaml", "spark operator": "driver"}[mode]
+        assert pod_templates(objects)[driver]["spec"].get("automountServiceAccountToken", True) is True
+    assert "objectives-from-cluster" not in str(rendered(**HTTP, **MODES[mode], slaReport__groupObjectives="false"))
+
+
+def account_of_report(objects: list[dict[str, Any]], mode: str) -> str:
+    """Who asks: the pod in which the report is made, and not the one that submits it."""
+    if mode == "spark operator":
+        account: str = one(objects, "ScheduledSparkApplication")["spec"]["template"]["driver"]["serviceAccount"]
+    elif mode == "cluster":
+        settings = one(objects, "ConfigMap")["data"]["spark.properties"].splitlines()
+        [account] = [line.split("=")[1] for line in settings if "driver.serviceAccountName" in line]
+    else:
+        account = job_pod(objects)["spec"]["serviceAccountName"]
+    return account
+
+
+@pytest.mark.real("kube-apiserver")
+@pytest.mark.parametrize("watched", ["", "here"])
+def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
+    with_kinds: KubeApiserver, namespace: str, tmp_path: Path, watched: str
+) -> None:
+    """With the chart's Role the objectives come; with the binding taken away the right that is missing is named."""
+    place = namespace if watched else None
+    objects = [
+        item for item in rendered(namespace, **HTTP, watch__namespace=place or "")
+        if "Role" in item["kind"] or item["kind"] == "ServiceAccount"
+    ]  # fmt: skip
+    [group] = [
+        item for item in yaml.safe_load_all((ROOT / "examples" / "quickstart.yaml").read_text(encoding="utf-8"))
+        if item["kind"] == "BrokerGroup"
+    ]  # fmt: skip
+    group["spec"]["slo"] = {"availabilityPercent": "99.5", "window": "1M", "timeZone": "Asia/Shanghai"}
+    group["metadata"]["namespace"] = namespace
+    with_kinds.must("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all([*objects, group]))
+    [account] = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
+    kubeconfig = as_account(with_kinds, namespace, account, tmp_path)
+    try:
+        told = objectives_of_cluster(place, kubeconfig)
+        assert told.notes == ()
+        [own] = [item for item in told.objectives if item.groups.startswith(f"{namespace}/")]
+        assert (own.share, str(own.window)) == (0.995, "calendar month (Asia/Shanghai)")
+        who = f"--as=system:serviceaccount:{namespace}:{account}"
+        rights = with_kinds.must("auth", "can-i", "--list", who, "--namespace", namespace, "--no-headers")
+        ours = [
+            line.split()
+            for line in rights.splitlines()
+            if "brokergroup" in line or "[list" in line or "secrets" in line
+        ]
+        assert [line[0] for line in ours] == ["brokergroups.brokergroup.dev"]
+        for verb, what in (("watch", "brokergroups"), ("patch", "brokergroups"), ("list", "secrets"), ("list", "pods")):
+            assert with_kinds.kubectl("auth", "can-i", verb, what, who, "--namespace", namespace).stdout == "no\n"
+        elsewhere = with_kinds.kubectl("auth", "can-i", "list", "brokergroups", who, "--namespace", "default").stdout
+        assert elsewhere == ("no\n" if watched else "yes\n")
+    finally:
+        # A ClusterRoleBinding outlives the namespace of the test.
+        bindings = [item for item in objects if item["kind"].endswith("Binding")]
+        with_kinds.must("delete", "-f", "-", stdin=yaml.safe_dump_all(bindings))
+    refused = objectives_of_cluster(place, kubeconfig)
+    assert refused.objectives == ()
+    assert "the right to list brokergroups.brokergroup.dev" in refused.notes[0]
+    assert f'User "system:serviceaccount:{namespace}:{account}" cannot list resource "brokergroups"' in refused.notes[0]
+
+
+def as_account(server: KubeApiserver, namespace: str, account: str, folder: Path) -> Path:
+    """A kubeconfig with a token of the account, as its pods have one."""
+    document = yaml.safe_load(server.kubeconfig.read_text(encoding="utf-8"))
+    token = server.must("create", "token", account, "--namespace", namespace).strip()
+    for user in document["users"]:
+        user["user"] = {"token": token}
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return file
+
+
+def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None:
     """What the rights are is proved in test_spark_rights.py: with all of them and no more a report is made."""
+    own = {"slaReport__groupObjectives": "false"}
     roles = {
-        mode: [item for item in rendered(**HTTP, **values) if "Role" in item["kind"]] for mode, values in MODES.items()
+        mode: [item for item in rendered(**HTTP, **own, **values) if "Role" in item["kind"]]
+        for mode, values in MODES.items()
     }
     assert {mode: len(found) for mode, found in roles.items()} == {
         "cron job": 0,

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.observe.dashboards import dashboard, expressions
+from brokergroup_operator.observe.dashboards import DASHBOARDS
+from brokergroup_operator.observe.dashboards.model import filled
 from tests.real.parts.prometheus import Prometheus
 
 _DEMO_SECONDS = 110.0
@@ -77,9 +78,8 @@ def _check_dashboard(server: Prometheus, export: Path) -> None:
     """Every panel shows something. Asked for the last moment scraped: the operator is gone by now."""
     series = json.loads(export.read_text())["data"]["result"]
     last = max(float(at_seconds) for entry in series for at_seconds, _ in entry["values"])
-    for expression in expressions(dashboard()):
-        filled = expression.replace("$namespace", ".*").replace("$broker_group", ".*")
-        assert server.api("query", query=filled, time=last)["result"], f"no data for {filled}"
+    for expression in (filled(one) for dashboard in DASHBOARDS for one in dashboard.expressions()):
+        assert server.api("query", query=expression, time=last)["result"], f"no data for {expression}"
 
 
 def _export(server: Prometheus, target: Path) -> Path:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from brokergroup_operator.kubectl import admission
 from brokergroup_operator.kubectl.main import app
+from brokergroup_operator.kubectl.reach import admission
 from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.demo.readback import read_keys

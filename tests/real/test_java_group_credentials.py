@@ -8,7 +8,8 @@ requests. Brokers with another key are not heard. The secret is found nowhere bu
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ import yaml
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from tests.real.clusters import Cluster, as_yaml, eventually, real_cluster
 from tests.real.parts import helm
+from tests.real.parts.java import FAST_START
 from tests.real.parts.kubernetes_api import OPERATOR_NAMESPACE
 from tests.real.test_java_group import EXAMPLES, GROUP, NAMESPACE, JsonObject, is_true
 
@@ -58,6 +60,7 @@ def without_a_name_server() -> JsonObject:
         "replicas": 2,
         "nameServers": [],
         "durability": "Available",
+        "jvm": {"extraArguments": list(FAST_START)},
         "security": {"signature": "Required", "credentialsSecretName": "orders-credentials"},
     }
     return manifest
@@ -65,7 +68,7 @@ def without_a_name_server() -> JsonObject:
 
 def rights_with_the_secret() -> list[JsonObject]:
     """What `helm upgrade` would bring."""
-    values = {"security__groupSecretNames": "{orders-credentials}"}
+    values: dict[str, Any] = {"security__groupSecretNames": "{orders-credentials}"}
     objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
     return [item for item in objects if item["kind"] == "ClusterRole"]
 
@@ -114,7 +117,7 @@ async def check_a_broker_with_another_key_is_not_heard(cluster: Cluster) -> None
         changed = json.dumps({"stringData": {"secretKey": key}})
         await cluster.kubectl("patch", "secret", "orders-credentials", "-n", NAMESPACE, "--type=merge", "-p", changed)
         await cluster.kubectl("annotate", "bg", GROUP, "-n", NAMESPACE, annotation)
-        await eventually(lambda state=state: slave_is(state), lambda: cluster.story(NAMESPACE))
+        await eventually(partial(slave_is, state), lambda: cluster.story(NAMESPACE))
     assert (await status(cluster))["masterEpoch"] == before
     assert cluster.operator is not None
     assert "the signature is wrong for access key 'orders'" in (cluster.folder / "operator.log").read_text()

@@ -13,12 +13,12 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.broker_calls import PASSING_NAME
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.peers.broker_calls import PASSING_NAME
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.group_view import MetadataKind
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from brokergroup_operator.observe.group_view import MetadataDifference
+    from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDifference
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
     from tests.real.parts.java import JavaProgram
@@ -50,7 +50,7 @@ KEY = GroupKey("standalone", "broker-a")
 HIDDEN_HOST, HOST = "127.0.0.2", "127.0.0.1"
 LOST = "zz-lost"
 DEADLINE_SECONDS = 90.0
-TABLES = {
+TABLES: dict[int, str] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: "topicConfigTable",
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "subscriptionGroupTable",
 }
@@ -145,7 +145,7 @@ class Lab:
         await eventually(lambda: self.in_sync(2), "a slave in sync")
         await asyncio.to_thread(slave.wait_until_listening)
 
-    def start_broker(self, name: str, **extra: str | int) -> JavaProgram:
+    def start_broker(self, name: str, **extra: Any) -> JavaProgram:
         broker = java.start_broker(
             self.folder / name,
             controller_address=self.plane.address,
@@ -158,20 +158,28 @@ class Lab:
         self.brokers.append(broker)
         return broker
 
+    def snapshot(self) -> GroupSnapshot:
+        snapshot = self.plane.snapshot(KEY)
+        assert snapshot is not None
+        return snapshot
+
     def in_sync(self, members: int) -> bool:
         snapshot = self.plane.snapshot(KEY)
-        record = snapshot.record if snapshot is not None else None
-        return record is not None and snapshot.writable and len(record.sync_state_set) == members
+        if snapshot is None or snapshot.record is None:
+            return False
+        return snapshot.writable and len(snapshot.record.sync_state_set) == members
 
     def address(self, broker_id: int) -> str:
-        address = self.plane.snapshot(KEY).record.address_of(broker_id)
+        record = self.snapshot().record
+        assert record is not None
+        address = record.address_of(broker_id)
         assert address is not None
         return address
 
     async def ask(self, address: str, code: int, body: object = None, **fields: object) -> RemotingCommand:
         return await upstream.ask(self.client, address, code, body, **fields)
 
-    async def names(self, address: str, code: RequestCode) -> set[str]:
+    async def names(self, address: str, code: int) -> set[str]:
         return set(loads((await self.ask(address, code)).body or b"")[TABLES[code]])
 
     async def make_both(self, master: str) -> None:
@@ -213,7 +221,7 @@ async def test_a_slave_that_lost_a_page_is_made_to_copy_all_again(lab: Lab) -> N
     await eventually(same, "the slave to have all that the master has")
     kinds = {one.kind for one in lab.told.copied_again if (one.broker_id, one.name) == (2, LOST)}
     assert kinds == {MetadataKind.TOPIC, MetadataKind.SUBSCRIPTION_GROUP}
-    await eventually(lambda: not lab.plane.snapshot(KEY).metadata_diverged, "nothing to be missing")
+    await eventually(lambda: not lab.snapshot().metadata_diverged, "nothing to be missing")
     for code in TABLES:
         assert PASSING_NAME not in await lab.names(slave, code)
     route = await lab.ask(lab.name_server.address, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=PASSING_NAME)

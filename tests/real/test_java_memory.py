@@ -8,7 +8,7 @@ import pytest
 from msgspec import convert
 
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
-from brokergroup_operator.reconcile.containers import JAVA_MAIN_CLASS, java_arguments
+from brokergroup_operator.reconcile.render.containers import JAVA_MAIN_CLASS, java_arguments
 from tests.real.parts import install, java
 from tests.real.parts.process import accepts_connections, start
 from tests.support.places import free_port

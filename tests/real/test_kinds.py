@@ -16,11 +16,11 @@ from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS
-from brokergroup_operator.reconcile.addressing import build_member_service
-from brokergroup_operator.reconcile.drift import drifted
 from brokergroup_operator.reconcile.identity import Member
-from brokergroup_operator.reconcile.place import Place
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render.addressing import build_member_service
+from brokergroup_operator.reconcile.render.place import Place
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.drift import drifted
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ async def complaint_about(api: KubernetesApi, namespace: str, name: str, case: J
     try:
         # The server merges, as the test at the sandbox does by itself.
         whole = merged(CASES["base"][case["kind"]], case["object"])
-        await api.create(resource, base | whole)
+        await api.create(resource, base | whole | {"metadata": metadata | whole.get("metadata", {})})
         if "then" in case:
             await api.patch(resource, name, case["then"], namespace=namespace)
     except InvalidError as error:
@@ -443,7 +443,7 @@ def test_a_typo_in_a_patch_is_refused(with_kinds: KubeApiserver, namespace: str)
 
 
 def test_a_client_that_asks_for_no_strictness_is_warned(with_kinds: KubeApiserver, namespace: str) -> None:
-    """The one way in for a typo (docs/brokergroup.md): the API server drops the field and says so."""
+    """The one way in for a typo (docs/reference/brokergroup.md): the API server drops the field and says so."""
     done = with_kinds.kubectl(
         "create", "--validate=warn", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group(**TYPO))
     )

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from brokergroup_operator.controller.admin_credentials import AdminCredentials
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -318,7 +318,7 @@ async def test_elect_master_says_why_not(lab: Lab) -> None:
 
 
 async def test_elect_master_fails_at_the_java_controller_and_works_at_ours(lab: Lab, tmp_path: Path) -> None:
-    """The same mqadmin 5.5.0: at Java's own controller it fails although the election was done (docs/controller.md)."""
+    """The same mqadmin 5.5.0: at Java's own controller it fails although the election was done (docs/reference/controller.md)."""
     program = start_dledger(tmp_path)
     try:
         await asyncio.to_thread(wait_until_leading, program)

@@ -1,4 +1,4 @@
-"""docs/quick-start.md: its commands are run as they stand there, and what no test runs says why.
+"""docs/start/quick-start.md: its commands are run as they stand there, and what no test runs says why.
 
 Changed are only places that others may be using: the folder /tmp/sandbox and two ports. What is started in the background ends with
 the shell's process group.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -17,23 +16,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.parts import install, java
+from tests.real.parts import install
 from tests.real.parts.kubernetes_api import start_kube_apiserver
+from tests.support.page_blocks import IN_THE_SAME_CLUSTER, page_blocks
 from tests.support.places import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"<!-- (?P<how>run|not run): (?P<what>[^\n]*?) -->\n```\n(?P<text>.*?)```", re.DOTALL)
 DEADLINE_SECONDS = 300
 PLUGIN = f'#!/bin/sh\nexec {sys.executable} -m brokergroup_operator.kubectl.main "$@"\n'
 
 
-def page() -> str:
-    return (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
+def page(name: str = "docs/start/quick-start.md") -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
-def commands(what: str) -> str:
+def commands(what: str, *, of: str = "docs/start/quick-start.md") -> str:
     """All blocks of one kind, in the page's order."""
-    found = [block["text"] for block in BLOCK.finditer(page()) if (block["how"], block["what"]) == ("run", what)]
+    found = [block.commands for block in page_blocks(page(of)) if (block.how, block.what) == ("run", what)]
     assert found, what
     return "".join(found)
 
@@ -42,10 +41,8 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     """Run it with the real programs on the PATH; the output, after everything that it started has ended."""
     programs = folder / "bin"
     programs.mkdir()
-    mqadmin = java.java_command("mqadmin", folder / "mqadmin", flags=(java.QUIET,))
     for name, text in (
         ("kubectl-brokergroup", PLUGIN),
-        ("mqadmin", f'#!/bin/sh\nexec {shlex.join(mqadmin)} "$@"\n'),
         ("kubectl", f'#!/bin/sh\nexec {install.kubernetes_folder() / "kubectl"} "$@"\n'),
         ("helm", f'#!/bin/sh\nexec {install.helm_program()} "$@"\n'),
     ):
@@ -71,11 +68,8 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     return said
 
 
-def test_every_block_of_the_page_says_whether_it_is_run() -> None:
-    assert page().count("```") == 2 * len(BLOCK.findall(page()))
-    kinds = {block["what"] for block in BLOCK.finditer(page()) if block["how"] == "run"}
-    assert kinds == {"make", "sandbox", "cluster"}
-    left_out = [block["text"].split()[:2] for block in BLOCK.finditer(page()) if block["how"] == "not run"]
+def test_what_is_left_out_is_what_was_left_out() -> None:
+    left_out = [block.text.split()[:2] for block in page_blocks(page()) if block.how == "not run"]
     assert left_out == [["docker", "build"], ["kubectl", "-n"], ["kubectl", "wait"]]
 
 
@@ -86,7 +80,7 @@ def test_the_make_targets_are_there_and_the_demo_has_its_own_test() -> None:
     assert (ROOT / "tests" / "real" / "test_demo.py").is_file()
 
 
-@pytest.mark.real("java", "rocketmq", "kube-apiserver", "helm")
+@pytest.mark.real("kube-apiserver", "helm")
 @pytest.mark.timeout(2 * DEADLINE_SECONDS)
 def test_issue_149_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
     """apache/rocketmq-operator #65, #149, apache/rocketmq #6435: how is controller mode set up, and what must be started for it?"""
@@ -109,9 +103,13 @@ def test_the_cluster_s_commands_are_taken_by_a_real_apiserver(tmp_path: Path) ->
     # Its own: Helm takes over no kind that another test has installed.
     server = start_kube_apiserver(tmp_path / "api")
     try:
-        said = shell(commands("cluster"), tmp_path, KUBECONFIG=str(server.kubeconfig))
+        script = commands("cluster") + "".join(commands("cluster", of=name) for name in IN_THE_SAME_CLUSTER)
+        said = shell(script, tmp_path, KUBECONFIG=str(server.kubeconfig))
     finally:
         server.stop()
     assert "STATUS: deployed" in said
     assert "brokergroup.brokergroup.dev/orders created" in said
     assert re.search(r"^orders +3 ", said, re.MULTILINE)
+    assert "rocketmqcluster.brokergroup.dev/shop created" in said
+    assert "rocketmqcluster.brokergroup.dev/shop patched" in said
+    assert 'rocketmqcluster.brokergroup.dev "shop" deleted' in said

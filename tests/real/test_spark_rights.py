@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.real("kube-apiserver", "helm", "java"), pytest.mark.ti
 NAMESPACE = "reports"
 DEADLINE_SECONDS = 300.0
 JOB = Path(__file__).with_name("spark_job.py")
-VALUES = {
+VALUES: dict[str, Any] = {
     "slaReport__enabled": "true",
     "slaReport__mode": "SparkSubmit",
     "slaReport__namespace": NAMESPACE,

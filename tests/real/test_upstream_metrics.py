@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokergroup_operator.controller.directory import FixedDirectory
+import metric_names
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.records.memory import MemoryRecordStore
-from controller_core import metric_names
 from rocketmq_remoting.bodies import encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode

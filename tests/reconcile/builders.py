@@ -10,12 +10,12 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.observe.group_view import GroupSnapshot
-from brokergroup_operator.reconcile import children
-from brokergroup_operator.reconcile.disruption import build_disruption_budgets
-from brokergroup_operator.reconcile.drift import with_revision
+from brokergroup_operator.reconcile.decide.outdated import wanted_pod
 from brokergroup_operator.reconcile.identity import Member
-from brokergroup_operator.reconcile.observed import Observed
-from brokergroup_operator.reconcile.outdated import wanted_pod
+from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.see.drift import with_revision
+from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica

@@ -10,16 +10,16 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-from brokergroup_operator.reconcile.course import set_course
-from brokergroup_operator.reconcile.members import membership
+from brokergroup_operator.reconcile.decide.course import set_course
+from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.reconcile.course import Course
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.decide.course import Course
+    from brokergroup_operator.reconcile.see.observed import Observed
     from controller_core.model import BrokerGroupRecord
 
 EARLIER = "2026-11-20T23:00:00Z"

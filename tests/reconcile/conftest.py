@@ -12,7 +12,7 @@ from tests.our_kinds import server_with_our_kinds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from brokergroup_operator.observe.group_view import (
     ElectionResult,
     GroupSnapshot,
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
+    from rocketmq_remoting.nameserver_bodies import TopicConfig
+
+
+def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
+    """A group that this broker leads, alone."""
+    record = BrokerGroupRecord(
+        cluster_name="DefaultCluster", broker_name=key.name, master_broker_id=broker_id, master_epoch=epoch
+    )
+    return GroupSnapshot(key=key, record=record, live={}, writable=True)
 
 
 class FakeGroupView:
@@ -29,6 +40,8 @@ class FakeGroupView:
         self.store = store
         self.snapshots: dict[GroupKey, GroupSnapshot] = {}
         self.configs: dict[tuple[GroupKey, int], dict[str, str]] = {}
+        self.topics: dict[tuple[GroupKey, str], TopicConfig] = {}
+        self.topics_put: list[tuple[GroupKey, str]] = []
         self.causes: list[Cause] = []
         self._running: dict[GroupKey, frozenset[int]] = {}
         self._callbacks: list[Callable[[GroupKey], None]] = []
@@ -105,6 +118,16 @@ class FakeGroupView:
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
         self.configs.setdefault((key, broker_id), {}).update(values)
+
+    async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
+        return self.topics.get((key, name))
+
+    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
+        """As a broker: what is not named of the attributes stays."""
+        known = self.topics.get((key, topic.topic_name))
+        attributes = {**(known.attributes if known else {}), **topic.attributes}
+        self.topics[key, topic.topic_name] = msgspec.structs.replace(topic, attributes=attributes)
+        self.topics_put.append((key, topic.topic_name))
 
     async def live(self, key: GroupKey, ids: Collection[int], *, hibernated: bool = False) -> None:
         """These brokers run: they register, the best of the set leads them, and all of them catch up at once."""

@@ -9,13 +9,18 @@ import yaml
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import PODS, SERVICES
-from brokergroup_operator.reconcile import foreign
-from brokergroup_operator.reconcile.addressing import address_is_lost, build_member_service, node_port_slots, place_of
-from brokergroup_operator.reconcile.broker_config import broker_properties
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.observed import Observed
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render.addressing import (
+    address_is_lost,
+    build_member_service,
+    node_port_slots,
+    place_of,
+)
+from brokergroup_operator.reconcile.render.broker_config import broker_properties
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see import foreign
+from brokergroup_operator.reconcile.see.observed import Observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_rendering import compare

@@ -9,13 +9,13 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import STANDING_CONDITIONS, Reason
-from brokergroup_operator.api.credentials import CredentialsError, secret_not_found
+from brokergroup_operator.api.meaning.credentials import CredentialsError, secret_not_found
 from brokergroup_operator.reconcile.evaluate import UNSETTLED_SECONDS, evaluate
 from brokergroup_operator.reconcile.plan import WriteStatus
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
     from controller_core.model import BrokerGroupRecord
 
 ALWAYS = {str(kind) for kind in STANDING_CONDITIONS}

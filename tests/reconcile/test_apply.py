@@ -24,13 +24,14 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.addressing import build_member_service
-from brokergroup_operator.reconcile.apply import PlanApplier
-from brokergroup_operator.reconcile.events import EventPoster
+from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.render.addressing import build_member_service
+from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
-from brokergroup_operator.sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 from tests.reconcile.fake_view import FakeGroupView
 from tests.reconcile.world import applier_for
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 KEY = GroupKey("default", "orders")
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"name": "orders-1", "namespace": "default", "labels": {names.LABEL_BROKER_GROUP: "orders"}},
     "spec": {"containers": [{"name": "broker", "image": "none"}]},
 }
@@ -242,7 +243,28 @@ async def test_a_broker_that_took_nothing_gets_no_note(applier: PlanApplier, api
         ),
     )
 
-    assert "annotations" not in (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+    pod = await api.get(PODS, "orders-1", namespace="default")
+    assert pod["metadata"]["annotations"] == {names.ANNOTATION_HOT_CONFIG: "{}"}
+
+
+async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_the_one_before(
+    applier: PlanApplier, api: KubernetesApi
+) -> None:
+    """A, then B, whose note is lost with the operator, then A again: the note still said A, and the broker stayed at B."""
+    noted_before = {"annotations": {names.ANNOTATION_HOT_CONFIG: '{"a": "A", "b": "1"}'}}
+    made = await api.create(PODS, {**POD, "metadata": {**POD["metadata"], **noted_before}})
+    refusing(applier, BrokerUnreachableError("no answer: it may have been done"))
+    action = plans.SetBrokerConfig(
+        reason="test",
+        broker_id=1,
+        pod="orders-1",
+        uid=made["metadata"]["uid"],
+        values={"a": "B"},
+        noted={"a": "B", "b": "1"},
+    )
+    await carry_out(applier, action)
+    pod = await api.get(PODS, "orders-1", namespace="default")
+    assert hot_config.changes(pod, {"a": "A", "b": "1"}) == {"a": "A"}
 
 
 async def test_transitions_are_told_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.fence.settings import FenceSettings, TlsSettings
-from brokergroup_operator.reconcile import broker_config, certificate
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render import broker_config, certificate
+from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 
 GIVEN = {"security": {"certificateSecretName": "orders-certificate"}}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.reconcile.apply import Applied
-from brokergroup_operator.reconcile.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
+from brokergroup_operator.reconcile.act.apply import Applied
+from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
 from brokergroup_operator.reconcile.turns import RollingTurns
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from brokergroup_operator.observe.circumstances import Circumstance
-    from brokergroup_operator.reconcile.observed import Observed
     from brokergroup_operator.reconcile.plan import Plan
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 AT = "2026-11-20T23:50:00Z"
 LATER = "2026-11-20T23:55:00Z"
@@ -168,12 +169,12 @@ async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
 
         async def carry_out(self, _: Any, plan: Plan, __: Observed) -> Applied:
             order.extend(one.target for one in plan.actions if isinstance(one, DeleteObject))
-            return Applied(actions_done=1, ids_reserved=0)
+            return Applied(ids_reserved=0)
 
         async def note(self, told: Sequence[Circumstance]) -> None:
             order.extend(one.cause for one in told)
 
     parts: Any = Parts()
     turns = RollingTurns(0, wake=lambda _: None)
-    await Reconciler(parts, parts, b.SETTINGS, turns, circumstances=parts).run_pass(b.KEY)
+    await Reconciler(parts, parts, b.SETTINGS, turns, BrokerNames(), circumstances=parts).run_pass(b.KEY)
     assert order == ["rollingUpgrade", "Pod orders-2"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile.claims import growing_claims, marked_as_leaving
+from brokergroup_operator.reconcile.decide.claims import growing_claims, marked_as_leaving
 from brokergroup_operator.reconcile.plan import ApplyObject
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c

@@ -15,7 +15,7 @@ from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, status_of
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 PAUSED: dict[str, Any] = {"maintenance": {"paused": True}}
 LACKING = tuple(MetadataDifference(2, MetadataKind.TOPIC, f"t{n}") for n in range(7))
@@ -224,6 +224,24 @@ def test_degraded_durability_says_what_becomes_of_writes(
 def test_an_update_that_stopped_says_who_was_spared() -> None:
     seen = broken(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2", "ErrImagePull")
     assert "The rolling update has stopped here; orders-1, orders-3 run on as they were" in message(seen, "Stalled")
+
+
+@pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
+def test_kstatus_is_told_that_it_is_under_way_or_that_it_has_failed(seen: Observed) -> None:
+    """Kstatus takes the first of the two that is True: with both, a bad image was InProgress for ever and never Failed."""
+    assert [shown(seen, kind)[0] for kind in ("Reconciling", "Stalled")] != ["True", "True"]  # type: ignore[index]
+
+
+def test_an_update_with_a_bad_image_has_failed() -> None:
+    seen = c.rolling(broken(c.outdated(c.live(c.settled(), 1, 3), "orders-1", "orders-3"), "orders-2", "ErrImagePull"))
+    assert shown(seen, "Stalled") == ("True", "ImageUnavailable")
+    assert shown(seen, "Reconciling") == ("False", "ImageUnavailable")
+
+
+def test_a_bad_image_that_is_taken_back_is_under_way() -> None:
+    seen = broken(c.outdated(c.live(c.settled(), 1, 3), "orders-2"), "orders-2", "ErrImagePull")
+    assert shown(seen, "Stalled") == ("False", "NothingStalled")
+    assert shown(seen, "Reconciling") == ("True", "RollingUpdate")
 
 
 def unfenced(seen: Observed) -> Observed:

@@ -11,19 +11,20 @@ from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup_status import ConditionStatus
 from brokergroup_operator.kube.resources import CONFIG_MAPS
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.broker_config import broker_properties
-from brokergroup_operator.reconcile.config_sources import with_sources
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.fetch import GroupFetcher
-from brokergroup_operator.reconcile.plan import WriteStatus
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.plan import ApplyObject, WriteStatus
+from brokergroup_operator.reconcile.render.broker_config import broker_properties
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.config_sources import with_sources
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
+from tests.reconcile.test_evaluate import run, told
 from tests.reconcile.world import World, applier_for
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 BOTH = [{"configMapRef": {"name": "site"}}, {"configMapRef": {"name": "team"}}]
 
@@ -86,6 +87,24 @@ def test_while_a_config_map_is_missing_nothing_is_changed_and_the_status_says_wh
     assert conditions["Ready"]["status"] == ConditionStatus.FALSE.value
     assert "ConfigMap site" in conditions["Ready"]["message"]
     assert conditions["Stalled"]["status"] == ConditionStatus.TRUE.value
+
+
+def test_while_a_config_map_is_missing_lost_pods_and_role_labels_are_repaired() -> None:
+    """Somebody deleted a ConfigMap, then a node died: neither came the pod back nor did the -master Service follow the master."""
+    problem = "spec.configFrom names ConfigMap site, which does not exist"
+    of_the_site = {"config": {"maxMessageSize": "1000"}}
+    seen = b.changed(b.settled(**of_the_site), config_problem=problem, record=b.record(master=2))
+    missing = b.changed(seen, group=b.group(), group_object=b.group_object(), pods=b.without(seen.pods, "orders-3"))
+    assert told(run(missing)) == ["role orders-1 slave", "role orders-2 master", "apply Pod orders-3"]
+    [made] = [one.object for one in run(missing).actions if isinstance(one, ApplyObject)]
+    # It reads the broker.conf that the group has, and says so: it is no reason for a restart once the ConfigMap is back.
+    [kept] = {pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] for pod in missing.pods.values()}
+    assert made["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] == kept
+
+
+def test_no_pod_is_made_where_the_group_never_had_a_broker_conf() -> None:
+    seen = b.changed(b.settled(), config_problem="it does not exist", pods={}, config_maps={})
+    assert told(run(seen)) == []
 
 
 async def test_what_is_fetched_has_the_keys_of_its_config_maps(sandbox: SandboxApiServer, api: KubernetesApi) -> None:

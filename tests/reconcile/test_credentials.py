@@ -11,13 +11,13 @@ import pytest
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, SECRETS, Resource
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile.world import World, applier_for
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 KEY = GroupKey("default", "orders")
 PLANTED = "planted-secret-5d41402abc4b2a76"

@@ -13,12 +13,13 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
-from brokergroup_operator.reconcile import alarms
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.observed import Observed
+from brokergroup_operator.reconcile.see.observed import Observed
+from brokergroup_operator.reconcile.tell import alarms
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 
 SLAVES_BUDGET = "apply PodDisruptionBudget orders"
 
@@ -170,6 +171,20 @@ def test_a_pod_that_will_not_run_again_is_deleted(phase: str) -> None:
     ]
 
     assert (deletion.name, deletion.uid) == ("orders-3", "pod-uid-3")
+
+
+def test_a_pod_that_its_kubelet_refuses_is_made_again_only_after_a_while() -> None:
+    """UnexpectedAdmissionError, NodeAffinity: Failed before any container was made. Each new pod was refused in the same second."""
+    seen = b.settled()
+    pods = copy.deepcopy(dict(seen.pods))
+    pods["orders-3"]["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+    pods["orders-3"]["metadata"]["creationTimestamp"] = b.NOW
+    refused = b.changed(seen, pods=pods)
+    plan = run(refused)
+    assert told(plan) == []
+    assert plan.look_again_seconds is not None
+    later = evaluate(refused, b.SETTINGS, now="2026-11-21T00:00:10Z")
+    assert "delete Pod orders-3" in told(later)
 
 
 @pytest.mark.parametrize(
@@ -379,6 +394,33 @@ def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
         "delete PodDisruptionBudget orders.master",
         "delete ConfigMap orders-broker",
     ]
+
+
+@pytest.mark.parametrize("change", ["label", "copy"])
+def test_deletion_leaves_what_others_made(change: str) -> None:
+    """A Service or ConfigMap that a person made, with the group's label to find its pods by, went with the group."""
+    seen = b.changed(deleting(), pods={})
+    for field, name in (("services", "orders-members"), ("config_maps", "orders-broker")):
+        stranger = copy.deepcopy(getattr(seen, field)[name])
+        stranger["metadata"]["name"] = "of-a-person"
+        if change == "label":
+            stranger["metadata"].pop("ownerReferences", None)
+            stranger["metadata"]["labels"] = {names.LABEL_BROKER_GROUP: "orders"}
+        seen = b.changed(seen, **{field: {**getattr(seen, field), "of-a-person": stranger}})
+    assert not [line for line in told(run(seen)) if "of-a-person" in line]
+    only = b.changed(
+        seen,
+        services={"of-a-person": seen.services["of-a-person"]},
+        config_maps={"of-a-person": seen.config_maps["of-a-person"]},
+        disruption_budgets={},
+    )
+    assert told(run(only)) == ["finalizers BrokerGroup orders []"]
+
+
+def test_deletion_does_not_leave_the_master_serving_behind_a_slave_whose_node_is_lost() -> None:
+    """Its pod never ends; the master went on acknowledging messages of a group that its owner had deleted."""
+    seen = c.going(c.without_pods(dataclasses.replace(deleting(), now=b.NOW), "orders-2"), "orders-3", since=c.EARLIER)
+    assert told(run(seen)) == ["delete Pod orders-1"]
 
 
 def test_retained_claims_keep_the_record_and_the_group_is_released() -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
-from brokergroup_operator.reconcile.failover_safe import candidates_needed, failover_safe
+from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
 from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 LACKING = (MetadataDifference(2, MetadataKind.TOPIC, "payments"),)
 TWO = {"replicas": 2}

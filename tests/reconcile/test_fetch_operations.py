@@ -9,13 +9,13 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile.world import World, applier_for
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 @pytest.mark.parametrize(("owner", "counts"), [(None, True), ("this", True), ("another", False)])

@@ -15,7 +15,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
-from brokergroup_operator.reconcile.foreign import is_ours
+from brokergroup_operator.reconcile.see.foreign import is_ours
 from tests.reconcile.test_plane import access, named, real_server, start_plane, world  # noqa: F401 (fixtures)
 from tests.reconcile.world import until
 
@@ -121,6 +121,6 @@ async def test_what_lost_the_label_that_we_list_by_is_mended(
     async def mended() -> bool:
         again = (await named(world, PERSISTENT_VOLUME_CLAIMS))["orders-1"]
         assert again["metadata"]["uid"] == claim["metadata"]["uid"]
-        return again["metadata"]["labels"].get(names.LABEL_BROKER_GROUP) == "orders"
+        return bool(again["metadata"]["labels"].get(names.LABEL_BROKER_GROUP) == "orders")
 
     await until("its label again", mended)

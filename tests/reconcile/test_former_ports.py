@@ -8,17 +8,17 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import SERVICES
-from brokergroup_operator.reconcile.addressing import address_is_lost, build_member_service, place_of
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.former_ports import with_former_ports
 from brokergroup_operator.reconcile.plan import ApplyObject
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render.addressing import address_is_lost, build_member_service, place_of
+from brokergroup_operator.reconcile.render.former_ports import with_former_ports
+from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 from tests.reconcile.test_addressing import WISHES, settled
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 SERVICE_IP, NODE_PORT, LOAD_BALANCER = (WISHES[one] for one in ("ServiceIP", "NodePort", "LoadBalancer"))
 JAVA = {"implementation": "rocketmq"}

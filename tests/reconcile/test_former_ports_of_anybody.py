@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile.addressing import address_is_lost, service_actions
-from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.plan import ApplyObject
+from brokergroup_operator.reconcile.render.addressing import address_is_lost, service_actions
+from brokergroup_operator.reconcile.see.members import membership
 from tests.reconcile import builders as b
 from tests.reconcile.test_former_ports import JAVA, LOAD_BALANCER, NODE_PORT, SERVICE_IP
 from tests.support.draws import examples

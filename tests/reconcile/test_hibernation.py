@@ -15,7 +15,7 @@ from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import condition, run, told
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 ASLEEP: dict[str, Any] = {"maintenance": {"hibernated": True}}
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.reconcile import hot_config
-from rocketmq_replica.live_settings import _SETTERS
+from brokergroup_operator.reconcile.plan import SetBrokerConfig
+from brokergroup_operator.reconcile.render import hot_config
+from rocketmq_replica.controller.live_settings import _SETTERS
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, told
+
+KEY: Final = "minInSyncReplicas"
 
 
 def test_the_python_replica_takes_every_key_that_we_call_hot() -> None:
@@ -98,3 +102,70 @@ def test_nobody_is_given_anything_during_a_change_of_master() -> None:
 
     seen = c.wishing(c.live(c.settled(), 1, 2, 3, in_progress=failing_over()), config={"fileReservedTime": "24"})
     assert not [line for line in told(run(seen)) if line.startswith("give")]
+
+
+def test_a_broker_whose_container_was_started_again_is_given_all_keys_again() -> None:
+    """The kubelet may have had the ConfigMap of a minute ago: old values ran under the note of the new ones."""
+
+    def restart(pod: dict[str, Any]) -> None:
+        pod["status"]["containerStatuses"] = [{"name": "broker", "restartCount": 1, "ready": True}]
+
+    seen = c.with_pods(c.settled(), restart, "orders-2")
+    [action] = [one for one in run(seen).actions if isinstance(one, SetBrokerConfig)]
+    assert (action.pod, action.values, action.restarts) == ("orders-2", hot_config.wanted(seen, b.SETTINGS), 1)
+    assert action.note is None
+
+    def noted(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG_RESTARTS] = "1"
+
+    assert not [one for one in run(c.with_pods(seen, noted, "orders-2")).actions if isinstance(one, SetBrokerConfig)]
+
+
+def minimums(seen: Any) -> dict[str, str]:
+    """Which minInSyncReplicas each pod's broker is given by this pass, and what its pod will say it has."""
+    given = [action for action in run(seen).actions if isinstance(action, SetBrokerConfig)]
+    return {one.pod: one.noted[KEY] for one in given if KEY in one.values}
+
+
+def test_a_group_that_grows_goes_on_taking_writes_until_its_slaves_are_in_sync() -> None:
+    """kubectl scale from 1 to 3: the default durability turns Strict, and the lone master refused every write at once."""
+    seen = c.wishing(c.settled(replicas=1), replicas=3)
+    assert minimums(seen) == {}
+    grown = c.seen_with(seen, b.record(replicas=3, in_sync=(1,)), live=(1, 2, 3))
+    assert minimums(grown) == {}
+    joined = c.seen_with(seen, b.record(replicas=3, in_sync=(1, 2)), live=(1, 2, 3))
+    assert minimums(joined) == {"orders-1": "2"}
+
+
+def test_a_member_of_the_set_that_is_silent_raises_nothing() -> None:
+    seen = c.wishing(c.settled(replicas=1), replicas=3)
+    silent = c.seen_with(seen, b.record(replicas=3, in_sync=(1, 2)), live=(1,))
+    assert minimums(silent) == {}
+
+
+def test_the_minimum_is_never_lowered_because_a_member_is_lost() -> None:
+    """What Strict acknowledges is on two disks also while one of three is away."""
+    assert minimums(c.live(c.settled(), 1)) == {}
+    assert minimums(c.seen_with(c.settled(), b.record(in_sync=(1,)), live=(1,))) == {}
+
+
+def test_a_group_that_shrinks_keeps_its_minimum_until_the_member_has_left() -> None:
+    """kubectl scale from 3 to 2: the default durability is Available then, and the minimum fell before anything had stopped."""
+    seen = c.marked(c.wishing(c.settled(), replicas=2), "orders-3")
+    assert minimums(seen) == {}
+    left = c.without_pods(c.seen_with(seen, b.record(replicas=2), live=(1, 2)), "orders-3")
+    assert minimums(replace(left, claims=b.without(left.claims, "orders-3"))) == {"orders-1": "1", "orders-2": "1"}
+
+
+def test_a_wish_that_has_nothing_to_do_with_members_is_given_at_once() -> None:
+    assert minimums(c.wishing(c.settled(), durability="Available")) == {f"orders-{n}": "1" for n in (1, 2, 3)}
+
+
+def test_a_broker_that_was_kept_quiet_takes_writes_again_whoever_leaves() -> None:
+    """99 is no minimum that a group had: a woken group that is also to shrink must not keep it."""
+
+    def quieted(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = '{"minInSyncReplicas": "99"}'
+
+    seen = c.with_pods(c.marked(c.wishing(c.settled(), replicas=2), "orders-3"), quieted, "orders-1")
+    assert minimums(seen) == {"orders-1": "1"}  # the others keep theirs until orders-3 has left

@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokergroup_operator.kube import KubernetesApi, NotLeadingError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES
-from brokergroup_operator.reconcile.leader import LeaderElector
+from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
-from brokergroup_operator.sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.world import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 PROMISED_SECONDS = 5.0
 NAMESPACE = "operators"
@@ -248,3 +249,30 @@ async def test_an_older_operators_longer_lease_is_waited_for(
     newer = stand("newer")
     await until("the newer leads", newer.leads)
     assert loop.time() - begun_seconds >= 2.9
+
+
+async def test_two_releases_that_share_a_lease_say_so(api: KubernetesApi, stand: Callable[..., Candidate]) -> None:
+    """Each pod of the second would follow for ever, and its release reconcile nothing, without a word."""
+    first = stand("first-operator-0")
+    await until("the first leads", first.leads)
+    with capture_logs() as told:
+        fellow, stranger = stand("first-operator-1"), stand("second-operator-0")
+        await until("the stranger is told of", _shared_is_in(told))
+    [shared] = [one for one in told if one["event"] == "leader_election.shared"]
+    assert shared["lease"] == f"{NAMESPACE}/brokergroup-operator"
+    assert shared["held_by"].startswith("first-operator-0_")
+    assert not fellow.elector.leads
+    assert not stranger.elector.leads
+
+
+async def test_two_releases_with_a_lease_each_both_lead(stand: Callable[..., Candidate]) -> None:
+    first, second = stand("first-operator-0"), stand("second-operator-0", name="second")
+    await until("the first leads", first.leads)
+    await until("the second leads", second.leads)
+
+
+def _shared_is_in(told: list[Any]) -> Callable[[], Awaitable[bool]]:
+    async def found() -> bool:
+        return any(one["event"] == "leader_election.shared" for one in told)
+
+    return found

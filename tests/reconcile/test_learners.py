@@ -10,25 +10,25 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
-from brokergroup_operator.api.durability import effective_durability
-from brokergroup_operator.api.learners import beyond_voters
-from brokergroup_operator.controller.kubernetes_binding import binding_of
-from brokergroup_operator.reconcile.conditions import ready, replication_healthy
+from brokergroup_operator.api.meaning.durability import effective_durability
+from brokergroup_operator.api.meaning.learners import beyond_voters
+from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
+from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
+from brokergroup_operator.reconcile.decide.outdated import wanted_pod
+from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.failover_safe import candidates_needed, failover_safe
-from brokergroup_operator.reconcile.member_status import member_state
-from brokergroup_operator.reconcile.members import membership
-from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
-from brokergroup_operator.reconcile.pods import build_pod
-from brokergroup_operator.reconcile.progress import stalled
-from brokergroup_operator.reconcile.safety_now import unsafe_now
-from brokergroup_operator.reconcile.states import degraded_durability
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy
+from brokergroup_operator.reconcile.tell.member_status import member_state
+from brokergroup_operator.reconcile.tell.progress import stalled
+from brokergroup_operator.reconcile.tell.states import degraded_durability
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 
 def pod_of(seen: Observed, broker_id: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokergroup_operator.reconcile.members import membership
+from brokergroup_operator.reconcile.see.members import membership
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 

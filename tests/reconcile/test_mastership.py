@@ -9,14 +9,14 @@ import pytest
 
 from brokergroup_operator.observe.timeline import Cause, Kind
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.mastership import is_draining
 from brokergroup_operator.reconcile.plan import SwitchMaster
+from brokergroup_operator.reconcile.see.observed import is_draining
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 CORDONED = c.node("node-1", unschedulable=True)
 FINE = {"node_2": c.node("node-2"), "node_3": c.node("node-3")}

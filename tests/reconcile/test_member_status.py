@@ -15,7 +15,7 @@ from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, status_of
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 
 def facts(age_seconds: float) -> dict[int, tuple[AddressFact, ...]]:

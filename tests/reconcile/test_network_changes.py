@@ -17,7 +17,7 @@ from tests.reconcile.world import World, applier_for
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 MEMBERS = ("orders-1", "orders-2", "orders-3")
 NAMES = {"NodePort": {"broker", "fast", "fence"}, "ServiceIP": {"broker", "fast", "ha", "fence"}}

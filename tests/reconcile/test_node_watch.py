@@ -9,15 +9,15 @@ import pytest
 
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import NODES
-from brokergroup_operator.reconcile.node_watch import NodeWatch
-from brokergroup_operator.sandbox.api_server.errors import StatusError
+from brokergroup_operator.reconcile.run.node_watch import NodeWatch
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.world import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 class Woken:

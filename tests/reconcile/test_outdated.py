@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile.outdated import RestartReason, wanted_pod
+from brokergroup_operator.reconcile.decide.outdated import RestartReason, wanted_pod
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 
 def reasons(seen: Observed) -> dict[str, str]:

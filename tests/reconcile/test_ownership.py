@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.annotations import operator_of
+from brokergroup_operator.api.meaning.annotations import operator_of
 from brokergroup_operator.kube import ConflictError, KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, EVENTS
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
-from brokergroup_operator.reconcile import ownership
-from brokergroup_operator.reconcile.events import EventPoster
-from brokergroup_operator.reconcile.safety_now import unsafe_now
+from brokergroup_operator.reconcile.act import ownership
+from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
+from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile.fake_view import FakeGroupView
@@ -22,7 +22,7 @@ from tests.reconcile.fake_view import FakeGroupView
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 KEY = GroupKey("default", "orders")
 FIRST, SECOND = "first-system/brokergroup-operator", "second-system/brokergroup-operator"

@@ -7,6 +7,7 @@ address.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,16 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    ROCKETMQ_CLUSTERS,
     SERVICES,
 )
 from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.plane import ReconcilePlane
+from brokergroup_operator.reconcile.run import plane as plane_module
+from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
-from brokergroup_operator.sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.errors import StatusError
 from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.reconcile.world import World, applier_for, until
 
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 CRDS = Path(__file__).parents[2] / "crds"
 REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
@@ -49,7 +52,7 @@ REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
     server = start_kube_apiserver(tmp_path_factory.mktemp("reconcile"))
     server.must("apply", "--server-side", "-f", str(CRDS))
-    server.must("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    server.client.wait_for_kinds()
     yield server
     server.stop()
 
@@ -375,3 +378,49 @@ async def test_the_conditions_are_told_while_it_reconciles(world: World, start_p
     await until("the metric says what the status says", told_as_written)
     await plane.stop()
     assert [one for family in conditions.collect() for one in family.samples] == []
+
+
+async def cluster_status(world: World) -> Any:
+    found = await world.api.get(ROCKETMQ_CLUSTERS, "shop", namespace=world.key.namespace)
+    return found.get("status")
+
+
+async def test_clusters_are_kept_by_the_plane_that_keeps_the_groups(
+    world: World, start_plane: Callable[..., Any]
+) -> None:
+    await start_plane()
+    metadata = {"name": "shop", "namespace": world.key.namespace}
+    spec = {"brokerGroups": {"template": {"replicas": 1, "implementation": "replica"}}}
+    await world.api.create(ROCKETMQ_CLUSTERS, {"metadata": metadata, "spec": spec})
+    await until("the cluster's status", lambda: cluster_status(world))
+
+    async def of_its_group() -> bool:
+        return bool((await cluster_status(world))["groups"][0]["ready"] == "False")
+
+    await until("the status of its group in it", of_its_group)
+    assert "version" not in (await named(world, BROKER_GROUPS))["shop-0"]["spec"]
+
+
+# Not at the kube-apiserver: its kinds are other tests' too.
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_comes(
+    world: World, start_plane: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator of this release under a chart of before: without kind and right for clusters it would have kept no group."""
+    monkeypatch.setattr(plane_module, "WAIT_FOR_CLUSTERS_SECONDS", 0.0)
+    name = f"{ROCKETMQ_CLUSTERS.plural}.{names.GROUP}"
+    definition = await world.api.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+    await world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
+    await start_plane(resync_seconds=0.2)
+    await make_ready(world)
+    await world.api.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": name}, "spec": definition["spec"]})
+    metadata = {"name": "shop", "namespace": world.key.namespace}
+
+    async def made() -> bool:
+        with contextlib.suppress(NotFoundError):
+            await world.api.create(ROCKETMQ_CLUSTERS, {"metadata": metadata, "spec": {}})
+            return True
+        return False
+
+    await until("the kind is served", made)
+    await until("the cluster's status", lambda: cluster_status(world))

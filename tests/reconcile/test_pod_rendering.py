@@ -9,9 +9,9 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.fence import deletion
-from brokergroup_operator.reconcile import children
-from brokergroup_operator.reconcile.broker_config import broker_properties
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.render.broker_config import broker_properties
+from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:

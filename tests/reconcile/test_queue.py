@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import looptime
 
-from brokergroup_operator.reconcile.queue import ReconcileQueue
+from brokergroup_operator.reconcile.run.queue import ReconcileQueue
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 
@@ -165,3 +165,19 @@ async def test_nothing_starts_after_the_stop(queue: ReconcileQueue, passes: Pass
     await asyncio.sleep(10)
 
     assert passes.started == [("one", 0)]
+
+
+@in_virtual_time
+async def test_a_pass_that_ends_in_the_moment_of_the_stop_is_the_last(queue: ReconcileQueue, passes: Passes) -> None:
+    """`asyncio.wait_for` (3.11) keeps the cancellation to itself where the pass has ended by then: the next pass would be begun."""
+    passes.look_again_seconds = 1.0
+    queue.add(ONE)
+    await asyncio.sleep(0)
+    worker = queue._workers[ONE]
+    while not passes.started or ONE in passes.running:  # noqa: ASYNC110 - turn by turn: the moment is what is looked at
+        await asyncio.sleep(0)
+    # The pass has ended, and `wait_for` has not been told yet.
+    stopping = asyncio.ensure_future(queue.stop())
+    await asyncio.wait({stopping}, timeout=60)
+    assert worker.done()
+    assert len(passes.started) == 1

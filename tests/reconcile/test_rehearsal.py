@@ -9,17 +9,17 @@ import pytest
 from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.rehearsal import rehearse
-from brokergroup_operator.sandbox.api_server.errors import StatusError
+from brokergroup_operator.reconcile.act.rehearsal import rehearse
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import cases as c
 from tests.reconcile.test_apply import POD, applier, carry_out
 from tests.reconcile.test_evaluate import run
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.reconcile.apply import PlanApplier
-    from brokergroup_operator.reconcile.observed import Observed
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from brokergroup_operator.reconcile.act.apply import PlanApplier
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 __all__ = ["applier"]
 BAD_MOUNT = {"name": "broker", "image": "none", "volumeMounts": [{"name": "nowhere", "mountPath": "/x"}]}

@@ -16,7 +16,7 @@ from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 
 def strategy(**values: Any) -> Observed:

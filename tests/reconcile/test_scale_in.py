@@ -11,7 +11,7 @@ from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 
 def four(wanted: int = 3, **spec: object) -> Observed:

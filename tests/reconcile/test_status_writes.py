@@ -14,7 +14,7 @@ from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 WRITTEN = "2026-11-21T00:00:00Z"
 

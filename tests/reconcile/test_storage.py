@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import children
-from brokergroup_operator.reconcile.broker_config import broker_properties
-from brokergroup_operator.reconcile.members import membership
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
-from brokergroup_operator.reconcile.pods import build_pod
+from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.render.broker_config import broker_properties
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.members import membership
 from tests.reconcile import builders as b
 from tests.reconcile.cases import with_pods
 from tests.reconcile.test_evaluate import run, told

@@ -18,8 +18,8 @@ from tests.reconcile.world import World, applier_for
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.reconcile.observed import Observed
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 FIRST, SECOND, THIRD = (GroupKey("shop", name) for name in ("a", "b", "c"))
 

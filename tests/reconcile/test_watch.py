@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.reconcile import watch
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.watch import FAILING_SECONDS, LASTED_SECONDS, Watcher
+from brokergroup_operator.reconcile.run import watch
+from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Watcher
 
 if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 class Clock:
@@ -54,7 +54,14 @@ class EndingKopf:
 
 
 def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Watcher:
-    return Watcher(access, namespace=None, on_change=changes.append, identity="operator-0", clock=clock)
+    return Watcher(
+        access,
+        namespace=None,
+        on_change=changes.append,
+        on_cluster_change=changes.append,
+        identity="operator-0",
+        clock=clock,
+    )
 
 
 async def test_the_watch_runs_where_the_user_has_no_name(
@@ -68,11 +75,17 @@ async def test_the_watch_runs_where_the_user_has_no_name(
     monkeypatch.setattr(getpass, "getuser", no_name)
     spawned = asyncio.Event()
     ended: list[str] = []
-    monkeypatch.setattr(Watcher, "_note_end", lambda self, error: ended.append(repr(error)) or spawned.set())
+
+    def note_end(self: Watcher, error: BaseException | None) -> None:
+        ended.append(repr(error))
+        spawned.set()
+
+    monkeypatch.setattr(Watcher, "_note_end", note_end)
     watching = Watcher(
         ClusterAccess(url=sandbox.url),
         namespace=None,
         on_change=lambda key: None,
+        on_cluster_change=lambda key: None,
         identity="operator-0",
         after_spawn=spawned.set,
     )

@@ -10,15 +10,16 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import kinds
-from brokergroup_operator.reconcile.apply import PlanApplier
-from brokergroup_operator.reconcile.events import EventPoster
-from brokergroup_operator.reconcile.fetch import GroupFetcher
+from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
+from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.reconciler import Reconciler
-from brokergroup_operator.reconcile.server_side_apply import ServerSideApplier
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.reconcile.turns import RollingTurns
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class World:
             ),
             SETTINGS,
             self.turns,
+            BrokerNames(),
         )
         self._pass = asyncio.create_task(reconciler.run_pass(self.key))
         try:

@@ -1,11 +1,11 @@
 """The file store on its own: one owner, nothing torn is ever believed, and a slow disk is told as unavailable."""
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from brokergroup_operator.records import file as file_module
 from brokergroup_operator.records.file import FileRecordStore, read_record_file
 from brokergroup_operator.records.store import (
     GroupKey,
@@ -80,14 +80,14 @@ async def test_a_slow_disk_is_unavailable_and_the_next_read_knows_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk_answers = threading.Event()
-    flush = file_module.os.fsync
+    flush = os.fsync
 
     def slow_flush(descriptor: int) -> None:
         disk_answers.wait(10)
         flush(descriptor)
 
     store = FileRecordStore(tmp_path)
-    monkeypatch.setattr(file_module.os, "fsync", slow_flush)
+    monkeypatch.setattr("brokergroup_operator.records.file.os.fsync", slow_flush)
     with pytest.raises(RecordUnavailableError, match="longer than"):
         await store.commit(KEY, RECORD, None, deadline_seconds=0.05)
     disk_answers.set()

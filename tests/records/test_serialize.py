@@ -11,6 +11,7 @@ from brokergroup_operator.api.brokergroup_state import GroupRecord
 from brokergroup_operator.records.serialize import KNOWN_MEMBERS, record_from_json, record_to_json
 from brokergroup_operator.records.store import RecordCorruptError
 from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.plan import Before, Change, ChangeKind, Phase, Restore
 
 IDS = st.integers(1, 5)
 REPLICAS = st.builds(
@@ -22,6 +23,30 @@ REPLICAS = st.builds(
     registered=st.booleans(),
     held_epoch=st.integers(-1, 2**31 - 1),
     held_offset=st.integers(-1, 2**62),
+)
+EPOCHS = st.integers(0, 2**31 - 1)
+CHANGES = st.builds(
+    Change,
+    id=st.integers(1, 9),
+    kind=st.sampled_from(ChangeKind),
+    phase=st.sampled_from(Phase),
+    carried_out_by=st.sampled_from(("", "10.0.0.1:9878")),
+    from_broker_id=st.none() | IDS,
+    to_broker_id=st.none() | IDS,
+    epoch=EPOCHS,
+    slave=st.none() | IDS,
+    before=st.none()
+    | st.builds(
+        Before,
+        master_broker_id=st.none() | IDS,
+        master_epoch=EPOCHS,
+        sync_state_set=st.frozensets(IDS),
+        sync_state_set_epoch=EPOCHS,
+    ),
+    restore=st.none() | st.builds(Restore, broker_id=IDS, min_in_sync_replicas=st.integers(0, 99)),
+    cause=st.sampled_from(("", "drain")),
+    unfenced=st.booleans(),
+    started_at=st.sampled_from(("", "2026-11-24T22:00:00Z")),
 )
 RECORDS = st.builds(
     BrokerGroupRecord,
@@ -38,6 +63,8 @@ RECORDS = st.builds(
     lost_seats=st.frozensets(IDS),
     unclean_elections=st.integers(0, 99),
     unfenced=st.frozensets(st.integers(1, 9), max_size=3),
+    change_id=st.integers(0, 99),
+    change=st.none() | CHANGES,
 )
 
 
@@ -48,8 +75,10 @@ def test_what_is_written_is_read_back_and_is_what_the_kind_knows(record: BrokerG
     assert document["schemaVersion"] == 2
     assert document.keys() <= KNOWN_MEMBERS
     known = msgspec.to_builtins(msgspec.convert(document, GroupRecord))
-    assert known | {"masterBrokerId": document.get("masterBrokerId")} == document | {
-        "masterBrokerId": document.get("masterBrokerId")
+    assert record_from_json(known, source="test") == record
+    absent = dict.fromkeys(("masterBrokerId", "change"))
+    assert {name: value for name, value in (absent | known).items() if name != "change"} == {
+        name: value for name, value in (absent | document).items() if name != "change"
     }
 
 
@@ -71,6 +100,7 @@ def test_a_record_of_the_version_before_says_nothing_of_seats() -> None:
     record = record_from_json(_version_1(), source="test")
     assert (record.eligible, record.lost_seats, record.unclean_elections) == (frozenset(), frozenset(), 0)
     assert record.unfenced == frozenset()
+    assert (record.change_id, record.change) == (0, None)
     assert (record.replicas[1].held_epoch, record.replicas[1].held_offset) == (-1, -1)
     assert record.granted_master_id == 1
 
@@ -83,6 +113,16 @@ def test_a_record_of_the_version_before_says_nothing_of_seats() -> None:
         ({"lostSeats": [True]}, "lostSeats is \\[True\\], expected a list of integers"),
         ({"unfenced": ["2"]}, "unfenced is \\['2'\\], expected a list of integers"),
         ({"uncleanElections": 1.5}, "uncleanElections is 1.5, expected int"),
+        ({"change": 7}, "change is 7, expected an object"),
+        (
+            {"change": {"id": 1, "kind": "Coup", "phase": "Telling"}},
+            "change.kind is 'Coup', expected one of Failover, ",
+        ),
+        ({"change": {"id": 1, "kind": "Cure", "phase": "Over"}}, "change.phase is 'Over', expected one of Fencing, "),
+        (
+            {"change": {"id": 1, "kind": "Cure", "phase": "Telling", "restore": {}}},
+            "restore: brokerId is None, expected int",
+        ),
         ({"replicas": [{"brokerId": 1, "heldOffset": "9"}]}, "heldOffset is '9', expected int"),
     ],
 )

@@ -1,6 +1,7 @@
 """What every record store promises: compare-and-set, versions, absence, deletion. Run over memory, file and the embedded API."""
 
 import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +42,7 @@ NEXT = replace(RECORD, master_epoch=5, sync_state_set_epoch=10)
 
 
 @pytest.fixture(params=["memory", "file", "kubernetes"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path):
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RecordStore]:
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "kubernetes":
             opened: RecordStore = KubernetesRecordStore(

@@ -179,7 +179,7 @@ def test_a_send_is_read_under_full_and_one_letter_names() -> None:
 
 
 def test_an_elect_answer_satisfies_both_readers() -> None:
-    """The broker reads brokerMemberGroup and the set, mqadmin a bare member group (docs/controller.md)."""
+    """The broker reads brokerMemberGroup and the set, mqadmin a bare member group (docs/reference/controller.md)."""
     body = ElectMasterResponseBody(BrokerMemberGroup("cl", "bn", {1: "1.1.1.9:1", 2: "1.1.1.2:1"}), frozenset({2}))
     addresses = {"1": "1.1.1.9:1", "2": "1.1.1.2:1"}
     assert json.loads(body.encode()) == {

@@ -97,7 +97,7 @@ def test_half_a_signature_is_a_wrong_one(cut: set[str]) -> None:
 
 
 def test_what_a_signature_does_not_cover_is_known() -> None:
-    """Weaknesses of RocketMQ's scheme, kept for its sake: they are why `docs/security.md` asks for TLS beside it."""
+    """Weaknesses of RocketMQ's scheme, kept for its sake: they are why `docs/concepts/security.md` asks for TLS beside it."""
     assert signature_of({"a": "12", "b": "3"}, None, "s") == signature_of({"a": "1", "b": "23"}, None, "s")
     assert signature_of({"a": "1"}, b"2", "s") == signature_of({"a": "12"}, None, "s")
     assert signature_of({"a": "1"}, None, "s") == signature_of({"z": "1"}, None, "s")

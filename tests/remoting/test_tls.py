@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import socket
 import ssl
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -367,6 +368,39 @@ async def test_handshakes_under_way_are_bounded_and_their_places_come_back(autho
         assert await ask(server, TlsFiles()) == b"x"
         for writer in writers:
             writer.transport.abort()
+
+
+def _asked_over(
+    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLSession | None, bool | None, str]:
+    """The session of one question and its answer, whether it was an earlier one, and which certificate was shown."""
+    with (
+        socket.create_connection((HOST, port), timeout=10) as plain,
+        context.wrap_socket(plain, session=session) as secured,
+    ):
+        secured.sendall(encode(request(ECHO, body=b"x")))
+        assert secured.recv(65536)  # in TLS 1.3 a ticket would come before the answer
+        shown = secured.getpeercert()
+        return secured.session, secured.session_reused, str(shown and shown["serialNumber"])
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
+async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """Or whoever an authority let in that is not believed any more would come in again. (OpenSSL resumes TLS 1.2 by number.)"""
+    authority = make_authority(tmp_path)
+    settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=authority.issue("server"), check_files_seconds=0.01)
+    context = client_context(TlsFiles(ca=authority.certificate))
+    context.minimum_version = context.maximum_version = version
+    async with serving(settings) as (server, _):
+        session, _, before = await asyncio.to_thread(_asked_over, server.port, context)
+        _, resumed, _ = await asyncio.to_thread(_asked_over, server.port, context, session)
+        assert resumed is (version is ssl.TLSVersion.TLSv1_2)
+        authority.issue("server")
+        async with asyncio.timeout(10):
+            while (await asyncio.to_thread(_asked_over, server.port, context))[2] == before:  # noqa: ASYNC110 - it changes in a file
+                await asyncio.sleep(0.01)
+        _, resumed, _ = await asyncio.to_thread(_asked_over, server.port, context, session)
+        assert not resumed
 
 
 async def test_renegotiation_is_refused(authority: Authority) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,7 @@ async def client() -> AsyncIterator[Client]:
 async def start(controller: FakeController, tmp_path: Path) -> AsyncIterator[Starter]:
     started: list[RunningReplica] = []
 
-    async def starter(name: str, **keys: object) -> RunningReplica:
+    async def starter(name: str, **keys: Any) -> RunningReplica:
         replica = await start_replica(tmp_path / name, controller.address, **keys)
         started.append(replica)
         return replica

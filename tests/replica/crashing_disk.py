@@ -1,6 +1,6 @@
 """A disk that loses power: the journal of everything a replica did to its folder, and every disk a crash could leave of it.
 
-``Recorder`` stands in for ``rocketmq_replica.disk``: it does the real thing in a real folder, except syncing, and writes each
+``Recorder`` stands in for ``rocketmq_replica.log.disk``: it does the real thing in a real folder, except syncing, and writes each
 operation down. ``DiskModel`` replays such a journal and knows what is *durable* (synced) and what is *pending*. POSIX lets
 pending operations reach the disk in any order, or not at all, and a write in part; ``images`` lists those outcomes:
 
@@ -20,7 +20,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_replica import disk
+from rocketmq_replica.log import disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,7 +163,7 @@ class DiskModel:
 
 
 class Recorder:
-    """Does what ``rocketmq_replica.disk`` does below ``root``, writes it down, and syncs nothing."""
+    """Does what ``rocketmq_replica.log.disk`` does below ``root``, writes it down, and syncs nothing."""
 
     def __init__(self, root: Path, before: DiskModel, *, skips: Callable[[str], bool] = lambda _sync: False) -> None:
         """``before`` is the model of the disk that ``root`` shows, with everything pending applied.

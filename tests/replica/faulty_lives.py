@@ -1,6 +1,6 @@
 """Lives of a replica on a disk that fails, drawn from a seed: writes fail or are torn, fsyncs fail, and the power goes anywhere.
 
-    python -m tests.replica.faulty_lives --lives 10000 [--seed 0]     # many; prints the first bad seed as a command, exit 1
+    make faulty-lives                                                 # 10,000; prints the first bad seed as a command, exit 1
     python -m tests.replica.faulty_lives --lives 1 --seed 4711        # one of them again
 
 A life is a row of processes on one disk. Each is master or slave, stores, flushes (a flush is begun, run and finished in three
@@ -31,13 +31,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.broker import Outcome, now
-from rocketmq_replica.consistent_point import DivergedLogError
-from rocketmq_replica.durable_files import StoreFileError
-from rocketmq_replica.group_info import GroupInfo
-from rocketmq_replica.ha_frames import HaFrameError, Handshake
-from rocketmq_replica.master_link import MasterLink
-from rocketmq_replica.slave_link import SlaveLink
+from rocketmq_replica.ha.consistent_point import DivergedLogError
+from rocketmq_replica.ha.frames import HaFrameError, Handshake
+from rocketmq_replica.ha.master_link import MasterLink
+from rocketmq_replica.ha.slave_link import SlaveLink
+from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.term.broker import now
+from rocketmq_replica.term.group_info import GroupInfo
+from rocketmq_replica.term.master_term import Outcome
 from tests.replica.crashing_disk import Data, DiskModel, Operation, Recorder, materialize
 from tests.replica.test_crash_safety import (
     ROOT,
@@ -51,7 +52,7 @@ from tests.replica.test_crash_safety import (
 )
 
 if TYPE_CHECKING:
-    from rocketmq_replica.log_flusher import Flush
+    from rocketmq_replica.log.log_flusher import Flush
 
 SELF, OTHER = 7, 8
 _STEPS = 40
@@ -199,7 +200,7 @@ class Life:
             power_cut = False
             try:
                 process = _Process(self, disk)
-                process.reign()
+                process.term()
                 for _ in range(_STEPS):
                     process.step()
             except PowerCutError:
@@ -243,7 +244,7 @@ class _Process:
 
     def step(self) -> None:
         steps = [self.put, self.put, self.begin, self.run, self.finish, self.settle] * 3
-        steps += [self.flush, self.checkpoint, self.index, self.reign, self.follow, self.feed, self.feed, self.feed]
+        steps += [self.flush, self.checkpoint, self.index, self.term, self.follow, self.feed, self.feed, self.feed]
         chosen = self.draw.choice(steps)
         self.life.story.append(chosen.__name__)
         chosen()
@@ -252,15 +253,15 @@ class _Process:
             raise AssertionError("a flush succeeded after one had failed")
 
     def put(self) -> None:
-        reign = self.replica.broker.reign
-        if reign is None:
+        term = self.replica.broker.term
+        if term is None:
             return
         try:
             stored = self.store.put(message(self.life.epoch, self.draw.choice((0, 20, 200))), store_timestamp_ms=3)
         except OSError:
             return  # the producer is told
         end = stored.end_offset
-        reign.wait(lambda outcome: self._told(outcome, end), end_offset=end, deadline_seconds=float("inf"))
+        term.wait(lambda outcome: self._told(outcome, end), end_offset=end, deadline_seconds=float("inf"))
 
     def _told(self, outcome: Outcome, end_offset: int) -> None:
         if outcome is Outcome.STORED:
@@ -308,7 +309,7 @@ class _Process:
         with contextlib.suppress(OSError):
             index_all(self.store)
 
-    def reign(self) -> None:
+    def term(self) -> None:
         self.life.epoch += 1
         self.link = None
         self.replica.roles.apply(GroupInfo(self.life.epoch, SELF, "h:1", frozenset({SELF}), self.life.epoch), now())
@@ -406,6 +407,7 @@ def main() -> int:
                 life = live(seed, Path(folder) / "life")
             except AssertionError as error:
                 print(error, file=sys.stderr)
+                print(json.dumps({"lives": lives + 1, "lost": 1, "seed": seed}))
                 return 1
             lives += 1
             acknowledged, faults, processes = (

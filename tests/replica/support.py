@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -34,11 +34,14 @@ from rocketmq_remoting.controller_headers import (
 )
 from rocketmq_remoting.message_record import StoredMessage, decode_records
 from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
-from rocketmq_replica.configuration import parse_configuration
-from rocketmq_replica.process import ReplicaProcess
+from rocketmq_replica.configuration.replica import parse_configuration
+from rocketmq_replica.container.process import ReplicaProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rocketmq_replica.term.broker import PendingSend
+    from rocketmq_replica.term.master_term import MasterTerm
 
 _addresses = itertools.count(1)
 BROKER_NAME = "broker-a"
@@ -75,6 +78,12 @@ class FakeController:
     refused: dict[int, int] = field(default_factory=dict)
     granted_but_answered: dict[int, int] = field(default_factory=dict)
     forgotten: bool = False
+
+    @property
+    def master_address(self) -> str:
+        if self.master_id is None:
+            raise KeyError("nobody is master")
+        return self.addresses[self.master_id]
 
     async def start(self) -> None:
         self.server = RemotingServer(self)
@@ -261,6 +270,13 @@ class RunningReplica:
     def role(self) -> str:
         return self.process.broker.role.name
 
+    @property
+    def term(self) -> MasterTerm[PendingSend]:
+        """The term of a master; a slave has none."""
+        term = self.process.broker.term
+        assert term is not None
+        return term
+
     async def stop(self) -> None:
         self.stop_event.set()
         await self.task
@@ -286,7 +302,7 @@ def configuration_text(root: Path, controller: str, address: str, **keys: object
     return "\n".join(f"{key}={value}" for key, value in (properties | keys).items())
 
 
-async def start_replica(root: Path, controller: str, *, address: str | None = None, **keys: object) -> RunningReplica:
+async def start_replica(root: Path, controller: str, *, address: str | None = None, **keys: Any) -> RunningReplica:
     text = configuration_text(root, controller, address or fresh_address(), **keys)
     process = ReplicaProcess(parse_configuration(text, {}))
     stop_event = asyncio.Event()

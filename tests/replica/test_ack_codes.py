@@ -10,8 +10,8 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
 from rocketmq_remoting.message_record import MAX_PROPERTIES_BYTES
-from rocketmq_replica import disk
-from rocketmq_replica.log_flusher import Flush
+from rocketmq_replica.log import disk
+from rocketmq_replica.log.log_flusher import Flush
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 
@@ -22,7 +22,7 @@ async def group(
     members = frozenset(range(1, count + 1))
     await eventually(lambda: controller.members == members and any(each.role == "MASTER" for each in replicas))
     master = next(replica for replica in replicas if replica.role == "MASTER")
-    await eventually(lambda: master.process.broker.reign.sync_state.members == members)
+    await eventually(lambda: master.term.sync_state.members == members)
     return master, [replica for replica in replicas if replica is not master]
 
 
@@ -120,9 +120,9 @@ async def test_a_disk_that_is_too_slow_is_10_after_its_own_time(
         end = master.process.store.max_offset
         sending = asyncio.create_task(client.send(master.address, b"slow"))
         await eventually(lambda: master.process.store.max_offset > end)
-        reign = master.process.broker.reign
-        assert reign is not None
-        assert reign.waiting_count == 1
+        term = master.process.broker.term
+        assert term is not None
+        assert term.waiting_count == 1
         assert (await sending).code == ResponseCode.FLUSH_DISK_TIMEOUT
     finally:
         released.set()
@@ -137,9 +137,9 @@ async def test_a_disk_that_makes_it_after_the_replicas_time_is_0(
     master, _ = await group(start, controller, 1, **keys)
     released = hold_disk(monkeypatch)
     sending = asyncio.create_task(client.send(master.address, b"slow", timeout_seconds=15.0))
-    reign = master.process.broker.reign
-    assert reign is not None
-    await eventually(lambda: reign.waiting_count == 1 and (reign.next_deadline_seconds() or 0) > 1)
+    term = master.process.broker.term
+    assert term is not None
+    await eventually(lambda: term.waiting_count == 1 and (term.next_deadline_seconds() or 0) > 1)
     released.set()
     assert (await sending).code == ResponseCode.SUCCESS
 
@@ -172,9 +172,9 @@ async def test_who_waits_for_nothing_does_not_wait_for_a_slave(
     master, (slave,) = await group_then(start, controller, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     waiting = asyncio.create_task(client.send(master.address, b"waits", timeout_seconds=30.0))
-    reign = master.process.broker.reign
-    assert reign is not None
-    await eventually(lambda: reign.waiting_count == 1)
+    term = master.process.broker.term
+    assert term is not None
+    await eventually(lambda: term.waiting_count == 1)
     fields = send_fields("WAIT\x01false\x02")
     answer = await client.ask(master.address, RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"does not")
     assert answer.code == ResponseCode.SUCCESS
@@ -188,18 +188,17 @@ async def test_who_waits_for_nothing_does_not_wait_for_a_slave(
 
 
 async def test_with_sync_flush_a_slave_acknowledges_what_is_on_its_disk(
-    start: Starter, controller: FakeController, client: Client
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master, (slave,) = await group_then(start, controller, slaveTimeout=300, flushDiskType="SYNC_FLUSH")
     assert (await client.send(master.address, b"on both disks")).code == ResponseCode.SUCCESS
     store = slave.process.store
     assert store.log.flushed_offset == store.max_offset == master.process.store.max_offset
-    flusher = store.log.flusher
-    real, flusher.begin = flusher.begin, lambda _end: Flush(-1, 0, ())  # type: ignore[method-assign]
-    answer = await client.send(master.address, b"in the slave's memory only")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.log.flusher, "begin", lambda _end: Flush(-1, 0, ()))
+        answer = await client.send(master.address, b"in the slave's memory only")
     assert store.max_offset == master.process.store.max_offset
     assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    flusher.begin = real  # type: ignore[method-assign]
     assert (await client.send(master.address, b"on both disks again")).code == ResponseCode.SUCCESS
 
 
@@ -222,13 +221,13 @@ async def test_acknowledgements_of_others_than_members_count_for_nothing(
         assert (await client.send(master.address, b"x")).code == ResponseCode.SUCCESS
 
 
-async def test_a_reign_that_ends_answers_14(start: Starter, controller: FakeController, client: Client) -> None:
+async def test_a_term_that_ends_answers_14(start: Starter, controller: FakeController, client: Client) -> None:
     master, (slave,) = await group_then(start, controller, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     sending = asyncio.create_task(client.send(master.address, b"x", timeout_seconds=30.0))
-    reign = master.process.broker.reign
-    assert reign is not None
-    await eventually(lambda: reign.waiting_count == 1)
+    term = master.process.broker.term
+    assert term is not None
+    await eventually(lambda: term.waiting_count == 1)
     controller.decide(slave.broker_id)
     await controller.notify(master.broker_id)
     answer = await sending

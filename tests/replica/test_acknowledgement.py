@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from rocketmq_replica.acknowledgement import AcknowledgementPolicy, Waiting, WaitingRoom, acknowledged_offset
-from rocketmq_replica.reign import Reign
-from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
+from rocketmq_replica.term.acknowledgement import AcknowledgementPolicy, PendingAck, PendingAcks, acknowledged_offset
+from rocketmq_replica.term.master_term import MasterTerm
+from rocketmq_replica.term.sync_state import Proposal, SlaveProgress, SyncState
 
 if TYPE_CHECKING:
-    from rocketmq_replica.message_store import MessageStore
+    from rocketmq_replica.log.message_store import MessageStore
 
 LAG = 15.0
 
 
 def state(members: set[int], acks: dict[int, int], learners: frozenset[int] = frozenset()) -> SyncState:
-    """Broker 1 reigns; ``acks`` are the linked slaves."""
+    """Broker 1 is master; ``acks`` are the linked slaves."""
     each = SyncState(own_id=1, members=frozenset(members), set_epoch=5, epoch_start_offset=0, replicated_offset=0)
     for broker_id, offset in acks.items():
         each.link_opened(SlaveProgress(broker_id, broker_id in learners, offset, linked_at_seconds=0.0))
@@ -292,12 +292,12 @@ def test_the_replicated_offset_never_goes_back() -> None:
     assert each.advance(max_offset=100, now_seconds=0.0) == 100
 
 
-def names(waiting: list[Waiting[str]]) -> list[str]:
+def names(waiting: list[PendingAck[str]]) -> list[str]:
     return [each.waiter for each in waiting]
 
 
 def test_waiters_leave_in_order_and_nobody_queues_behind_another() -> None:
-    room: WaitingRoom[str] = WaitingRoom()
+    room: PendingAcks[str] = PendingAcks()
     for name, end, deadline in (("a", 10, 3.0), ("b", 20, 9.0), ("c", 30, 3.2), ("d", 40, 3.1)):
         room.wait(name, end_offset=end, deadline_seconds=deadline)
     assert room.release(19) == ["a"]
@@ -351,7 +351,7 @@ def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge(
     answers = []
     for fast in (True, False):
         store = Log(100)
-        reign: Reign[str] = Reign(
+        term: MasterTerm[str] = MasterTerm(
             cast("MessageStore", store),
             AcknowledgementPolicy(all_ack, in_sync, minimum),
             sync_state=state(members, {}),
@@ -361,12 +361,12 @@ def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge(
             now_seconds=0.0,
         )
         now = 9.0 if paused else 1.0
-        if fast and reign.acknowledges_at_once(100, now_seconds=now):
+        if fast and term.acknowledges_at_once(100, now_seconds=now):
             answers.append(True)
             assert store.confirm_offset == 100
         else:
-            reign.wait("w", end_offset=100, deadline_seconds=99.0)
-            answers.append(reign.settle(now_seconds=now) == ["w"])
+            term.wait("w", end_offset=100, deadline_seconds=99.0)
+            answers.append(term.settle(now_seconds=now) == ["w"])
     assert answers[0] == answers[1]
     assert answers[1] is (
         not sync_flush and not paused and minimum <= len(members) and (members == {1} if all_ack else in_sync == 1)

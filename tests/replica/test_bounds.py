@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica import consumer_groups, topics
-from rocketmq_replica.client_requests import MAX_GROUPS_OF_ONE_CLIENT
+from rocketmq_replica.clients.client_requests import MAX_GROUPS_OF_ONE_CLIENT
+from rocketmq_replica.metadata import consumer_groups, topics
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:

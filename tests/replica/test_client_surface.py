@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_record
-from rocketmq_replica.queue_locks import EXPIRY_SECONDS, QueueLocks
+from rocketmq_replica.clients.queue_locks import EXPIRY_SECONDS, QueueLocks
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.message_record import StoredMessage
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "replica.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "replica.md"
 
 
 @pytest.fixture
 async def one(start: Starter, controller: FakeController) -> RunningReplica:
-    replica = await start("r1")
+    replica = await start("r1", messageDelayLevel="0s")
     await eventually(lambda: replica.role == "MASTER")
     return replica
 
@@ -74,7 +76,9 @@ async def test_a_message_that_would_have_to_be_kept_back_is_refused(
     assert (await client.ask(one.address, 310, ext_fields=harmless, body=b"x")).code == ResponseCode.SUCCESS
 
 
-async def test_a_message_is_viewed_by_its_offset(one: RunningReplica, client: Client) -> None:
+async def test_a_message_is_viewed_by_its_offset(
+    one: RunningReplica, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await client.send(one.address, b"first")
     await client.send(one.address, b"second")
     place = one.process.store.queues.queue("Topic", 0).locate(1)
@@ -87,7 +91,7 @@ async def test_a_message_is_viewed_by_its_offset(one: RunningReplica, client: Cl
     assert decode_record(answer.body or b"").body == b"second"
     for offset in (place[0] + 1, -1, one.process.store.max_offset, "x"):
         assert (await view(offset)).code == ResponseCode.SYSTEM_ERROR
-    one.process.broker.settle = lambda: None  # a tick would raise it again
+    monkeypatch.setattr(one.process.broker, "settle", lambda: None)  # a tick would raise it again
     one.process.store.confirm_offset = place[0]
     assert (await view(place[0])).code == ResponseCode.SYSTEM_ERROR, "consumers do not see it yet either"
 
@@ -108,6 +112,13 @@ async def send_back(one: RunningReplica, client: Client, offset: int, **fields: 
     return await client.ask(one.address, RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=ext_fields)
 
 
+async def arrived(one: RunningReplica, client: Client, topic: str, count: int) -> list[StoredMessage]:
+    async with asyncio.timeout(15):
+        while len(found := await client.pull_all(one.address, topic=topic)) < count:  # noqa: ASYNC110 - by the wire
+            await asyncio.sleep(0.01)
+    return found
+
+
 async def test_what_was_not_consumed_comes_again_and_ends_with_the_dead_letters(
     one: RunningReplica, client: Client
 ) -> None:
@@ -115,7 +126,7 @@ async def test_what_was_not_consumed_comes_again_and_ends_with_the_dead_letters(
     assert (await client.ask(one.address, 310, ext_fields=fields, body=b"hard to consume")).code == 0
     first = (await client.pull_all(one.address))[0]
     assert (await send_back(one, client, first.physical_offset)).code == ResponseCode.SUCCESS
-    again = (await client.pull_all(one.address, topic="%RETRY%CG"))[0]
+    again = (await arrived(one, client, "%RETRY%CG", 1))[0]
     assert (again.body, again.reconsume_times, again.flag, again.born_timestamp_ms) == (first.body, 1, 5, 77)
     assert again.properties["RETRY_TOPIC"] == "Topic"
     assert again.properties["ORIGIN_MESSAGE_ID"] == first.message_id
@@ -134,7 +145,7 @@ async def test_a_group_says_how_often_a_message_comes_again(one: RunningReplica,
     groups = one.process.metadata._metadata.groups
     groups.replace_all({"subscriptionGroupTable": {"CG": {"groupName": "CG", "retryMaxTimes": 1}}})
     assert (await send_back(one, client, first.physical_offset)).code == ResponseCode.SUCCESS
-    again = (await client.pull_all(one.address, topic="%RETRY%CG"))[0]
+    again = (await arrived(one, client, "%RETRY%CG", 1))[0]
     assert (await send_back(one, client, again.physical_offset)).code == ResponseCode.SUCCESS
     assert len(await client.pull_all(one.address, topic="%RETRY%CG")) == 1
     assert len(await client.pull_all(one.address, topic="%DLQ%CG")) == 1
@@ -177,7 +188,7 @@ def test_queue_locks_are_exclusive_and_expire() -> None:
 
 
 def test_locks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketmq_replica.queue_locks.MOST_LOCKS", 3)
+    monkeypatch.setattr("rocketmq_replica.clients.queue_locks.MOST_LOCKS", 3)
     locks = QueueLocks()
     assert all(locks.lock("G", "made up", number, "a", now_seconds=0.0) for number in range(3))
     assert not locks.lock("G", "T", 0, "b", now_seconds=1.0)
@@ -186,13 +197,13 @@ def test_locks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_ordered_consumers_lock_their_queues(one: RunningReplica, client: Client) -> None:
-    queues = [{"topic": "T", "brokerName": "broker-a", "queueId": number} for number in (0, 1)]
+    queues: list[dict[str, Any]] = [{"topic": "T", "brokerName": "broker-a", "queueId": number} for number in (0, 1)]
 
-    async def ask(code: int, who: str, wanted: list[dict[str, object]]) -> RemotingCommand:
+    async def ask(code: int, who: str, wanted: list[dict[str, Any]]) -> RemotingCommand:
         body = {"consumerGroup": "CG", "clientId": who, "mqSet": wanted}
         return await client.ask(one.address, code, body=json.dumps(body).encode())
 
-    async def locked(who: str, wanted: list[dict[str, object]]) -> list[int]:
+    async def locked(who: str, wanted: list[dict[str, Any]]) -> list[int]:
         answer = await ask(RequestCode.LOCK_BATCH_MQ, who, wanted)
         assert answer.code == ResponseCode.SUCCESS
         return [queue["queueId"] for queue in json.loads(answer.body or b"")["lockOKMQSet"]]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import random
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rocketmq_remoting.message_record import BLANK_MAGIC, Host
-from rocketmq_replica.durable_files import StoreFileError
-from rocketmq_replica.message_store import MessageStore, MessageTooLargeError, NewMessage, StorePaths
+from rocketmq_replica.log.commit_log import CommitLog
+from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log.message_store import MessageStore, MessageTooLargeError, NewMessage, StorePaths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +32,7 @@ def message(body: bytes, topic: str = "T", queue_id: int = 0, properties: bytes 
     return NewMessage(topic, queue_id, body, properties, 1, HOST)
 
 
-def put(store: MessageStore, body: bytes, **keys: object) -> int:
+def put(store: MessageStore, body: bytes, **keys: Any) -> int:
     return store.put(message(body, **keys), store_timestamp_ms=2).end_offset
 
 
@@ -315,3 +317,24 @@ def test_a_record_boundary_is_recognised(tmp_path: Path) -> None:
     for other in (1, ends[0] - 1, ends[0] + 1, ends[-1] + 1):
         assert not store.is_record_boundary(other)
     store.close()
+
+
+def test_what_is_sent_to_slaves_is_what_was_written_whatever_is_cut_or_filled(tmp_path: Path) -> None:
+    """``read_to_send`` answers from memory and has to agree with the file at every place, after every kind of change."""
+    draw = random.Random(7)
+    log = CommitLog(tmp_path, file_size_bytes=4096)
+    log.recover(lambda _offset, _entry: None)
+    for _ in range(300):
+        match draw.choice(["append", "append", "append", "big", "fill", "cut"]):
+            case "append":
+                log.append(draw.randbytes(draw.randint(1, 200)))
+            case "big":
+                log.append(draw.randbytes(draw.randint(3000, 9000)))
+            case "fill" if log.space_left_in_file() >= 8:
+                log.fill_file()
+            case "cut":
+                log.truncate(draw.randint(max(log.max_offset - 500, 0), log.max_offset))
+        for offset in (draw.randint(0, log.max_offset), max(log.max_offset - draw.randint(0, 300), 0)):
+            limit = draw.randint(1, 5000)
+            assert log.read_to_send(offset, limit) == log.read(offset, limit), offset
+    log.close()

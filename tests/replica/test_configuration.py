@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_replica.configuration import ConfigurationError, load_configuration, parse_configuration
+from rocketmq_replica.configuration.replica import ConfigurationError, load_configuration, parse_configuration
 
 MINIMAL = """
 # as an operator renders it
@@ -75,9 +75,9 @@ def test_missing_keys_are_named(key: str) -> None:
 
 def test_unknown_keys_are_named_once_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        parse_configuration(MINIMAL + "messageDelayLevel=1s\nbrokerId=-1\n", ENVIRONMENT)
+        parse_configuration(MINIMAL + "traceTopicEnable=true\nbrokerId=-1\n", ENVIRONMENT)
     assert [record.getMessage() for record in caplog.records] == [
-        "ignored keys of broker.conf: brokerId, messageDelayLevel"
+        "ignored keys of broker.conf: brokerId, traceTopicEnable"
     ]
 
 

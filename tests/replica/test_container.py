@@ -22,12 +22,13 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.container_headers import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.properties import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
-from rocketmq_replica import container_requests, disk, supervision
-from rocketmq_replica.configuration import ReplicaConfiguration, load_configuration, parse_configuration
-from rocketmq_replica.container import BrokerContainer, ContainerError, Member, NoSuchBrokerError
-from rocketmq_replica.container_configuration import ContainerConfiguration, load_container_configuration
-from rocketmq_replica.container_process import read_container, run_container
-from rocketmq_replica.property_values import ConfigurationError
+from rocketmq_replica.configuration.container import ContainerConfiguration, load_container_configuration
+from rocketmq_replica.configuration.property_values import ConfigurationError
+from rocketmq_replica.configuration.replica import ReplicaConfiguration, load_configuration, parse_configuration
+from rocketmq_replica.container import container_requests, supervision
+from rocketmq_replica.container.broker_container import BrokerContainer, ContainerError, Member, NoSuchBrokerError
+from rocketmq_replica.container.container_process import read_container, run_container
+from rocketmq_replica.log import disk
 from tests.replica.support import Client, configuration_text, eventually, fresh_address
 
 if TYPE_CHECKING:

@@ -23,27 +23,27 @@ import pytest
 
 import rocketmq_replica
 from rocketmq_remoting.message_record import EntryKind, Host, MessageRecordError, decode_record, inspect_entry
-from rocketmq_replica import commit_log
-from rocketmq_replica.broker import Broker, now
-from rocketmq_replica.configuration import parse_configuration
-from rocketmq_replica.consumer_groups import ConsumerOffsets
-from rocketmq_replica.controller_client import ControllerClient, ControllerError
-from rocketmq_replica.group_info import BrokerIdentity, GroupInfo
-from rocketmq_replica.ha_frames import Handshake
-from rocketmq_replica.identity_files import IdentityFiles
-from rocketmq_replica.master_link import MasterLink
-from rocketmq_replica.message_store import MessageStore, NewMessage, StorePaths
-from rocketmq_replica.replicas_manager import ReplicasManager
-from rocketmq_replica.roles import Roles
-from rocketmq_replica.slave_link import SlaveLink
-from rocketmq_replica.topics import Topic, Topics
+from rocketmq_replica.configuration.replica import parse_configuration
+from rocketmq_replica.controller.client import ControllerClient, ControllerError
+from rocketmq_replica.controller.identity_files import IdentityFiles
+from rocketmq_replica.controller.replicas_manager import ReplicasManager
+from rocketmq_replica.controller.roles import Roles
+from rocketmq_replica.ha.frames import Handshake
+from rocketmq_replica.ha.master_link import MasterLink
+from rocketmq_replica.ha.slave_link import SlaveLink
+from rocketmq_replica.log import commit_log
+from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
+from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
+from rocketmq_replica.metadata.topics import Topic, Topics
+from rocketmq_replica.term.broker import Broker, now
+from rocketmq_replica.term.group_info import BrokerIdentity, GroupInfo
 from tests.replica.crashing_disk import DiskModel, Image, Operation, Recorder, SyncFile, SyncFolder, materialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_replica.ha_client import HaClient
-    from rocketmq_replica.ha_server import HaServer
+    from rocketmq_replica.ha.client import HaClient
+    from rocketmq_replica.ha.server import HaServer
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -144,7 +144,7 @@ class Replica:
 
     def put(self, epoch: int, body_bytes: int = 20) -> None:
         """A message whose body names the epoch that wrote it."""
-        self.broker.put(message(epoch, body_bytes))
+        self.broker.put_all([message(epoch, body_bytes)])
 
     def settle(self) -> None:
         self.broker.settle()
@@ -509,7 +509,7 @@ def test_a_truncation_that_only_moves_the_end_is_found_out(tmp_path: Path, monke
 
 
 def test_nothing_else_writes_to_the_disk() -> None:
-    """The journal is whole only if every change goes through ``rocketmq_replica.disk``."""
+    """The journal is whole only if every change goes through ``rocketmq_replica.log.disk``."""
     changes = {"write", "pwrite", "pwritev", "ftruncate", "truncate", "fsync", "fdatasync", "write_bytes", "write_text"}
     changes |= {"mkdir", "makedirs", "rename", "rmdir", "touch", "fallocate", "posix_fallocate", "sendfile"}
     package = Path(rocketmq_replica.__file__).parent
@@ -529,7 +529,7 @@ def test_nothing_else_writes_to_the_disk() -> None:
         ("slave_link.py", "store.truncate"),
         ("durable_files.py", "disk.rename"),
         ("message_store.py", "self.index.write"),
-        ("save_loop.py", "self._offsets.write"),
+        ("save_loop.py", "table.write"),
         ("save_loop.py", "self._broker.topics.write"),
         ("topics.py", "self.write"),
         ("topics.py", "self._file.write"),

@@ -15,19 +15,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_remoting.message_record import encode_blank
-from rocketmq_replica.acknowledgement import AcknowledgementPolicy, acknowledged_offset
-from rocketmq_replica.consistent_point import DivergedLogError
-from rocketmq_replica.epoch_cache import EpochCache
-from rocketmq_replica.ha_frames import Handshake, HandshakeAnswer, MasterFrameReader, Transfer
-from rocketmq_replica.master_link import MasterLink
-from rocketmq_replica.slave_link import SlaveLink
-from rocketmq_replica.sync_state import SlaveProgress, SyncState
+from rocketmq_replica.ha.consistent_point import DivergedLogError
+from rocketmq_replica.ha.frames import Handshake, HandshakeAnswer, MasterFrameReader, Transfer
+from rocketmq_replica.ha.master_link import MasterLink
+from rocketmq_replica.ha.slave_link import SlaveLink
+from rocketmq_replica.log.epoch_cache import EpochCache
+from rocketmq_replica.term.acknowledgement import AcknowledgementPolicy, acknowledged_offset
+from rocketmq_replica.term.sync_state import SlaveProgress, SyncState
 from tests.replica.test_commit_log import everything, open_store, put
 from tests.replica.test_crash_safety import boundaries
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
-    from rocketmq_replica.message_store import MessageStore
+    from rocketmq_replica.log.message_store import MessageStore
 
 FILE_BYTES = 1024
 
@@ -219,7 +219,7 @@ def test_9897_two_slaves_that_leave_together_are_proposed_out_together_or_one_af
     state.granted(frozenset({1, 3}), 6)
     second = state.propose(now_seconds=0.0, allowed_lag_seconds=15.0)
     assert second is not None
-    assert (second.sync_state_set, second.sync_state_set_epoch) == ({1}, 6)
+    assert (second.sync_state_set, second.sync_state_set_epoch) == (frozenset({1}), 6)
     assert acknowledged_offset(ALL_ACK, state, max_offset=200) < 200, "until it is granted, nothing rests on it"
 
 

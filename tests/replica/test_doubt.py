@@ -11,7 +11,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.replica.support import Client, FakeController, Starter, eventually
 
 if TYPE_CHECKING:
-    from rocketmq_replica.group_info import GroupInfo
+    from rocketmq_replica.term.group_info import GroupInfo
 
 
 @pytest.mark.parametrize(
@@ -29,19 +29,19 @@ async def test_an_error_that_does_not_say_that_1001_was_refused_leaves_its_outco
     await eventually(lambda: controller.members == {1, 2})
     two.process.ha_client.leave()
     await eventually(lambda: not one.process.ha_server.connections)
-    assert one.process.broker.reign.sync_state.members == {1}
+    assert one.term.sync_state.members == {1}
     assert (await client.send(one.address, b"one copy")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
 async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
-    start: Starter, controller: FakeController, client: Client
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited in the socket's buffer while somebody else may have been elected."""
     one = await start("r1", slaveTimeout=10_000)
     await eventually(lambda: one.role == "MASTER")
     await start("r2", slaveTimeout=10_000)
-    await eventually(lambda: one.process.broker.reign.sync_state.members == {1, 2})
-    manager, reign = one.process.manager, one.process.broker.reign
+    await eventually(lambda: one.term.sync_state.members == {1, 2})
+    manager, term = one.process.manager, one.term
     answered = asyncio.Event()
     polls: list[int] = []
     ask = manager._controller.replica_info
@@ -52,17 +52,17 @@ async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
             answered.set()
             polls.append(controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO))
             controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
-            reign._last_look_seconds -= 100.0
+            term._last_look_seconds -= 100.0
             one.process.broker.settle()  # an acknowledgement that was in a buffer as well
         return info
 
-    manager._controller.replica_info = ask_and_stand_still
+    monkeypatch.setattr(manager._controller, "replica_info", ask_and_stand_still)
     manager.poll_soon()
     await answered.wait()
     await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > polls[0])
-    assert not reign.trusted
+    assert not term.trusted
     controller.silent.clear()
-    await eventually(lambda: reign.trusted)
+    await eventually(lambda: term.trusted)
     assert (await client.send(one.address, b"after the thaw")).code == ResponseCode.SUCCESS
 
 
@@ -81,3 +81,26 @@ async def test_a_poisoned_epoch_makes_nobody_deaf(start: Starter, controller: Fa
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "masterEpoch=2147483647: expected at most" in (answer.remark or "")
     assert (await client.send(one.address, b"still master")).code == ResponseCode.SUCCESS
+
+
+async def test_an_epoch_from_nowhere_is_obeyed_only_when_a_controller_has_it(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """A stranger's epoch + 9,000 would make this replica deaf to its controllers, which know nothing of it."""
+    one = await start("r1", syncBrokerMetadataPeriod=60_000)
+    await eventually(lambda: one.role == "MASTER")
+    epoch, asked = controller.master_epoch, controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    fields = {
+        "masterBrokerId": "9",
+        "masterEpoch": str(epoch + 9000),
+        "masterAddress": "127.0.0.1:1",
+        "syncStateSetEpoch": "9",
+    }
+    code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+    answer = await client.ask(one.address, code, ext_fields=fields, body=controller.set_body())
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
+    assert (one.role, one.process.broker.master.master_epoch) == ("MASTER", epoch)
+    controller.master_epoch += 9000
+    await controller.notify(1)
+    await eventually(lambda: one.process.broker.master.master_epoch == epoch + 9000)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.broker import now
-from rocketmq_replica.durable_files import StoreFileError
-from rocketmq_replica.group_info import GroupInfo
-from rocketmq_replica.save_loop import SaveLoop
+from rocketmq_replica.container.save_loop import SaveLoop
+from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.term.broker import now
+from rocketmq_replica.term.group_info import GroupInfo
 from tests.replica.test_crash_safety import FILE_BYTES, Replica, log_bytes, open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SELF, OTHER = 7, 8
@@ -40,7 +41,7 @@ class Syncs:
         for name in ("fsync", "fdatasync"):
             monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
 
-    def _wrapped(self, real):  # type: ignore[no-untyped-def]
+    def _wrapped(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def sync(descriptor: int) -> None:
             gate = self.gate
             if gate is not None and threading.current_thread() is not threading.main_thread():
@@ -142,7 +143,7 @@ def test_two_savers_of_the_checkpoint_do_not_meet(tmp_path: Path, syncs: Syncs) 
         second = asyncio.create_task(asyncio.to_thread(store.save_checkpoint))
         await asyncio.sleep(0.05)
         syncs.gate.set()
-        assert await asyncio.gather(first, second, return_exceptions=True) == [None, None]
+        assert list(await asyncio.gather(first, second, return_exceptions=True)) == [None, None]
 
     asyncio.run(both())
     end = store.max_offset

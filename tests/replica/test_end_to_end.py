@@ -9,6 +9,10 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
 
 
+async def until_admitted(replica: RunningReplica) -> None:
+    await eventually(lambda: replica.role != "FENCED")
+
+
 async def start_group(
     start: Starter, controller: FakeController, count: int = 3, **keys: object
 ) -> list[RunningReplica]:
@@ -16,10 +20,10 @@ async def start_group(
     replicas = []
     for number in range(1, count + 1):
         replica = await start(f"r{number}", **keys)
-        await eventually(lambda replica=replica: replica.role != "FENCED")
+        await until_admitted(replica)
         replicas.append(replica)
     await eventually(lambda: len(controller.members) == count)
-    await eventually(lambda: len(replicas[0].process.broker.reign.sync_state.members) == count)
+    await eventually(lambda: len(replicas[0].term.sync_state.members) == count)
     return replicas
 
 
@@ -54,7 +58,7 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     three.process.ha_client.leave()
     controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
     lonely = [asyncio.create_task(client.send(one.address, b"only on the old master %d" % n)) for n in range(5)]
-    await eventually(lambda: one.process.broker.reign.waiting_count == 5)
+    await eventually(lambda: one.term.waiting_count == 5)
     assert not any(task.done() for task in lonely)
     old_end = one.process.store.max_offset
 
@@ -124,7 +128,7 @@ async def test_a_set_that_is_too_small_refuses_before_anything_is_stored(
     await two.stop()
     await three.stop()
     await eventually(lambda: controller.members == {1})
-    await eventually(lambda: one.process.broker.reign.sync_state.members == {1})
+    await eventually(lambda: one.term.sync_state.members == {1})
     end = one.process.store.max_offset
     answer = await client.send(one.address, b"refused")
     assert answer.code == ResponseCode.SYSTEM_ERROR

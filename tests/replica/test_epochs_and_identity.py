@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.checkpoint import Checkpoint, CheckpointFile
-from rocketmq_replica.durable_files import StoreFileError
-from rocketmq_replica.epoch_cache import NO_END, EpochCache, EpochEntry
-from rocketmq_replica.epoch_file import crc_of, decode_epochs, encode_epochs, load_epochs, save_epochs
-from rocketmq_replica.group_info import BrokerIdentity
-from rocketmq_replica.identity_files import IdentityFiles
+from rocketmq_replica.controller.identity_files import IdentityFiles
+from rocketmq_replica.log.checkpoint import Checkpoint, CheckpointFile
+from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log.epoch_cache import NO_END, EpochCache, EpochEntry
+from rocketmq_replica.log.epoch_file import crc_of, decode_epochs, encode_epochs, load_epochs, save_epochs
+from rocketmq_replica.term.group_info import BrokerIdentity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,11 +82,11 @@ def test_append_refuses_what_is_not_newer_and_replaces_an_empty_epoch() -> None:
 
 def test_truncations_reopen_the_last_epoch() -> None:
     each = cache((1, 0), (2, 100), (3, 200))
-    assert each.drop_from_offset(200)
-    assert each.entries == (EpochEntry(1, 0, 100), EpochEntry(2, 100, NO_END))
-    assert not each.drop_from_offset(150)
+    assert each.drop_beyond_offset(199)
+    assert list(each.entries) == [EpochEntry(1, 0, 100), EpochEntry(2, 100, NO_END)]
+    assert not each.drop_beyond_offset(149)
     assert each.drop_from_epoch(2)
-    assert each.entries == (EpochEntry(1, 0, NO_END),)
+    assert list(each.entries) == [EpochEntry(1, 0, NO_END)]
     each = cache((1, 0), (2, 100), (3, 200))
     assert each.drop_before_offset(100)
     assert pairs(each) == [(2, 100), (3, 200)]

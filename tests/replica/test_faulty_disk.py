@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica import disk
-from rocketmq_replica.log_flusher import Flush, LogFlusher
+from rocketmq_replica.log import disk
+from rocketmq_replica.log.log_flusher import Flush, LogFlusher
 from tests.replica.faulty_lives import live
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_remoting.message_record import Host
-from rocketmq_replica.ha_frames import Handshake, MasterFrameReader, Transfer
-from rocketmq_replica.master_link import MasterLink
-from rocketmq_replica.message_store import MessageStore, StorePaths
-from rocketmq_replica.slave_link import SlaveLink
+from rocketmq_replica.ha.frames import Handshake, MasterFrameReader, Transfer
+from rocketmq_replica.ha.master_link import MasterLink
+from rocketmq_replica.ha.slave_link import SlaveLink
+from rocketmq_replica.log.message_store import MessageStore, StorePaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_remoting.message_record import Host
-from rocketmq_replica.consistent_point import ConsistentPoint, DivergedLogError, consistent_point
-from rocketmq_replica.epoch_cache import EpochCache, EpochEntry
-from rocketmq_replica.ha_frames import (
+from rocketmq_replica.ha.consistent_point import ConsistentPoint, DivergedLogError, consistent_point
+from rocketmq_replica.ha.frames import (
     MAX_BODY_BYTES,
     Acknowledgement,
     HaFrameError,
@@ -22,9 +21,10 @@ from rocketmq_replica.ha_frames import (
     SlaveFrameReader,
     Transfer,
 )
-from rocketmq_replica.master_link import MasterLink, SlaveIntroduced
-from rocketmq_replica.message_store import MessageStore, NewMessage, StorePaths
-from rocketmq_replica.slave_link import SlaveLink, SlaveLinkState
+from rocketmq_replica.ha.master_link import MasterLink, SlaveIntroduced
+from rocketmq_replica.ha.slave_link import SlaveLink, SlaveLinkState
+from rocketmq_replica.log.epoch_cache import EpochCache, EpochEntry
+from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
 
 HOST = Host("127.0.0.1", 10911)
 RECORDED = [
@@ -296,7 +296,7 @@ def test_no_consistent_point_is_not_guessed(
 
 @given(st.data())
 def test_the_consistent_point_is_the_longest_common_prefix_of_any_two_lives(data: st.DataObject) -> None:
-    """Two replicas of one group: random reigns, lengths and cuts, each byte known by (epoch that wrote it)."""
+    """Two replicas of one group: random terms, lengths and cuts, each byte known by (epoch that wrote it)."""
     logs: list[list[int]] = [[], []]
     caches = [EpochCache(), EpochCache()]
     for epoch in range(1, data.draw(st.integers(1, 8)) + 1):

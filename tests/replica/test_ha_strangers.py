@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.ha_frames import Acknowledgement, Handshake
+from rocketmq_replica.ha.frames import Acknowledgement, Handshake
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, fresh_address
 
 
@@ -16,7 +16,7 @@ async def pair(start: Starter, controller: FakeController, **keys: object) -> tu
     await eventually(lambda: one.role == "MASTER")
     two = await start("r2", **keys)
     await eventually(lambda: controller.members == {1, 2})
-    await eventually(lambda: one.process.broker.reign.sync_state.members == {1, 2})
+    await eventually(lambda: one.term.sync_state.members == {1, 2})
     return one, two
 
 
@@ -57,7 +57,7 @@ async def test_a_stranger_is_sent_nothing_and_turned_away(
     await stranger.dial(one, broker_id)
     await stranger.closed.wait()
     assert stranger.received == b""
-    assert one.process.broker.reign.sync_state.links.keys() == {2}
+    assert one.term.sync_state.links.keys() == {2}
     await stranger.hang_up()
 
 
@@ -74,7 +74,7 @@ async def test_behind_services_an_id_of_the_group_has_to_do(start: Starter, cont
     await stranger.closed.wait()
     assert stranger.received == b""
     await slave.dial(one, 2, at=served)
-    await eventually(lambda: one.process.broker.reign.sync_state.links.keys() == {2})
+    await eventually(lambda: one.term.sync_state.links.keys() == {2})
     await stranger.hang_up()
     await slave.hang_up()
 
@@ -94,7 +94,7 @@ async def test_a_strangers_acknowledgement_in_a_members_name_acknowledges_nothin
     await stranger.dial(one, 2)
     await eventually(lambda: one.process.ha_server.connections)
     send = asyncio.create_task(client.send(one.address, b"one copy"))
-    await eventually(lambda: one.process.broker.reign.waiting_count == 1)
+    await eventually(lambda: one.term.waiting_count == 1)
     stranger.writer.write(Acknowledgement(one.process.store.max_offset).encode())
     assert (await send).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     await stranger.hang_up()
@@ -106,6 +106,6 @@ async def test_a_slave_waits_outside_until_a_controller_answers(start: Starter, 
     controller.refused[RequestCode.CONTROLLER_GET_SYNC_STATE_DATA] = ResponseCode.SYSTEM_ERROR
     await start("r2")
     await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA) > 2)
-    assert not one.process.broker.reign.sync_state.links
+    assert not one.term.sync_state.links
     controller.refused.clear()
     await eventually(lambda: controller.members == {1, 2})

@@ -57,20 +57,24 @@ class Process:
             await self.started.wait()
 
 
+async def until_known(controller: FakeController, broker_id: int) -> None:
+    await eventually(lambda: broker_id in controller.addresses, within_seconds=30)
+
+
 @pytest.fixture
 async def group(controller: FakeController, tmp_path: Path) -> AsyncIterator[list[Process]]:
     processes = [Process(tmp_path / f"r{number}", controller) for number in (1, 2, 3)]
     for number, process in enumerate(processes, 1):
         await process.start()
-        await eventually(lambda number=number: number in controller.addresses, within_seconds=30)
+        await until_known(controller, number)
     await eventually(lambda: len(controller.members) == 3, within_seconds=30)
     yield processes
     for process in processes:
         await process.kill()
 
 
-def process_of(group: list[Process], controller: FakeController, broker_id: int) -> Process:
-    host = controller.addresses[broker_id].partition(":")[0]
+def process_of_master(group: list[Process], controller: FakeController) -> Process:
+    host = controller.master_address.partition(":")[0]
     return next(process for process in group if process.address == host)
 
 
@@ -81,7 +85,7 @@ async def produce(
     while not stop.is_set():
         body = b"key-%d" % next(numbers)
         try:
-            answer = await client.send(controller.addresses[controller.master_id], body, timeout_seconds=0.5)
+            answer = await client.send(controller.master_address, body, timeout_seconds=0.5)
         except (RemotingError, KeyError):
             await asyncio.sleep(0.01)
             continue
@@ -114,7 +118,7 @@ async def test_nothing_acknowledged_is_lost(
     producers = [asyncio.create_task(produce(controller, stop, acknowledged, numbers)) for _ in range(8)]
     for _ in range(3):
         await grows(acknowledged, 100)
-        victim = process_of(group, controller, controller.master_id)
+        victim = process_of_master(group, controller)
         victim.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         if how != "killed":
             await asyncio.sleep(0.2)  # sends pile up in the sockets of the stopped process
@@ -128,7 +132,7 @@ async def test_nothing_acknowledged_is_lost(
         await eventually(lambda: len(controller.members) == 3, within_seconds=30)
     stop.set()
     await asyncio.gather(*producers)
-    stored = {message.body for message in await client.pull_all(controller.addresses[controller.master_id])}
+    stored = {message.body for message in await client.pull_all(controller.master_address)}
     assert len(acknowledged) >= 600
     assert acknowledged <= stored, f"lost {sorted(acknowledged - stored)[:5]}"
     assert controller.next_id == 4

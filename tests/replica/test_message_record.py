@@ -82,7 +82,7 @@ hosts = st.builds(
     st.ip_addresses().map(str),
     st.integers(0, 65535),
 )
-names = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=("Cs",)), min_size=1, max_size=20)
+names = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What a Java master keeps beside the log comes through a Python master's reign unchanged.
+"""What a Java master keeps beside the log comes through a Python master's term unchanged.
 
 A Java slave overwrites its own tables with what its master answers, so whatever ours left out would be gone for good.
 """
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.delay_offsets import DelayOffsets
-from rocketmq_replica.durable_files import StoreFileError
-from rocketmq_replica.subscription_groups import SubscriptionGroups
-from rocketmq_replica.topics import Topics
+from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.metadata.delay_offsets import DelayOffsets
+from rocketmq_replica.metadata.subscription_groups import SubscriptionGroups
+from rocketmq_replica.metadata.topics import Topics
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, fresh_address
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from rocketmq_remoting.bodies import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
-from rocketmq_replica import disk
-from rocketmq_replica.broker import Role
+from rocketmq_replica.log import disk
+from rocketmq_replica.term.broker import Role
 from tests.replica.support import (
     Client,
     FakeController,
@@ -107,11 +107,11 @@ async def test_a_role_change_stops_writes_first_and_closes_links_then(
     epochs_begun: list[int] = []
 
     def closing() -> None:
-        seen.append((broker.reign is None, broker.role))
+        seen.append((broker.term is None, broker.role))
         close_links()
 
     def leaving() -> None:
-        seen.append((broker.reign is None, broker.role))
+        seen.append((broker.term is None, broker.role))
         leave()
 
     def beginning(epoch: int) -> None:
@@ -185,7 +185,7 @@ async def test_consumers_come_and_go(start: Starter, client: Client) -> None:
         answer = await client.ask(
             master.address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "CG"}
         )
-        return json.loads(answer.body)["consumerIdList"] if answer.code == SUCCESS else None
+        return json.loads(answer.body or b"")["consumerIdList"] if answer.code == SUCCESS else None
 
     assert await members() is None
     for name in ("one", "two"):

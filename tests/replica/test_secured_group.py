@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 KEY = GroupKey("standalone", BROKER_NAME)
 GROUP = Credentials(access_key="group", secret_key="planted-secret-of-the-group")
-SIGNING = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"planted-secret-of-the-group"}'}
-QUICK_KEYS = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
+SIGNING: dict[str, Any] = {
+    "innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"planted-secret-of-the-group"}'
+}
+QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ async def test_a_replica_without_the_key_or_with_another_is_not_heard(
     plane = await start_plane(
         directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=10.0
     )
-    other = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
+    other: dict[str, Any] = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
     replicas.append(await start_replica(tmp_path / "r1", plane.address, **QUICK_KEYS))
     replicas.append(await start_replica(tmp_path / "r2", plane.address, **other, **QUICK_KEYS))
     replicas.append(await start_replica(tmp_path / "r3", plane.address, **SIGNING, **QUICK_KEYS))

@@ -16,9 +16,9 @@ from rocketmq_remoting.properties import decode_properties
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings
-from rocketmq_replica.configuration import ConfigurationError, parse_configuration
-from rocketmq_replica.connections import client_tls, server_tls
-from rocketmq_replica.signatures import OPERATORS_ONLY
+from rocketmq_replica.configuration.connections import client_tls, server_tls
+from rocketmq_replica.configuration.replica import ConfigurationError, parse_configuration
+from rocketmq_replica.controller.signatures import OPERATORS_ONLY
 from tests.replica.support import FakeController, eventually
 from tests.security.certificates import Authority, make_authority
 

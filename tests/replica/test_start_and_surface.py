@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,8 +18,8 @@ from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
 from rocketmq_remoting.nameserver_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
 from rocketmq_remoting.properties import decode_properties
 from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
-from rocketmq_replica import controller_client
-from rocketmq_replica.durable_files import StoreFileError
+from rocketmq_replica.controller import client as controller_client
+from rocketmq_replica.log.durable_files import StoreFileError
 from tests.replica.support import (
     Client,
     FakeController,
@@ -31,7 +31,7 @@ from tests.replica.support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from rocketmq_remoting.command import RemotingCommand
 
@@ -43,7 +43,7 @@ async def start_pair(
     await eventually(lambda: one.role == "MASTER")
     two = await start("r2", **keys)
     await eventually(lambda: controller.members == {1, 2})
-    await eventually(lambda: one.process.broker.reign.sync_state.members == {1, 2})
+    await eventually(lambda: one.term.sync_state.members == {1, 2})
     return one, two
 
 
@@ -95,6 +95,18 @@ async def test_a_damaged_identity_stops_the_start(start: Starter, tmp_path: Path
     assert caught.group_contains(StoreFileError, match="do not delete it")
 
 
+async def test_a_damaged_identity_is_named_without_a_traceback(controller: FakeController, tmp_path: Path) -> None:
+    """It is found when the replica registers, in a task of its own."""
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "brokerIdentity").write_text("garbage")
+    config = tmp_path / "broker.conf"
+    config.write_text(configuration_text(tmp_path / "r1", controller.address, fresh_address()))
+    code, errors = await run_process(config)
+    assert code == 1
+    assert "found 'garbage'" in errors
+    assert "Traceback" not in errors
+
+
 async def test_a_store_has_one_owner(start: Starter, controller: FakeController, tmp_path: Path) -> None:
     """Only other processes are kept out: the lock is Java's, which is per process."""
     replica = await start("r1")
@@ -106,7 +118,7 @@ async def test_a_store_has_one_owner(start: Starter, controller: FakeController,
     assert "another process uses this store" in errors
 
 
-async def run_process(config: Path, stop_when: object = None) -> tuple[int, str]:
+async def run_process(config: Path, stop_when: Callable[[], bool] | None = None) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -130,11 +142,11 @@ async def test_a_process_ends_with_0_on_sigterm_and_keeps_its_log(
     config = tmp_path / "broker.conf"
     address = fresh_address()
     config.write_text(configuration_text(tmp_path / "store", controller.address, address))
-    sent: list[RemotingCommand] = []
+    sent: list[asyncio.Task[RemotingCommand]] = []
 
     def one_message_was_stored() -> bool:
         if controller.master_id is not None and not sent:
-            sent.append(asyncio.ensure_future(client.send(f"{address}:10911", b"kept")))
+            sent.append(asyncio.create_task(client.send(f"{address}:10911", b"kept")))
         return bool(sent) and sent[0].done()
 
     code, errors = await run_process(config, one_message_was_stored)
@@ -162,13 +174,13 @@ async def test_a_lost_answer_to_1001_is_waited_for_until_it_is_known(
     controller.silent = {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO}
     two = await start("r2", slaveTimeout=400)
     await eventually(lambda: controller.members == {1, 2})
-    assert one.process.broker.reign.sync_state.members == {1}
+    assert one.term.sync_state.members == {1}
     two.process.ha_client.leave()
     await eventually(lambda: not one.process.ha_server.connections)
     assert (await client.send(one.address, b"not alone")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     controller.silent.clear()
     await eventually(lambda: controller.members == {1})
-    await eventually(lambda: one.process.broker.reign.sync_state.waited_for == {1})
+    await eventually(lambda: one.term.sync_state.waited_for == {1})
     assert (await client.send(one.address, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
 
 
@@ -177,10 +189,10 @@ async def test_after_a_pause_nothing_is_acknowledged_until_a_controller_confirms
 ) -> None:
     one, _two = await start_pair(start, controller, slaveTimeout=10_000)
     controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = ResponseCode.SYSTEM_ERROR
-    one.process.broker.reign._last_look_seconds -= 100.0  # as if the process had stood still
+    one.term._last_look_seconds -= 100.0  # as if the process had stood still
     send = asyncio.create_task(client.send(one.address, b"after the thaw"))
-    await eventually(lambda: one.process.broker.reign.waiting_count == 1)
-    await eventually(lambda: one.process.broker.reign.sync_state.links[2].ack_offset == one.process.store.max_offset)
+    await eventually(lambda: one.term.waiting_count == 1)
+    await eventually(lambda: one.term.sync_state.links[2].ack_offset == one.process.store.max_offset)
     polls = controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > polls + 1)
     assert not send.done()
@@ -230,10 +242,10 @@ async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeCon
     assert (shown["brokerId"], shown["brokerRole"], shown["minInSyncReplicas"]) == ("0", "SYNC_MASTER", "1")
     shown = decode_properties((await client.ask(two.address, RequestCode.GET_BROKER_CONFIG)).body)
     assert (shown["brokerId"], shown["brokerRole"]) == ("2", "SLAVE")
-    table = json.loads((await client.ask(one.address, RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    table = json.loads((await client.ask(one.address, RequestCode.GET_BROKER_RUNTIME_INFO)).body or b"")["table"]
     assert table["brokerActive"] == "true"
     assert table["commitLogMaxOffset"] == str(one.process.store.max_offset)
-    topics = json.loads((await client.ask(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+    topics = json.loads((await client.ask(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body or b"")
     assert {"Topic", "TBW102"} <= set(topics["topicConfigTable"])
     for code in (
         RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -340,7 +352,7 @@ async def test_consumer_offsets_and_topics_survive_a_failover(
     await controller.notify(2)
     answer = await client.ask(two.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
     assert (answer.ext_fields or {})["offset"] == "3"
-    topics = json.loads((await client.ask(two.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body)
+    topics = json.loads((await client.ask(two.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body or b"")
     assert topics["topicConfigTable"]["Made"]["writeQueueNums"] == 7
 
 
@@ -365,7 +377,7 @@ class FakeNameServer:
 
     def __init__(self) -> None:
         self.registered: dict[str, RegisterBrokerRequestHeader] = {}
-        self.bodies: dict[str, dict[str, object]] = {}
+        self.bodies: dict[str, dict[str, Any]] = {}
         self.unregistered: list[str] = []
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -442,7 +454,7 @@ async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(
 def test_the_import_is_light() -> None:
     """Start-up time is failover time: nothing of the operator's libraries comes along."""
     code = (
-        "import sys, rocketmq_replica.process;"
+        "import sys, rocketmq_replica.container.process;"
         "print([name for name in ('kopf', 'kubernetes', 'aiohttp', 'typer', 'yaml') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

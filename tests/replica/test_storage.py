@@ -10,8 +10,8 @@ import pytest
 
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.message_record import MessageRecordError, decode_records
-from rocketmq_replica import commit_log, disk
-from rocketmq_replica.retention import (
+from rocketmq_replica.log import commit_log, disk
+from rocketmq_replica.log.retention import (
     ENOUGH_FREE_BYTES,
     MOST_FILES_AT_ONCE,
     DiskSpace,
@@ -26,7 +26,7 @@ from tests.replica.test_commit_log import FILE_BYTES, everything, open_store, pu
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketmq_replica.message_store import MessageStore
+    from rocketmq_replica.log.message_store import MessageStore
 
 HOUR = 3600.0
 NOW = 1000 * HOUR
@@ -329,9 +329,13 @@ async def test_no_space_left_anywhere_ends_nothing(
     assert (await client.send(new.address, b"goes on")).code == 0
     assert [message.body for message in await client.pull_all(new.address)] == [b"kept", b"goes on"]
     assert log_bytes(old) == log_bytes(new)
-    content = old.process.save_loop._offsets.take_changes()
+    content = old.process.pulls._offsets.take_changes()
     assert content is None or b'"Topic@G"' in content
     assert not any(replica.task.done() for replica in (old, new))
+
+
+async def until_barrier_reaches(offset: int, replica: RunningReplica) -> None:
+    await eventually(lambda: replica.process.upkeep.barrier_offset() >= offset)
 
 
 async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(
@@ -344,24 +348,25 @@ async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(
         assert (await client.send(master.address, b"x" * 500)).code == 0
     end = master.process.store.max_offset
     assert master.process.upkeep.barrier_offset() == end
-    reign = master.process.broker.reign
-    assert reign is not None
-    link = reign.sync_state.links[slave.broker_id]
+    term = master.process.broker.term
+    assert term is not None
+    link = term.sync_state.links[slave.broker_id]
     link.ack_offset = 5000
     assert master.process.upkeep.barrier_offset() == 5000
     link.ack_offset = -1
     assert master.process.upkeep.barrier_offset() == 0
-    del reign.sync_state.links[slave.broker_id]
+    del term.sync_state.links[slave.broker_id]
     assert master.process.upkeep.barrier_offset() == 0, "it may come back from anywhere"
-    reign.sync_state.links[slave.broker_id] = link
+    term.sync_state.links[slave.broker_id] = link
     link.ack_offset = end
     await client.ask(master.address, 25, body=b"fileReservedTime=1")
     for replica in (master, slave):
         replica.process.broker.retention = RetentionPolicy(max_bytes=8192)
-        await eventually(lambda replica=replica: replica.process.upkeep.barrier_offset() >= end)
+        await until_barrier_reaches(end, replica)
         replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
         assert replica.process.store.log.min_offset == end - end % 4096 - 4096
     assert (await client.send(master.address, b"goes on")).code == 0
     answer = await client.pull(master.address, 0)
     assert answer.code == ResponseCode.PULL_OFFSET_MOVED
-    assert int(answer.ext_fields["nextBeginOffset"]) == master.process.store.queues.queue("Topic", 0).min_offset > 0
+    queue = master.process.store.queues.queue("Topic", 0)
+    assert int((answer.ext_fields or {})["nextBeginOffset"]) == queue.min_offset > 0

@@ -1,4 +1,4 @@
-"""docs/complaints.md: every number of the list has a line; every test that it names is there, and tells the line's numbers."""
+"""docs/contributors/complaints.md: every number of the list has a line; every test it names is there, and tells these numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "complaints.md"
+PAGE = ROOT / "docs" / "contributors" / "complaints.md"
 # Whose tracker, and the numbers of it; a number without a name in the page is apache/rocketmq-operator's.
 OPERATOR = "apache/rocketmq-operator"
 NUMBERS = {

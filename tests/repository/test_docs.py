@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
+LINK = re.compile(r'\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?(?: "(?P<title>[^"]*)")?\)')
 NAMED = re.compile(r"`(?P<path>tests/[\w/.]+|benchmarks/[\w/.]+)(?:::(?P<name>test_\w+))?`")
+# `[test](…/test_x.py "test_name")` beside a sentence, [`test_name`](…/test_x.py) in a table: tests/repository/test_guarantees.py.
+TEST_LINK = re.compile(
+    r'\[(?P<label>[^\]]*)\]\((?P<path>[^)#\s]*(?:tests|benchmarks)/[\w/]+\.(?:py|txt))(?: "(?P<title>[^"]*)")?\)'
+)
 TARGET = re.compile(r"`make (?P<target>[\w-]+)")
 
 
@@ -45,9 +51,10 @@ def test_no_link_leads_nowhere(page: str) -> None:
 
 def test_the_index_leads_to_every_page() -> None:
     text = (DOCS / "README.md").read_text(encoding="utf-8")
-    assert [
-        path.name for path in sorted(DOCS.glob("*.md")) if path.name != "README.md" and f"({path.name})" not in text
-    ] == []
+    parts = [DOCS / part for part in ("start", "tasks", "concepts", "reference", "contributors")]
+    names = [path.relative_to(DOCS).as_posix() for part in parts for path in sorted(part.glob("*.md"))]
+    assert len(names) >= 18
+    assert [name for name in names if f"({name}" not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -68,7 +75,7 @@ def test_every_test_and_target_that_a_page_names_is_there(page: str) -> None:
 def test_every_level_item_is_shown_or_said_not_to_be_built() -> None:
     rows = [
         [cell.strip() for cell in line.strip("|\n ").split(" | ")]
-        for line in (DOCS / "capability-levels.md").read_text(encoding="utf-8").splitlines()
+        for line in (DOCS / "contributors" / "capability-levels.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("| ") and not line.startswith("| item")
     ]
     assert len(rows) > 20
@@ -81,7 +88,7 @@ def test_every_level_item_is_shown_or_said_not_to_be_built() -> None:
 
 def test_every_failure_is_shown_by_a_test() -> None:
     """The page's own list, at its end: which test shows which row."""
-    text = (DOCS / "failure-modes.md").read_text(encoding="utf-8")
+    text = (DOCS / "tasks" / "failure-modes.md").read_text(encoding="utf-8")
     body, _, listed = text.partition("## Which test shows it")
     assert listed, "no list of tests"
     rows = [
@@ -93,4 +100,16 @@ def test_every_failure_is_shown_by_a_test() -> None:
     shown.pop("row", None)
     assert set(shown) == set(rows)
     for row, tests in shown.items():
-        assert NAMED.search(tests) or TARGET.search(tests) or "not shown" in tests, f"{row}: {tests}"
+        assert TEST_LINK.search(tests) or TARGET.search(tests) or "not shown" in tests, f"{row}: {tests}"
+
+
+def test_each_reason_that_is_not_as_it_should_be_has_a_heading() -> None:
+    as_it_should_be = {
+        Reason.ALL_MEMBERS_IN_SYNC, Reason.MASTER_SERVES_WRITES, Reason.STABLE, Reason.ENOUGH_CANDIDATES,
+        Reason.ALL_LINKED, Reason.ALL_UP_TO_DATE, Reason.NOTHING_STALLED,
+    }  # fmt: skip
+    text = (DOCS / "tasks" / "condition-reasons.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(set(Reason) - as_it_should_be)
+    for section in re.findall(r"^### \w+\n(.+?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE):
+        assert re.search(r"\S \*\*Do:\*\* \S", section), section
+    assert set(re.findall(r"^`(\w+)`: ", text, re.MULTILINE)) <= set(ConditionType)

@@ -8,6 +8,10 @@ from typing import Any
 
 import yaml
 
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from tests.our_kinds import api_with_our_kinds
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -30,7 +34,7 @@ def test_the_example_of_an_operation_is_done_at_once_to_the_group_of_the_quick_s
 
 
 def test_no_page_shows_a_manifest_that_apply_refuses_for_its_generate_name() -> None:
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             if "kind:" in block:
                 for document in _documents(block):
@@ -61,3 +65,24 @@ def test_the_pod_and_the_deployment_are_the_same() -> None:
     assert of_pod == of_deployment
     assert deployment["spec"]["template"]["metadata"]["labels"] == pod["metadata"]["labels"]
     assert deployment["spec"]["template"]["spec"] == pod["spec"]
+
+
+def _manifests_of_ours() -> list[tuple[str, dict[str, Any]]]:
+    """Those of the examples and those that a page shows whole."""
+    texts = [(path.name, path.read_text(encoding="utf-8")) for path in sorted(EXAMPLES.glob("*.yaml"))]
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        texts += [(page.name, block) for block in blocks if "\nkind: BrokerGroup" in block]
+    documents = [(name, document) for name, text in texts for document in _documents(text)]
+    return [(name, document) for name, document in documents if document["kind"].startswith("BrokerGroup")]
+
+
+async def test_an_api_server_takes_every_manifest_as_it_stands() -> None:
+    resources = {one.kind: one for one in (BROKER_GROUPS, BROKER_GROUP_OPERATIONS)}
+    manifests = _manifests_of_ours()
+    assert {name for name, _ in manifests} >= {"operation.yaml", "quickstart.yaml", "README.md", "operations.md"}
+    async with api_with_our_kinds(KubernetesApi) as api:
+        for _, manifest in manifests:
+            manifest["metadata"]["namespace"] = "default"
+            taken = await api.create(resources[manifest["kind"]], manifest)
+            assert manifest["spec"].keys() <= taken["spec"].keys()

@@ -1,4 +1,4 @@
-"""docs/install.md: every block of commands is run by `make test-node`, or says why not; and what it names is there."""
+"""docs/tasks/install.md: every block of commands is run by `make test-node`, or says why not; and what it names is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.node.checks import INSTALL_PAGE
 from tests.node.install_page import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tasks" / "install.md").read_text(encoding="utf-8")
 BLOCKS = blocks_of(PAGE)
 FENCE = re.compile(r"^```", re.MULTILINE)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
-    "benchmarks", "charts", "controller_core", "crds", "dashboards", "docs", "examples", "operator", "rocketmq_remoting",
-    "rocketmq_replica", "sla_reports", "tests",
+    "benchmarks", "charts", "controller_core", "metric_names", "crds", "dashboards", "docs", "examples",
+    "kube_sandbox", "operator", "rocketmq_remoting", "rocketmq_replica", "sla_reports", "tests",
 )  # fmt: skip
 KINDS = {".py", ".md", ".txt", ".yaml", ".java", ".tpl", ".toml", ".json"}
 NAME = re.compile(r"(?<![\w/.-])(?P<name>[a-z][a-z0-9]*(?:-[a-z0-9]+)*\.md)\b")

@@ -74,6 +74,19 @@ def test_what_commands_select_by_is_there() -> None:
     text = "".join(PAGES.values())
     assert set(re.findall(r"-l (brokergroup[\w./-]+)=", text)) == {names.LABEL_BROKER_GROUP}
     assert set(re.findall(r'@.type=="(\w+)"', text)) <= {str(one) for one in ConditionType}
-    told = (FOLDER.parent / "brokergroup.md").read_text(encoding="utf-8")
+    told = (FOLDER.parent / "reference" / "brokergroup.md").read_text(encoding="utf-8")
     for reason in re.findall(r"reason=(\w+)", text):
         assert f"| `{reason}` |" in told, reason
+
+
+def test_inhibition_names_alerts_that_are_there_and_silences_no_cause() -> None:
+    text = (FOLDER.parent / "tasks" / "monitoring.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^```yaml\n(inhibit_rules:.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    silenced: set[tuple[str, str]] = set()
+    for rule in yaml.safe_load(block)["inhibit_rules"]:
+        sources, targets = (
+            set(re.findall(r"BrokerGroup\w+", rule[side][0])) for side in ("source_matchers", "target_matchers")
+        )
+        assert sources | targets <= PAGES.keys()
+        silenced |= {(source, target) for source in sources for target in targets}
+    assert not {(target, source) for source, target in silenced} & silenced, "two alerts silence each other"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
-from brokergroup_operator.sandbox.api_server.store import ObjectStore
+from kube_sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.api_server.store.object_store import ObjectStore
 from tests.sandbox.things import THING_DEFINITION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.resource_types import ResourceType
 
 
 class Clock:

@@ -16,17 +16,22 @@ from kubernetes.leaderelection import leaderelection
 from kubernetes.leaderelection.electionconfig import Config
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
-from brokergroup_operator.sandbox.api_server.requests import Deletion, Write
+from kube_sandbox.api_server.requests import Deletion, Write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 @pytest.fixture
 def api_client(kubeconfig: Path) -> Any:
     return kubernetes.config.new_client_from_config(str(kubeconfig))
+
+
+def name_of(item: kubernetes.client.V1ConfigMap | kubernetes.client.V1Namespace) -> str | None:
+    assert item.metadata is not None
+    return item.metadata.name
 
 
 async def test_the_typed_client_creates_reads_and_conflicts(api_client: Any) -> None:
@@ -36,14 +41,15 @@ async def test_the_typed_client_creates_reads_and_conflicts(api_client: Any) -> 
         made = core.create_namespaced_config_map(
             "default", kubernetes.client.V1ConfigMap(metadata=meta, data={"a": "1"})
         )
+        assert made.data is not None
         made.data["a"] = "2"
         stale = kubernetes.client.V1ConfigMap(metadata=made.metadata, data={"a": "3"})
         core.replace_namespaced_config_map("c", "default", made)
         with pytest.raises(kubernetes.client.ApiException) as caught:
             core.replace_namespaced_config_map("c", "default", stale)
         assert caught.value.status == 409
-        assert [item.metadata.name for item in core.list_namespaced_config_map("default").items] == ["c"]
-        assert core.list_namespace().items[0].metadata.name == "default"
+        assert [name_of(item) for item in core.list_namespaced_config_map("default").items] == ["c"]
+        assert name_of(core.list_namespace().items[0]) == "default"
 
     await asyncio.to_thread(use)
 
@@ -84,7 +90,7 @@ async def test_the_dynamic_client_applies_server_side(api_client: Any, thing: An
         assert apply("alice", 3).spec.replicas == 3
         with pytest.raises(kubernetes.dynamic.exceptions.ConflictError) as caught:
             apply("bob", 4)
-        assert 'conflict with \\"alice\\"' in caught.value.body
+        assert 'conflict with \\"alice\\"' in (caught.value.body or "")
         assert apply("bob", 4, force=True).spec.replicas == 4
         assert things.get(namespace="default", name="one").metadata.managedFields[-1].manager == "bob"
         assert (

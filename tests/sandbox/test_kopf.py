@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import kopf
 import pytest
 
-from brokergroup_operator.sandbox.api_server.requests import Selection
+from kube_sandbox.api_server.requests import Selection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.sandbox.api_server.server import SandboxApiServer
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 
 def _make_registry(url: str) -> kopf.OperatorRegistry:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.sandbox.api_server.errors import StatusError
-from brokergroup_operator.sandbox.api_server.requests import Write
-from brokergroup_operator.sandbox.api_server.structural_schema import SchemaNode
+from kube_sandbox.api_server.custom.structural_schema import SchemaNode
+from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.requests import Write
 
 if TYPE_CHECKING:
-    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
-    from brokergroup_operator.sandbox.api_server.store import ObjectStore
+    from kube_sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.store.object_store import ObjectStore
 
 
 def _complaints(store: ObjectStore, things: ResourceType, body: dict[str, Any]) -> list[str]:

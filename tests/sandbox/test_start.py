@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.client import KubernetesApi
-from brokergroup_operator.kube.errors import ApiUnavailableError, OutcomeUnknownError
 from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
-from brokergroup_operator.sandbox.run import sandbox
+from kube_sandbox.client import ApiUnavailableError, KubeClient, OutcomeUnknownError
+from kube_sandbox.kubelet import ImageCatalogue
+from kube_sandbox.sandbox import sandbox
+from tests.sandbox.things import THING_DEFINITION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,17 +21,21 @@ if TYPE_CHECKING:
 async def test_a_late_answer_to_a_definition_does_not_end_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    apply, failed = KubernetesApi.apply, []
+    apply = KubeClient.apply
+    failed: list[tuple[Any, ...]] = []
 
-    async def late_once(self: KubernetesApi, *arguments: Any, **keywords: Any) -> Any:
+    async def late_once(self: KubeClient, *arguments: Any, **keywords: Any) -> Any:
         applied = await apply(self, *arguments, **keywords)
         if not failed:
             failed.append(arguments)
             raise error("PATCH: TimeoutError")
         return applied
 
-    monkeypatch.setattr(KubernetesApi, "apply", late_once)
-    async with sandbox(data_dir=tmp_path) as running, KubernetesApi.from_kubeconfig(running.kubeconfig) as api:
+    monkeypatch.setattr(KubeClient, "apply", late_once)
+    async with (
+        sandbox(data_dir=tmp_path, images=ImageCatalogue({}), definitions=[THING_DEFINITION]) as running,
+        KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
+    ):
         served = await api.list(CUSTOM_RESOURCE_DEFINITIONS)
     assert failed
-    assert {item["metadata"]["name"] for item in served.items} >= {"brokergroups.brokergroup.dev"}
+    assert [item["metadata"]["name"] for item in served.items] == [THING_DEFINITION["metadata"]["name"]]

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.sandbox.api_server.errors import StatusError
-from brokergroup_operator.sandbox.api_server.http_targets import Target
-from brokergroup_operator.sandbox.api_server.json_values import clone
-from brokergroup_operator.sandbox.api_server.requests import Deletion, Selection, Write
-from brokergroup_operator.sandbox.api_server.store import ObjectStore
-from brokergroup_operator.sandbox.api_server.subresources import bind, evict
+from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.http.targets import Target
+from kube_sandbox.api_server.json_values import clone
+from kube_sandbox.api_server.requests import Deletion, Selection, Write
+from kube_sandbox.api_server.store.object_store import ObjectStore
+from kube_sandbox.api_server.store.subresources import bind, evict
 
 if TYPE_CHECKING:
-    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.resource_types import ResourceType
 
 
 def _exists(store: ObjectStore, resource: ResourceType, name: str, namespace: str = "default") -> bool:

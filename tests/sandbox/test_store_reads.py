@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.sandbox.api_server.database import Database
-from brokergroup_operator.sandbox.api_server.errors import StatusError
-from brokergroup_operator.sandbox.api_server.requests import Selection, Write
-from brokergroup_operator.sandbox.api_server.store import ObjectStore
+from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.requests import Selection, Write
+from kube_sandbox.api_server.store.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
-    from brokergroup_operator.sandbox.api_server.storage import Watch
+    from kube_sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.store.storage import Watch
 
 
 def _names(store: ObjectStore, resource: ResourceType, **selection: str) -> list[str]:
@@ -71,17 +68,6 @@ def test_pods_are_found_by_node_and_phase(store: ObjectStore) -> None:
     assert _names(store, pods, field_selector="spec.nodeName=n2,status.phase=Pending") == ["q"]
 
 
-def test_pages_continue_where_they_ended(labelled: ObjectStore, things: ResourceType) -> None:
-    first = labelled.list_objects(things, limit=2)
-    assert [version.obj["metadata"]["name"] for version in first.items] == ["a", "b"]
-    assert first.remaining == 1
-    second = labelled.list_objects(things, limit=2, continue_token=first.continue_token)
-    assert [version.obj["metadata"]["name"] for version in second.items] == ["c"]
-    assert not second.continue_token
-    with pytest.raises(StatusError, match="continue key is not valid"):
-        labelled.list_objects(things, continue_token="nonsense")
-
-
 def test_a_watch_resumes_from_any_remembered_revision(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     first = store.create(things, "default", thing("a"))
     store.create(things, "default", thing("b"))
@@ -135,30 +121,6 @@ def test_a_watcher_that_never_reads_is_dropped(store: ObjectStore, things: Resou
     for number in range(4):
         store.create(things, "default", thing(f"t{number}"))
     assert watch.closed
-
-
-def test_objects_and_revision_outlive_the_process(tmp_path: Path, definition: dict[str, Any], thing: Any) -> None:
-    path = tmp_path / "objects.sqlite"
-    first = ObjectStore(durable=Database(path))
-    first.create(first.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
-    things = first.resource("example.dev", "v1", "things")
-    kept = first.create(things, "default", thing("kept"))
-    first.create(things, "default", thing("dropped"))
-    first.delete(things, "default", "dropped")
-    revision = first.storage.revision
-    first.storage.close()
-
-    second = ObjectStore(durable=Database(path))
-    things = second.resource("example.dev", "v1", "things")
-    assert second.storage.revision == revision
-    assert second.get(things, "default", "kept").obj == kept.obj
-    assert _names(second, things) == ["kept"]
-    with pytest.raises(StatusError, match="too old resource version"):
-        second.watch(things, since=kept.resource_version)
-    watch = second.watch(things, since=revision)
-    second.create(things, "default", thing("new"))
-    assert _told(watch) == [("ADDED", "new")]
-    second.storage.close()
 
 
 def test_the_same_seed_and_clock_give_the_same_history(definition: dict[str, Any], thing: Any) -> None:

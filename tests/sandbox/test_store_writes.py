@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.sandbox.api_server.errors import StatusError
-from brokergroup_operator.sandbox.api_server.json_values import clone
-from brokergroup_operator.sandbox.api_server.requests import Write
-from brokergroup_operator.sandbox.api_server.strategic_merge import strategic_merge
+from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.json_values import clone
+from kube_sandbox.api_server.patching.strategic_merge import strategic_merge
+from kube_sandbox.api_server.requests import Write
 
 if TYPE_CHECKING:
-    from brokergroup_operator.sandbox.api_server.resource_types import ResourceType
-    from brokergroup_operator.sandbox.api_server.store import ObjectStore
+    from kube_sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.store.object_store import ObjectStore
 
 
 def _refused(code: int, reason: str, call: Any) -> StatusError:
@@ -226,22 +226,3 @@ def test_hardly_anything_of_a_pod_may_change(store: ObjectStore) -> None:
     )
     assert "spec: Forbidden: pod updates may not change fields other than" in error.message
     _refused(422, "Invalid", lambda: store.create(pods, "default", {"metadata": {"name": "q"}, "spec": {}}))
-
-
-def test_two_faces_of_an_event(store: ObjectStore) -> None:
-    core, own = store.resource("", "v1", "events"), store.resource("events.k8s.io", "v1", "events")
-    event = {
-        "metadata": {"name": "e"},
-        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
-        "reason": "Killing",
-        "note": "text",
-        "reportingController": "here",
-        "reportingInstance": "here-1",
-        "action": "Kill",
-        "type": "Normal",
-        "eventTime": "2026-11-20T00:00:00.000000Z",
-    }
-    store.create(own, "default", event)
-    seen = store.get(core, "default", "e").obj
-    assert (seen["apiVersion"], seen["message"], seen["involvedObject"]["name"]) == ("v1", "text", "p")
-    assert store.get(own, "default", "e").obj["regarding"]["name"] == "p"

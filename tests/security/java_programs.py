@@ -62,6 +62,7 @@ class JavaLab:
             "brokerHeartbeatInterval": 500,
             "syncBrokerMetadataPeriod": 1000,
             "checkSyncStateSetPeriod": 1000,
+            **java.SPARING_BROKER,
             **extra,
         }
         config = java.write_properties(folder / "broker.conf", properties)

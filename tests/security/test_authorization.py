@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from brokergroup_operator.controller.admin_credentials import (
-    AdminCredentials,
-    AdminCredentialsError,
-    read_credentials,
-)
-from brokergroup_operator.controller.authorization import (
+from brokergroup_operator.controller.access.authorization import (
     Caller,
     NotPermittedError,
     Subject,
     authorize,
     certificate_name_of,
 )
-from brokergroup_operator.controller.callers import identify
-from brokergroup_operator.controller.directory import Credentials, GroupBinding, Peer, SignaturePolicy
-from brokergroup_operator.controller.replay_guard import MOST_REMEMBERED, ReplayGuard
+from brokergroup_operator.controller.access.callers import identify
+from brokergroup_operator.controller.access.replay_guard import MOST_REMEMBERED, ReplayGuard
+from brokergroup_operator.controller.admin_credentials import (
+    AdminCredentials,
+    AdminCredentialsError,
+    read_credentials,
+)
+from brokergroup_operator.controller.directory.group_directory import Credentials, GroupBinding, Peer, SignaturePolicy
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import request

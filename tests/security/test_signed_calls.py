@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory import Credentials, FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode

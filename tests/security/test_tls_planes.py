@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.corroboration import Corroboration
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.detect.corroboration import Corroboration
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.peers.transport import open_client
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.controller.transport import open_client
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import request

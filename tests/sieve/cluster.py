@@ -23,8 +23,8 @@ from tests.controller.fake_broker import FakeBroker, FakeGroup
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import WatchEvent
     from rocketmq_remoting.command import RemotingCommand
-    from tests.sieve.perturbed_api import MemoryApi
-    from tests.sieve.virtual_loop import VirtualLoop
+    from tests.support.memory_api import MemoryApi
+    from tests.support.virtual_loop import VirtualLoop
 
 CONTROLLER = "10.0.0.1:9878"
 # As in a pod of ours: its log is served at the port above, and 906 names that one as the spec does.
@@ -182,13 +182,13 @@ class Node:
         life.broker.dead = True
         for other in self.group.brokers.values():
             other.linked.discard(life.broker.broker_id)
-        await self._loop.kill(life.process)
+        self._loop.kill(life.process)
 
     async def kill_process(self, name: str) -> None:
         """As SIGKILL of the broker's process: the container ends, and the kubelet starts it again."""
         life = self.pods[name]
         life.broker.dead = True
-        await self._loop.kill(life.process)
+        self._loop.kill(life.process)
         self._changed.set()
 
     async def _report(self, name: str, *, address: str, exit_code: int | None) -> None:

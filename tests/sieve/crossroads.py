@@ -57,16 +57,17 @@ class Children:
 
 
 class Crossroads:
-    """The plan of a run that forks a child for each of the faults, at each place that fits it."""
+    """The plan of a run that forks a child for each of the faults, at each of the places (`is_chosen`) that fits it."""
 
-    def __init__(self, faults: list[Fault], children: Children) -> None:
+    def __init__(self, faults: list[Fault], children: Children, every: int) -> None:
         self._faults = faults
         self._children = children
+        self._every = every
         self.taken: Perturbation | None = None
 
     def fault_at(self, target: str, number: int) -> Fault | None:
         """None in the walk itself; in a child its fault, once."""
-        if self.taken is not None:
+        if self.taken is not None or not is_chosen(target, number, self._every):
             return None
         for fault in self._faults:
             perturbation = Perturbation(fault, number)
@@ -81,11 +82,12 @@ def walk(
     faults: list[Fault],
     *,
     at_once: int,
+    every: int = 1,
     heading: Callable[[Perturbation], str],
 ) -> dict[Perturbation, int]:
     """Tell a story (which judges itself) with all its perturbations; returns how each ended, and prints what is wrong with it."""
     children = Children(at_once)
-    crossroads = Crossroads(faults, children)
+    crossroads = Crossroads(faults, children, every)
     # A child would copy every page that its collector looks at. No run is long enough to need one.
     gc.collect()
     gc.disable()
@@ -122,8 +124,14 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def places(counts: object, faults: list[Fault]) -> Iterator[Perturbation]:
-    """Every place that each fault fits."""
+def is_chosen(target: str, number: int, every: int) -> bool:
+    """Every write, and of reads and events each one whose number `every` divides."""
+    return target == "write" or number % every == 0
+
+
+def places(counts: object, faults: list[Fault], every: int = 1) -> Iterator[Perturbation]:
+    """Every place that each fault fits, of those that are chosen."""
     for fault in faults:
         for number in range(len(getattr(counts, fault.target))):
-            yield Perturbation(fault, number)
+            if is_chosen(fault.target, number, every):
+                yield Perturbation(fault, number)

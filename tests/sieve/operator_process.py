@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.fencing import KubernetesFencer
-from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.change.fencing import KubernetesFencer
+from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube.reflector import Reflector
-from brokergroup_operator.reconcile import plane as reconcile_plane
-from brokergroup_operator.reconcile import watch as product_watch
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, ROCKETMQ_CLUSTERS
+from brokergroup_operator.reconcile.run import plane as reconcile_plane
+from brokergroup_operator.reconcile.run import watch as product_watch
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -70,10 +71,12 @@ class _Watcher:
         *,
         namespace: str | None,
         on_change: Callable[[GroupKey], None],
+        on_cluster_change: Callable[[GroupKey], None] | None,
         identity: str,
         after_spawn: Callable[[], None] | None = None,
     ) -> None:
-        self._on_change = on_change
+        assert on_cluster_change is not None, "every kind of ours is defined in the API in memory"
+        self._on_change, self._on_cluster_change = on_change, on_cluster_change
         named = [
             Reflector(access.api, kind, namespace=namespace, on_change=self._named) for kind in product_watch.NAMED
         ]
@@ -87,15 +90,17 @@ class _Watcher:
             )
             for kind in product_watch.LABELLED
         ]
-        operations = Reflector(
-            access.api, product_watch.BROKER_GROUP_OPERATIONS, namespace=namespace, on_change=self._operation
-        )
-        self._reflectors = [*named, *labelled, operations]
+        operations = Reflector(access.api, BROKER_GROUP_OPERATIONS, namespace=namespace, on_change=self._operation)
+        clusters = Reflector(access.api, ROCKETMQ_CLUSTERS, namespace=namespace, on_change=self._cluster)
+        self._reflectors = [*named, *labelled, operations, clusters]
         self._tasks: list[asyncio.Task[None]] = []
 
     def _named(self, event: WatchEvent) -> None:
         metadata = event.object["metadata"]
         self._on_change(GroupKey(metadata["namespace"], metadata["name"]))
+        is_group = event.object["kind"] == names.BROKER_GROUP_KIND
+        if is_group and (cluster := metadata.get("labels", {}).get(names.LABEL_ROCKETMQ_CLUSTER)):
+            self._on_cluster_change(GroupKey(metadata["namespace"], cluster))
 
     def _labelled(self, event: WatchEvent) -> None:
         metadata = event.object["metadata"]
@@ -105,8 +110,16 @@ class _Watcher:
         group = event.object["spec"]["brokerGroupRef"]["name"]
         self._on_change(GroupKey(event.object["metadata"]["namespace"], group))
 
+    def _cluster(self, event: WatchEvent) -> None:
+        metadata = event.object["metadata"]
+        self._on_cluster_change(GroupKey(metadata["namespace"], metadata["name"]))
+
     def start(self) -> None:
         self._tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors]
+
+    def trouble(self) -> str | None:
+        """A reflector ends only when it is stopped."""
+        return None
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -134,4 +147,6 @@ async def run_operator(api: PerturbedApi, namespace: str) -> None:
         await plane.start()
         # The watcher is made when leading; let that happen inside the patch.
         await asyncio.sleep(1.0)
+    if trouble := plane.trouble():
+        raise RuntimeError(trouble)
     await asyncio.Event().wait()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from brokergroup_operator.api import generate, names
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
@@ -20,10 +17,12 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
 )
 from brokergroup_operator.reconcile import kinds
+from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
 from tests.sieve.operator_process import run_operator
-from tests.sieve.perturbed_api import Counts, MemoryApi, MemoryApiServer, PerturbedApi, Plan
-from tests.sieve.virtual_loop import VirtualLoop
+from tests.sieve.perturbed_api import Counts, PerturbedApi, Plan
+from tests.support.memory_api import MemoryApi, MemoryApiServer
+from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,11 +36,6 @@ COMPARED = (
     kinds.BROKER_GROUPS, kinds.BROKER_GROUP_STATES, kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.SERVICES,
     kinds.CONFIG_MAPS, kinds.POD_DISRUPTION_BUDGETS, BROKER_GROUP_OPERATIONS,
 )  # fmt: skip
-
-
-@functools.cache
-def _definitions() -> list[dict[str, Any]]:
-    return [yaml.safe_load(text) for text in generate.generated_files().values()]
 
 
 @dataclass
@@ -78,7 +72,7 @@ class World:
 
     async def begin(self) -> None:
         """Kinds, namespace, node, operator."""
-        for definition in _definitions():
+        for definition in our_definitions():
             await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
         await self.api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.loop.spawn("node", self.node.run())
@@ -96,10 +90,10 @@ class World:
         client.asked = self.asked
         self._client = client
         self._arm()
-        self.loop.spawn(process, run_operator(client, NAMESPACE))
+        self._operator = self.loop.spawn(process, run_operator(client, NAMESPACE))
 
     async def _killed(self, process: str) -> None:
-        await self.loop.kill(process)
+        self.loop.kill(process)
         await asyncio.sleep(RESTART_SECONDS)
         self.start_operator()
 
@@ -118,11 +112,16 @@ class World:
         ends_at = self.loop.time() + LONGEST_SECONDS
         while True:
             await asyncio.sleep(0.5)
+            if self._operator.done():
+                self._operator.result()  # it runs until it is killed, so it has failed
             quiet = self.loop.time() - self._last_write_seconds >= QUIET_SECONDS
             if quiet and (until is None or until(await self.group())):
                 return
             if self.loop.time() > ends_at:
-                raise AssertionError(f"no rest within {LONGEST_SECONDS} s: {await self.group()}")
+                seen = {
+                    name: item for name, item in (await self.everything()).items() if name.startswith("BrokerGroup")
+                }
+                raise AssertionError(f"no rest within {LONGEST_SECONDS} s: {seen}")
 
     async def group(self) -> dict[str, Any]:
         """The BrokerGroup as it is."""
@@ -183,14 +182,15 @@ def _note_master(item: dict[str, Any], masters: dict[str, list[Any]]) -> None:
         masters["labels"].append(int(labels[names.LABEL_BROKER_ID]))
 
 
-# Times, names of versions, addresses (a pod gets a new one in each life), and what counts elections: a perturbation may cost one.
+# Times, names of versions, addresses (a pod gets a new one in each life), and what counts elections and changes of master: a
+# perturbation may cost one.
 VOLATILE = {
     "uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "deletionTimestamp",
     "lastTransitionTime", "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "lastFailover", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
-    "revision", "endpoints", "lagBytes", "role", names.LABEL_ROLE, "master", "masterBrokerId",
+    "revision", "endpoints", "lagBytes", "changeId", "role", names.LABEL_ROLE, "master", "masterBrokerId",
 }  # fmt: skip
 
 
@@ -218,13 +218,4 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
         main = loop.create_task(_story(loop, story, plan))
         return loop.run_until_complete(main)
     finally:
-        loop.allow_more_turns()
-        loop.run_until_complete(end_all())
-        loop.close()
-
-
-async def end_all() -> None:
-    while rest := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in rest:
-            task.cancel()
-        await asyncio.wait(rest, timeout=1.0)
+        loop.finish()

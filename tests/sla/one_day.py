@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller_core.metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
+from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.outages.logged import LoggedIncident

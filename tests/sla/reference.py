@@ -6,7 +6,7 @@ import math
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from sla_reports.reduction.runs import Run
+from sla_reports.reduction.runs import CONFLICT, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,13 +15,14 @@ Sample = tuple[str, int, float]
 
 
 def instants(samples: Iterable[Sample]) -> list[tuple[str, int, float | None, int]]:
-    """One entry a (series, time): the smallest known value, and how many samples there were."""
+    """One entry a (series, time): the known value, CONFLICT where there are several, and how many samples there were."""
     ordered = sorted(samples, key=lambda sample: sample[:2])
     found = []
     for (series, ts_ms), same in groupby(ordered, key=lambda sample: sample[:2]):
         values = [value for _, _, value in same]
-        known = [value for value in values if not math.isnan(value)]
-        found.append((series, ts_ms, min(known) if known else None, len(values)))
+        known = {value for value in values if not math.isnan(value)}
+        one = None if not known else known.pop() if len(known) == 1 else CONFLICT
+        found.append((series, ts_ms, one, len(values)))
     return found
 
 
@@ -43,6 +44,8 @@ def state_at(at_ms: int, seen: list[tuple[int, float | None]], end_ms: int, gap_
     after = min((sample[0] for sample in seen if sample[0] > at_ms), default=end_ms)
     if not before or before[-1][1] is None or after - before[-1][0] > gap_ms:
         return "unknown"
+    if before[-1][1] == CONFLICT:
+        return "disputed"
     return "up" if before[-1][1] >= 1 else "down"
 
 
@@ -53,12 +56,12 @@ def milliseconds_by_state(
     start_ms, end_ms = window
     seen = {name: [(at_ms, value) for _, at_ms, value, _ in instants(samples)] for name, samples in lines.items()}
     edges = sorted({start_ms, end_ms, *(at for line in seen.values() for at, _ in line if start_ms < at < end_ms)})
-    told = {name: {"up": 0, "down": 0, "unknown": 0} for name in (*lines, "any", "all")}
+    told = {name: {"up": 0, "down": 0, "unknown": 0, "disputed": 0} for name in (*lines, "any", "all")}
     for low, high in pairwise(edges):
         states = {name: state_at(low, line, end_ms, gap_ms) for name, line in seen.items()}
         found = set(states.values())
-        states["any"] = "up" if "up" in found else "unknown" if "unknown" in found else "down"
-        states["all"] = "down" if "down" in found else "unknown" if "unknown" in found else "up"
+        states["any"] = next((one for one in ("up", "unknown", "disputed") if one in found), "down")
+        states["all"] = next((one for one in ("down", "unknown", "disputed") if one in found), "up")
         for name, state in states.items():
             told[name][state] += high - low
     return told

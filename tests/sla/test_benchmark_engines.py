@@ -34,4 +34,8 @@ def test_all_of_spark_finds_the_runs_of_a_generated_month(spark: SparkSession, t
     assert (made.samples, made.series, expected["samples"]) == (len(samples), 2, len(samples))
     for engine in (sla_engines.Ours, sla_engines.OursInRows, sla_engines.SparkSql):
         assert sla_engines.answer_of(engine(spark).runs(made.folder)) == expected, engine.__name__
+    table = sla_engines.FromTable()
+    table.prepare(made.folder, tmp_path)
+    for alone in (sla_engines.OneProcess(), table):
+        assert sla_engines.answer_of(alone.runs(made.folder)) == expected, type(alone).__name__
     assert sla_engines.answer_of(truth[1:]) != expected

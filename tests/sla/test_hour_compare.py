@@ -39,7 +39,7 @@ class Hour:
             "detectionMs": 500.0, "stepsMs": deepcopy(steps),
         }  # fmt: skip
         self.figures: dict[str, Any] = {
-            "brokerGroup": "orders", "counterMs": 700.0, "write": {"downMs": 700, "source": "incident_log"},
+            "brokerGroup": "orders", "counterMs": 700.0, "write": {"downMs": 700, "disputedMs": 0, "source": "incident_log"},
             "recovery": {"rto": {"n": 1, "maxMs": 700}, "stages": {"detect": {"n": 1, "maxMs": 500.0}}},
         }  # fmt: skip
         self.incidents = [self.incident]

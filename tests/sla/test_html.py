@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from metric_names import GROUP_WRITABLE
 from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.objectives import BudgetWindow, Objective
 from sla_reports.measures.summary import Agreement, Evidence, summarise
 from sla_reports.output.html.burn_down import counted_downs
 from sla_reports.output.html.elements import Markup, duration, join, percent, table, tag, text
@@ -137,18 +139,18 @@ def test_page_one_tells_the_manager() -> None:
     assert "2025-11-01 00:00:00 to 2025-11-02 00:00:00 (UTC); objective 99.9000 %" in words
     assert "✖ Breached" in words
     assert "Failovers2" in words.replace(" ", "")
-    assert "1 planned switchovers, 1 outages without a log" in words
+    assert "1 planned switchover, 1 outage without a log" in words
     # The open one: ten seconds before 23:45 up to midnight.
     assert "at least 15 min 10 s" in words
     sentences = [one.text or "" for one in manager.iter("li")]
     assert any("spent 15.3 min of 1.4 min" in one for one in sentences)
-    assert any("1 masters were elected uncleanly, 4096 bytes" in one for one in sentences)
+    assert any("1 unclean election, 4096 bytes" in one for one in sentences)
     assert any("in no incident log" in one for one in sentences)
 
 
 def test_the_lowest_availability_is_the_figure_of_the_group_that_is_named() -> None:
     """The worst group by its bounds was named with another figure than its own was: half an hour down, and two unknown hours."""
-    gauge = one_day.GROUP_WRITABLE
+    gauge = GROUP_WRITABLE
     runs = [
         *one_day.runs(gauge, one_day.ORDERS, (0, 1.0), (5, 0.0), (5.5, 1.0)),
         *one_day.runs(gauge, one_day.QUIET, (0, 1.0), (8, None), (10, 1.0)),
@@ -160,6 +162,39 @@ def test_the_lowest_availability_is_the_figure_of_the_group_that_is_named() -> N
     assert lowest.startswith("Lowest availability97.9"), lowest
     assert "orders, between 97.9" in lowest
     assert "quiet is 91.6" in lowest
+
+
+def test_each_objective_is_named_with_its_window() -> None:
+    """A share alone promises nothing: 99.95 % of a day is 43 s, of thirty days 22 minutes."""
+    own = [
+        Objective("orders", str(one_day.ORDERS), 0.95, BudgetWindow(30)),
+        Objective("quiet", str(one_day.QUIET), 0.99, BudgetWindow(30, "month", "Asia/Shanghai")),
+    ]
+    told = summarise(Agreement(one_day.DAY, 0.999, objectives=own), one_day.evidence())
+    root = _root(report_html(told, PROVENANCE))
+    parts = {one.attrib["id"]: one for one in root.iter("section")}
+    rows = {row[0].text: ["".join(cell.itertext()) for cell in row] for row in parts["objectives"].iter("tr")}
+    assert rows["default/c/orders"][1:5] == [
+        "95.0000 %", "rolling 30 days", "2025-10-03 00:00:00 to 2025-11-02 00:00:00", "? undecidable",
+    ]  # fmt: skip
+    # The month in Shanghai begins eight hours before the day in UTC does, and goes on after it.
+    assert rows["default/c/quiet"][1:4] == [
+        "99.0000 %", "calendar month (Asia/Shanghai)", "2025-10-31 16:00:00 to 2025-11-30 16:00:00",
+    ]  # fmt: skip
+    [hostile] = [row for name, row in rows.items() if "alert" in (name or "")]
+    assert hostile[1:4] == ["99.9000 %", "the report's period", "2025-11-01 00:00:00 to 2025-11-02 00:00:00"]
+    groups = {row[0].text: "".join(row[1].itertext()) for row in next(parts["groups"].iter("table")).iter("tr")}
+    assert groups["default/c/orders"] == "? undecidable; 95.0000 % over rolling 30 days"
+    assert groups["default/c/quiet"].endswith("; 99.0000 % over calendar month (Asia/Shanghai)")
+    manager = next(one for one in root.iter("div") if one.get("class") == "manager")
+    words = " ".join("".join(manager.itertext()).split())
+    assert (
+        "objective 95.0000 % to 99.9000 %, each broker group's own, over calendar month (Asia/Shanghai), rolling 30 days"
+        " or the report's period"
+    ) in words
+    assert "of 1.4 min over the report's period" in words
+    # 5 % of thirty days, and not of this day.
+    assert rows["default/c/orders"][8:11] == ["2160.0 min", "15.3 min", "2144.7 min"]
 
 
 def test_a_calm_day_says_so() -> None:

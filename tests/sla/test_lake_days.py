@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.day_pieces import Intervals, day_pieces, hour_counts, stitched
-from sla_reports.reduction.runs import Run, gap_limit_ms
+from sla_reports.reduction.day_pieces import Intervals, day_pieces, hour_counts, runs_in, stitched
+from sla_reports.reduction.runs import CONFLICT, Run, gap_limit_ms
 from tests.sla.histories import INTERVAL_MS, START_MS, fleets
 from tests.sla.reference import Sample, instants, runs_of
 from tests.support.draws import examples
@@ -53,11 +53,11 @@ def test_a_day_is_what_a_plain_loop_finds(samples: list[Sample], rows: int, in_o
     assert sum(pieces["duplicates"].to_pylist()) == len(samples) - len(instants(samples))
 
 
-def test_conflicts_are_counted_and_the_smallest_known_value_holds() -> None:
+def test_conflicts_are_counted_and_are_no_value() -> None:
     nan = float("nan")
     samples = [("a", 5, 1.0), ("a", 5, 0.0), ("a", 6, nan), ("a", 6, 1.0), ("a", 7, nan), ("a", 7, nan)]
     runs, pieces = _reduced(samples, 100)
-    assert runs == [Run("a", 0.0, 5, 5, 2), Run("a", 1.0, 6, 6, 2), Run("a", None, 7, 7, 2)]
+    assert runs == [Run("a", CONFLICT, 5, 5, 2), Run("a", 1.0, 6, 6, 2), Run("a", None, 7, 7, 2)]
     assert (sum(pieces["conflicts"].to_pylist()), sum(pieces["duplicates"].to_pylist())) == (1, 3)
 
 
@@ -107,12 +107,12 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
     from sla_reports.readers import lake
     from sla_reports.reduction import intervals, lake_days
 
-    # What a lake keeps: each sample once, and none of two that contradict each other.
+    # Each sample once, as a lake keeps those that agree.
     once = {(series, at_ms): value for series, at_ms, value in samples}
     kept = [(*key, value) for key, value in once.items()]
     folder = _lake(spark, kept, tmp_path_factory.mktemp("lake"))
     reduction = lake_days.reduce_lake(spark, folder, GIVEN)
-    assert reduction.collected() == runs_of(kept, GAP_MS)
+    assert runs_in(reduction.runs) == runs_of(kept, GAP_MS)
     assert (reduction.quality.samples, reduction.quality.series) == (len(kept), 25)
     assert reduction.quality.stale_markers == sum(value != value for _, _, value in kept)  # noqa: PLR0124 - NaN
     told = {row[0]: row[1] for row in intervals.infer(lake.read(spark, folder).frame).collect()}
@@ -122,9 +122,8 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.reduction import store
-    from sla_reports.reduction.cells import collect_runs
-    from sla_reports.reduction.late import Late
+    from sla_reports.reduction import daily_table as store
+    from sla_reports.reduction.daily_table import Late
 
     first_ms = START_MS // DAY_MS * DAY_MS
     samples = [
@@ -143,10 +142,9 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
     assert appended.late == (Late(str(days[0]), 1440, 0, 3 * 1440),)
     appended = store.append_lake(spark, table, lake, days=[str(days[0])], metrics=["up"])
     assert appended.late == (Late(str(days[0]), 0, 1440, 2 * 1440),)
-    found = collect_runs(store.read_runs(spark, table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS))
+    found = runs_in(store.read_runs(table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS))
     assert found == runs_of((one for one in samples if one[0] != "left_out"), gap_limit_ms(60_000))
-    known = sorted(tuple(row) for row in store.stored_intervals(spark, table).collect())
-    assert known == [("left_out", 60_000), ("up", 60_000), ('up{n="2"}', 60_000)]
+    assert store.stored_intervals(table, start_ms=first_ms, end_ms=first_ms + 1) == {"up": 60_000, 'up{n="2"}': 60_000}
 
 
 @pytest.mark.real("java")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller_core.metric_names import GROUP_WRITABLE, MEMBER_PLACE
+from metric_names import GROUP_WRITABLE, MEMBER_PLACE
 from sla_reports.measures.breakdown import availability_by_place
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, summarise
 from sla_reports.output.html.evidence import causes

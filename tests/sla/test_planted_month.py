@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller_core.metric_names import CAUSES
+from metric_names import CAUSES
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.outages.incidents import Source
 from sla_reports.outages.logged import circumstances, logged_incidents

@@ -48,7 +48,8 @@ class _Stages:
 
 
 def test_it_tells_until_the_block_ends_also_by_an_error() -> None:
-    stages, lines = _Stages(), []
+    stages = _Stages()
+    lines: list[str] = []
 
     def job() -> None:
         with Progress(stages, lines.append, every_seconds=0.001):
@@ -63,7 +64,8 @@ def test_it_tells_until_the_block_ends_also_by_an_error() -> None:
 
 
 def test_a_job_that_is_over_at_once_is_not_told_of() -> None:
-    stages, lines = _Stages(), []
+    stages = _Stages()
+    lines: list[str] = []
     with Progress(stages, lines.append, every_seconds=3600):
         pass
     assert (lines, stages.asked) == ([], 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller_core.metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
+from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.sources import Form, Origin
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
         "groups.csv", "incidents.jsonl", "provenance.json", "report.html", "runs.parquet", "summary.json",
     ]  # fmt: skip
     document = json.loads(files["summary.json"].read_text())
-    assert (document["schemaVersion"], document["verdict"]) == (1, "breached")
+    assert (document["schemaVersion"], document["verdict"]) == (2, "breached")
     assert [group["verdict"] for group in document["groups"]] == ["breached", "undecidable"]
     assert document["groups"][0]["recovery"]["dominant"] == "firstSuccess"
     incidents = [json.loads(line) for line in files["incidents.jsonl"].read_text().splitlines()]
@@ -136,7 +136,7 @@ def test_what_is_missing_at_the_end_is_unknown_unless_the_period_still_runs(spar
     export = _export(tmp_path / "export.json", {"orders": up})
     (tmp_path / "incidents.jsonl").write_text("")
     day = window_of("2025-11-21", "UTC")
-    request = {
+    request: dict[str, Any] = {
         "origin": Origin(Form.QUERY_RANGE, [export]),
         "incident_logs": [tmp_path / "incidents.jsonl"],
         "window": day,

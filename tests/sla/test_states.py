@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.reduction.runs import CONFLICT, Run, by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.counters import Increase, histogram_quantile, increase
 from sla_reports.states.entities import Fleet, GroupKey
@@ -20,7 +21,9 @@ from sla_reports.states.spans import (
     all_up,
     any_up,
     at_least,
+    clip,
     combine,
+    combine_present,
     overlay,
     spans_of,
     total_ms,
@@ -42,6 +45,8 @@ def _state_at(at_ms: int, samples: Sequence[tuple[int, float | None]], end_ms: i
     after = [sample[0] for sample in samples if sample[0] > at_ms]
     if not before or min(after, default=end_ms) - before[-1][0] > GAP_MS or before[-1][1] is None:
         return State.UNKNOWN
+    if before[-1][1] == CONFLICT:
+        return State.DISPUTED
     return State.UP if before[-1][1] >= 1 else State.DOWN
 
 
@@ -73,6 +78,26 @@ def test_several_groups_become_cluster_write_and_ordered_write() -> None:
     assert combine([one, two], all_up) == [Span(0, 10, up), Span(10, 20, down), Span(20, 30, unknown), Span(30, 40, up)]
     with pytest.raises(ValueError, match="different windows"):
         combine([one, [Span(0, 39, up)]], any_up)
+
+
+@st.composite
+def _lines(draw: st.DrawFn) -> list[list[Span]]:
+    """Some lines over one window."""
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        edges = sorted({0, 100, *draw(st.lists(st.integers(1, 99), max_size=8))})
+        pieces = [Span(*pair, draw(st.sampled_from(State))) for pair in pairwise(edges)]
+        found.append(clip(pieces, Window(0, 100)))
+    return found
+
+
+@settings(max_examples=examples(200))
+@given(lines=_lines())
+def test_a_step_for_each_change_finds_what_a_look_at_all_lines_finds(lines: list[list[Span]]) -> None:
+    for decide in (any_up, all_up):
+        assert combine_present(lines, decide) == combine(lines, decide)
+    with pytest.raises(ValueError, match="different windows"):
+        combine_present([*lines, [Span(0, 99, State.UP)]], any_up)
 
 
 def test_what_is_put_over_replaces_what_was_there() -> None:
@@ -117,14 +142,14 @@ def test_processes_are_added_and_copies_are_not() -> None:
     assert fleet.increase(counter, ORDERS, Window(0, 1000), by=["cause"]) == {("silence",): Increase(7.0, 0)}
 
 
-def test_of_copies_of_a_gauge_the_first_that_knows_is_taken() -> None:
+def test_copies_of_a_gauge_fill_each_others_gaps_and_are_disputed_where_they_contradict_each_other() -> None:
     gauge = "brokergroup_group_writable"
     first = [Run(_series(gauge, replica="a"), 1.0, 0, 90, 10), Run(_series(gauge, replica="a"), 1.0, 200, 290, 10)]
     second = [Run(_series(gauge, replica="b"), 1.0, 5, 95, 10), Run(_series(gauge, replica="b"), 0.0, 105, 285, 18)]
     fleet = Fleet(by_series([*first, *second]), gap_ms=25)
     spans = fleet.spans(gauge, ORDERS, Window(0, 300), at_least(1))
     assert [(span.start_ms, span.end_ms, span.state.value) for span in spans] == [
-        (0, 105, "up"), (105, 200, "down"), (200, 300, "up"),
+        (0, 105, "up"), (105, 200, "down"), (200, 300, "disputed"),
     ]  # fmt: skip
 
 

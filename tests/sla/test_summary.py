@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from controller_core.metric_names import (
+from metric_names import (
     GROUP_WRITABLE,
     SYNC_STATE_SET_SIZE,
     UNAVAILABLE_SECONDS_TOTAL,
@@ -67,7 +67,8 @@ def test_figures_are_those_of_plain_loops(
     [cluster] = summary.clusters
     told |= {"any": cluster.write, "all": cluster.ordered_write}
     assert {
-        name: {"up": one.up_ms, "down": one.down_ms, "unknown": one.unknown_ms} for name, one in told.items()
+        name: {"up": one.up_ms, "down": one.down_ms, "unknown": one.unknown_ms, "disputed": one.disputed_ms}
+        for name, one in told.items()
     } == want
 
 

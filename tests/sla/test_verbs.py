@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller_core.metric_names import GROUP_WRITABLE, REPLICA_LAG_BYTES
+from metric_names import GROUP_WRITABLE, REPLICA_LAG_BYTES
 from sla_reports.series import series_text
 from sla_reports.sources import Form, Origin
 from tests.sla import one_day

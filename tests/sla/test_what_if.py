@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller_core.metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
+from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports.measures.summary import Agreement, Evidence, summarise
 from sla_reports.outages.logged import LoggedIncident
 from sla_reports.reduction.runs import Run, by_series

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from brokergroup_operator.api.brokergroup_status import Durability
-from brokergroup_operator.api.durability import RULES
-from controller_core.metric_names import SYNC_STATE_SET_SIZE
+from brokergroup_operator.api.meaning.durability import RULES
+from metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.output import what_if_table as table
 from sla_reports.output.explanation import NoSuchIncidentError, explain, find_incident
 from sla_reports.output.files import write_report
@@ -55,13 +55,13 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
     observed, rest = table.outcomes_of(report, fleet, Setup(3), others)
     assert observed == replay(losses, one_day.DAY, Setup(3))
     assert rest == [replay(losses, one_day.DAY, setup) for setup in others]
-    lines = table.as_table(observed, rest).splitlines()
+    lines = table.as_table(observed, rest, table.measured_down_ms(report)).splitlines()
     assert lines[1].startswith("observed: 3 replicas, minInSync 1, 1 zones ")
     # One replica is down while it is away: an hour after the crash, which three were over in 3.5 s.
     assert "1 replicas, minInSync 1, 1 zones" in lines[2]
     assert rest[0].down_ms > observed.down_ms
     assert f"{(rest[0].availability - observed.availability) * 100:+.4f}" in lines[2]
-    document = table.as_document(observed, rest)
+    document = table.as_document(observed, rest, table.measured_down_ms(report))
     assert [one["cost"] for one in document["others"]] == [3, 6, 6, 15, 15]
     for one, outcome in zip(document["others"], rest, strict=True):
         assert one["change"] == {
@@ -71,6 +71,22 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
             "cost": outcome.cost - observed.cost,
         }
     assert lines[2].endswith("3               -6")
+
+
+def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: WrittenReport) -> None:
+    """What the model leaves out (outages without a log, switchovers) is in every line, and said."""
+    fleet = read_fleet(folder)
+    observed, rest = table.outcomes_of(report, fleet, Setup(3), [Setup(3), Setup(5)])
+    measured_ms = sum(figures.availability.down_ms for figures in one_day.summary().groups)
+    assert table.measured_down_ms(report) == measured_ms != observed.down_ms
+    document = table.as_document(observed, rest, measured_ms)
+    assert document["observed"]["downMs"] == document["others"][0]["downMs"] == measured_ms
+    assert (document["replayedDownMs"], document["leftOutMs"]) == (observed.down_ms, measured_ms - observed.down_ms)
+    assert document["others"][0]["change"]["downMs"] == 0
+    words = table.as_table(observed, rest, measured_ms)
+    assert "observed down time: " in words
+    assert "The model " in words
+    assert "5 replicas, minInSync 1, 1 zones: as 3 replicas, minInSync 1, 1 zones" in words
 
 
 def test_durabilities_have_the_names_of_the_spec() -> None:
@@ -135,8 +151,8 @@ def test_a_folder_that_is_no_report_is_named(tmp_path: Path, folder: Path) -> No
     (folder / "incidents.jsonl").write_text("\n".join([lines[0], json.dumps(older)]))
     with pytest.raises(WrittenReportError, match=r"incidents\.jsonl:2: detectionMs: missing"):
         read_report(folder)
-    (folder / "summary.json").write_text('{"schemaVersion": 2}')
-    with pytest.raises(WrittenReportError, match=r"summary\.json: schemaVersion: 2; expected 1"):
+    (folder / "summary.json").write_text('{"schemaVersion": 1}')
+    with pytest.raises(WrittenReportError, match=r"summary\.json: schemaVersion: 1; expected 2"):
         read_report(folder)
 
 

@@ -1,6 +1,6 @@
 """Planted truth: what comes out of every reader, and out of the report, is what was planted.
 
-    python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--keep FOLDER]
+    python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--draws 400] [--keep FOLDER]
 
 A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader.
 For each series the number of samples and a checksum over times and values must be those of the truth, and the report made of it
@@ -41,6 +41,7 @@ from sla_reports.readers.incident_log import read_rows  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
 from sla_reports.states.spans import Window  # noqa: E402
 from tests.sla.planted import exports  # noqa: E402
+from tests.sla.planted.draws import violations  # noqa: E402
 from tests.sla.planted.figures import incidents_found, mismatches  # noqa: E402
 from tests.sla.planted.month import Month, Planted, plant  # noqa: E402
 
@@ -128,7 +129,7 @@ def readers(
 ) -> dict[str, Callable[[dict[str, Any]], DataFrame]]:
     """Each reader's frame; a reader may note something."""
     month = planted.month
-    bounds = {"start_ms": month.start_ms, "end_ms": month.end_ms}
+    bounds: dict[str, Any] = {"start_ms": month.start_ms, "end_ms": month.end_ms}
 
     def with_duplicates(notes: dict[str, Any]) -> DataFrame:
         once = without_duplicates(openmetrics.read(spark, [files.days]))
@@ -220,6 +221,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--groups", type=int, default=3)
     parser.add_argument("--step-seconds", type=int, default=60)
+    parser.add_argument("--draws", type=int, default=400, help="histories with sources that contradict each other")
     parser.add_argument("--keep", type=Path, help="leave the files here")
     options = parser.parse_args()
     month = Month(seed=options.seed, groups=options.groups, step_ms=options.step_seconds * 1000)
@@ -227,8 +229,12 @@ def main() -> int:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         result = run(month, folder)
-    print(json.dumps(result))
-    return 1 if result["mismatches"] else 0
+    say(f"drawing {options.draws} histories: the figures add up, and the bounds contain what was planted")
+    found = [fault for seed in range(options.draws) for fault in violations(seed)]
+    for text in found[:5]:
+        say(f"  {text}")
+    print(json.dumps({**result, "draws": options.draws, "violations": len(found)}))
+    return 1 if result["mismatches"] or found else 0
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.sandbox.kubelet.network import hold_name
+from kube_sandbox.kubelet.network import hold_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def free_port(host: str = "127.0.0.1", *, neighbours: int = 0) -> int:
     started again on its former address cannot either. A Java broker also uses its port minus two.
     """
     first = FIRST_PORT + os.getpid() * 37 % 8000  # neighbouring processes begin apart
-    for port in [*range(first, END_OF_PORTS), *range(FIRST_PORT, first)]:
+    for port in itertools.chain(range(first, END_OF_PORTS), range(FIRST_PORT, first)):
         if _claim_ports(host, range(port - neighbours, port + 1)):
             return port
     raise NoPlaceError(f"no free port on {host} from {FIRST_PORT} to {END_OF_PORTS}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption, ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode

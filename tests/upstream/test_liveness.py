@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory
-from brokergroup_operator.controller.fencing import FenceOutcome
+from brokergroup_operator.controller.change.fencing import FenceOutcome
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.support.places import free_port
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from brokergroup_operator.controller.directory import GroupBinding
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from tests.upstream.lab import Controller
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.server import RemotingServer, not_supported
 from rocketmq_remoting.signature import Credentials, SignatureState, verify

@@ -3,7 +3,7 @@
 {{- end }}
 
 {{/* 52: an ordinal and a suffix still fit into a name of 63. */}}
-{{- define "operator.fullname" -}}
+{{- define "operator.candidateName" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
 {{- else if contains (include "operator.name" .) .Release.Name }}
@@ -11,6 +11,15 @@
 {{- else }}
 {{- printf "%s-%s" .Release.Name (include "operator.name" .) | trunc 52 | trimSuffix "-" }}
 {{- end }}
+{{- end }}
+
+{{/* A Service's name begins with a letter (RFC 1035); a release's need not. */}}
+{{- define "operator.fullname" -}}
+{{- $name := include "operator.candidateName" . }}
+{{- if not (regexMatch "^[a-z]" $name) }}
+{{- fail (printf "%s: the name of a Service must begin with a letter; expected another release name, or fullnameOverride" $name) }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{- define "operator.selectorLabels" -}}

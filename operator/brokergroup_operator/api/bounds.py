@@ -25,7 +25,8 @@ HostAndPort = Annotated[
 ]
 AddressText = Annotated[str, Meta(max_length=259)]
 NameText = Annotated[str, Meta(max_length=253)]
-SecretNameText = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+SecretNameText = Annotated[str, Meta(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
 ZoneText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 ImageText = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[^\s]+$")]
 VersionText = Annotated[str, Meta(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.-]*$")]
@@ -33,6 +34,15 @@ WordText = Annotated[str, Meta(max_length=64)]
 TimeText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 QuantityText = Annotated[
     str, Meta(min_length=1, max_length=20, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
+]
+# A volume of no size is none: the API server refuses its claim, long after the group was taken.
+SizeText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=20,
+        pattern=r"^(0*[1-9][0-9]*(\.[0-9]+)?|0+\.0*[1-9][0-9]*)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
+    ),
 ]
 ConfigValue = Annotated[str, Meta(max_length=1024, pattern=r"^[^\r\n]*$")]
 BrokerId = Annotated[int, Meta(ge=1, le=JAVA_LONG_EXACT_MAX)]

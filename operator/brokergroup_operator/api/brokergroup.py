@@ -12,13 +12,12 @@ from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.brokergroup_status import BrokerGroupStatus, Durability
-from brokergroup_operator.api.election_policies import (
+from brokergroup_operator.api.fields.election_policies import (
     DEFAULT_ELECTION_POLICY,
     ELECTION_POLICIES_TEXT,
     ElectionPolicy,
 )
-from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
-from brokergroup_operator.api.pod_fields import (
+from brokergroup_operator.api.fields.pod_fields import (
     ImagePullPolicy,
     LocalReference,
     MonitoringSpec,
@@ -26,8 +25,10 @@ from brokergroup_operator.api.pod_fields import (
     PodTemplateSpec,
     SchedulingSpec,
 )
-from brokergroup_operator.api.replication_fields import ReplicationSpec
-from brokergroup_operator.api.storage_fields import StorageSpec
+from brokergroup_operator.api.fields.replication_fields import ReplicationSpec
+from brokergroup_operator.api.fields.slo_fields import SloSpec
+from brokergroup_operator.api.fields.storage_fields import StorageSpec
+from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
 
 
 class Implementation(StrEnum):
@@ -45,7 +46,7 @@ class UncleanElection(StrEnum):
 
 
 class Signature(StrEnum):
-    """What requests of a group's brokers must carry (docs/security.md)."""
+    """What requests of a group's brokers must carry (docs/concepts/security.md)."""
 
     OFF = "Off"
     ACCEPTED = "Accepted"
@@ -83,7 +84,7 @@ class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The fence inside the pod, for nodes that nobody can reach from outside (docs/architecture.md, rule 7)."""
+    """The fence inside the pod, for nodes that nobody can reach from outside (docs/concepts/architecture.md, rule 7)."""
 
     enabled: Annotated[
         bool,
@@ -309,7 +310,10 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = "DefaultCluster"
     broker_name: Annotated[
         bounds.BrokerNameText | None,
-        Meta(description="RocketMQ's brokerName; metadata.name when absent. Immutable: it is written on the disks."),
+        Meta(
+            description="RocketMQ's brokerName; metadata.name when absent. Immutable: it is written on the disks. Two groups"
+            " with one broker name at one NameServer are one broker to clients: the younger of them gets no members."
+        ),
     ] = None
     replicas: Annotated[
         int, Meta(ge=1, le=bounds.MAX_REPLICAS, description="Brokers of the group: one master, the others slaves.")
@@ -377,6 +381,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     update_strategy: UpdateStrategySpec = UpdateStrategySpec()
     disruption_budget: DisruptionBudgetSpec = DisruptionBudgetSpec()
     maintenance: MaintenanceSpec = MaintenanceSpec()
+    slo: SloSpec = SloSpec()
     termination_grace_period_seconds: Annotated[
         int, Meta(ge=1, le=3600, description="Time a broker gets between SIGTERM and SIGKILL.")
     ] = 60

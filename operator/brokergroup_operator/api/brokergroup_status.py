@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
-from brokergroup_operator.api.addresses import Endpoints, MemberAddress
+from brokergroup_operator.api.fields.addresses import Endpoints, MemberAddress
 
 
 class Durability(StrEnum):
@@ -103,7 +103,7 @@ class Reason(StrEnum):
     # Stalled
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"
-    NAME_TAKEN = "NameTaken"  # an object of a name of ours is somebody else's
+    NAME_TAKEN = "NameTaken"  # an object with a name that the group needs has another owner, or an older group has its broker name
     NODE_PORT_TAKEN = "NodePortTaken"  # another Service has one of the numbers from spec.network.firstNodePort on
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it
@@ -158,7 +158,10 @@ class MemberState(StrEnum):
 
 
 class MemberSeat(StrEnum):
-    """Whether an election may choose a member as one that has every acknowledged message (docs/architecture.md, rules 1 and 2)."""
+    """Whether an election may choose a member as one that has every acknowledged message.
+
+    docs/concepts/architecture.md, rules 1 and 2.
+    """
 
     IN_SYNC_STATE_SET = "InSyncStateSet"
     ELIGIBLE = "Eligible"  # left the set while nothing could be acknowledged without it
@@ -270,6 +273,15 @@ class ControllerStatus(Struct, frozen=True, rename="camel", kw_only=True):
 class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """One failover. `from` and `to` are broker ids; 0 where there was none."""
 
+    id: Annotated[
+        Annotated[str, Meta(max_length=400)] | None,
+        Meta(
+            description="As in the incident log, the Events, the metrics, the page and the report; absent in old entries."
+        ),
+    ] = None
+    cause: Annotated[
+        bounds.WordText | None, Meta(description="Why the master was lost, as far as the operator knows.")
+    ] = None
     trigger: Annotated[bounds.WordText, Meta(description="What made the controller believe that the master is lost.")]
     from_broker_id: Annotated[
         int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The lost master; 0 where there was none.")
@@ -385,7 +397,7 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
                 description="Always there: Ready, Available, FailoverSafe, ReplicationHealthy, UpToDate, and"
                 " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
                 " MetadataDiverged, DegradedDurability, VolumeResizing, EpochJump, Recovering, SeatLost, CredentialsMissing."
-                " What each means, and what to do then: docs/brokergroup.md.",
+                " What each means, and what to do then: docs/reference/brokergroup.md.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

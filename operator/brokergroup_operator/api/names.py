@@ -15,8 +15,11 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 BROKER_GROUP_KIND: Final = "BrokerGroup"
 BROKER_GROUP_STATE_KIND: Final = "BrokerGroupState"
 BROKER_GROUP_OPERATION_KIND: Final = "BrokerGroupOperation"
+ROCKETMQ_CLUSTER_KIND: Final = "RocketMQCluster"
 
 LABEL_CLUSTER: Final = f"{GROUP}/cluster"
+# On everything that a RocketMQCluster is made of, its BrokerGroups too.
+LABEL_ROCKETMQ_CLUSTER: Final = f"{GROUP}/rocketmq-cluster"
 LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"
 LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
 # The role moves between pods at a failover; the `<group>-master` Service selects by it.
@@ -32,24 +35,31 @@ LABEL_APP_PART_OF: Final = "app.kubernetes.io/part-of"
 LABEL_APP_VERSION: Final = "app.kubernetes.io/version"
 LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 APP_NAME: Final = "rocketmq-broker"
+APP_NAME_SERVER: Final = "rocketmq-nameserver"
+APP_PROXY: Final = "rocketmq-proxy"
 MANAGED_BY: Final = "brokergroup-operator"
+# The Lease, unless `--lease-name` says another name.
+DEFAULT_LEASE: Final = "brokergroup-operator"
 # On the operator's own pods, by the chart: app.kubernetes.io/name is what a release calls it (nameOverride), this is not.
 LABEL_COMPONENT: Final = f"{GROUP}/component"
 COMPONENT_OPERATOR: Final = "operator"
 
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
-# On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (docs/architecture.md, rule 3).
+# On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (docs/concepts/architecture.md, rule 3).
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
 # On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own word.
 ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 # On a pod: the hot keys that its process was given last; the operation in whose course it was made; that it is to leave the group.
 ANNOTATION_HOT_CONFIG: Final = f"{GROUP}/hot-config"
+ANNOTATION_HOT_CONFIG_RESTARTS: Final = f"{GROUP}/hot-config-restarts"
 ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 # On a pod: the address (host:port) by which its broker is known, where that is not the pod's own; ":port" is at its node's address.
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: "true" where its broker was started as an async learner.
+# On an Event: the change of master that it is about.
+ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"
 ANNOTATION_LEARNER: Final = f"{GROUP}/learner"
 
 # On a BrokerGroup: the namespace and name of the Lease whose holder reconciles it, and nobody else (docs/adr/0010).
@@ -57,7 +67,7 @@ ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
 FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
-# Held by the pod of a fenced master until its containers are reported terminated (docs/architecture.md, rule 7).
+# Held by the pod of a fenced master until its containers are reported terminated (docs/concepts/architecture.md, rule 7).
 FINALIZER_FENCE: Final = f"{GROUP}/fence"
 
 # On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.
@@ -68,6 +78,7 @@ FIELD_MANAGER_RECONCILE: Final = "brokergroup-reconcile"
 FIELD_MANAGER_STATUS: Final = "brokergroup-status"
 FIELD_MANAGER_FAILOVERS: Final = "brokergroup-failovers"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"
+FIELD_MANAGER_CLUSTER: Final = "brokergroup-cluster"
 
 # The keys of the Secret that spec.security.credentialsSecretName names.
 CREDENTIALS_ACCESS_KEY: Final = "accessKey"
@@ -95,9 +106,17 @@ VOLUME_COMMIT_LOG: Final = "commitlog"
 VOLUME_CONFIG: Final = "config"
 VOLUME_RUN: Final = "run"
 VOLUME_CERTIFICATE: Final = "brokergroup-certificate"
+VOLUME_FENCE_KEY: Final = "brokergroup-fence-key"
 # A pod template can't change these.
 OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
-OWN_VOLUMES: Final = (VOLUME_STORE, VOLUME_COMMIT_LOG, VOLUME_CONFIG, VOLUME_RUN, VOLUME_CERTIFICATE)
+OWN_VOLUMES: Final = (
+    VOLUME_STORE,
+    VOLUME_COMMIT_LOG,
+    VOLUME_CONFIG,
+    VOLUME_RUN,
+    VOLUME_CERTIFICATE,
+    VOLUME_FENCE_KEY,
+)
 CONFIG_FILE: Final = "broker.conf"
 # Beside it, where the controllers speak TLS: whose certificates the fence believes. Public, and followed while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
@@ -107,10 +126,11 @@ COMMIT_LOG_DIR: Final = "/var/lib/rocketmq/commitlog"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 CERTIFICATE_DIR: Final = "/etc/brokergroup/certificate"
+FENCE_KEY_DIR: Final = "/etc/brokergroup/fence"
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2
-# Above a broker's port: where the fences of a group ask each other, by UDP.
+# Above a broker's port: where the fences of a group ask each other, and the operator gives its orders, by UDP.
 FENCE_PORT_OFFSET: Final = 2
 # Names of a broker's ports: a Service finds them on each pod, also while the numbers change.
 PORT_BROKER: Final = "broker"

@@ -22,7 +22,7 @@ from brokergroup_operator.cli.security_options import (
     TlsModeOption,
     read_one,
 )
-from brokergroup_operator.controller.directory import SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import SignaturePolicy
 from rocketmq_remoting.tls import ClientCertificates
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import select
 import signal
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ ROCKETMQ_VERSION = "5.5.0"
 _DIRECTORY = Path(".demo")
 # What a shell reports for a process that SIGHUP ended.
 _HUNG_UP = 129
+_TERMINAL_LOOK_SECONDS = 1.0
 
 
 def demo(
@@ -29,13 +32,17 @@ def demo(
         float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)
     ] = 2.0,
     manifest: Annotated[Path | None, typer.Option("--manifest", help="The BrokerGroup to apply")] = None,
+    page_port: Annotated[
+        int, typer.Option("--page-port", help="Port of the page on 127.0.0.1; 0: one that is free", min=0, max=65535)
+    ] = 0,
 ) -> None:
     """Start a sandbox, the operator and a group; kill its master, freeze the next; read everything back."""
     from brokergroup_operator.demo.folder import DemoFolderError, demo_folder
     from brokergroup_operator.demo.manifest import DemoManifestError, read_broker_group
+    from brokergroup_operator.demo.our_sandbox import installed_rocketmq_homes
     from brokergroup_operator.demo.own_log import logging_to
+    from brokergroup_operator.demo.processes import free_port
     from brokergroup_operator.demo.run import DemoSettings
-    from brokergroup_operator.sandbox.kubelet.images import installed_rocketmq_homes
 
     java = implementation == "rocketmq"
     rocketmq_home = installed_rocketmq_homes().get(ROCKETMQ_VERSION) if java else None
@@ -44,10 +51,6 @@ def demo(
     try:
         group = read_broker_group(manifest or Path("examples") / ("rocketmq.yaml" if java else "quickstart.yaml"))
         with demo_folder(directory.resolve()) as lock, logging_to(lock.file.parent / "logs" / "demo.log"):
-            typer.echo(
-                f"demo: logs are in {directory / 'logs'}; this process's own is {directory / 'logs' / 'demo.log'}",
-                err=True,
-            )
             settings = DemoSettings(
                 directory=directory.resolve(),
                 lock_descriptor=lock.descriptor,
@@ -55,6 +58,12 @@ def demo(
                 once=once,
                 rocketmq_home=rocketmq_home,
                 pace_seconds=pace_seconds,
+                page_port=page_port or free_port(),
+            )
+            typer.echo(f"demo: watch it at {settings.page_address}", err=True)
+            typer.echo(
+                f"demo: logs are in {directory / 'logs'}; this process's own is {directory / 'logs' / 'demo.log'}",
+                err=True,
             )
             _play(settings, shown_directory=directory)
     except (DemoFolderError, DemoManifestError) as error:
@@ -72,9 +81,15 @@ def _play(settings: "DemoSettings", *, shown_directory: Path) -> None:
     started = time.monotonic()
 
     async def run(stop: asyncio.Event) -> None:
-        if signal.SIGHUP in stop_signals():
-            _cancel_at_hang_up()
-        results.append(await run_demo(settings, stop))
+        if signal.SIGHUP not in stop_signals():
+            results.append(await run_demo(settings, stop))
+            return
+        _cancel_at_hang_up()
+        look = asyncio.create_task(_tell_of_a_closed_terminal(), name="rmq:terminal")
+        try:
+            results.append(await run_demo(settings, stop))
+        finally:
+            look.cancel()
 
     try:
         run_until_signalled(run)
@@ -109,6 +124,19 @@ def _cancel_at_hang_up() -> None:
             task.cancel()
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+
+async def _tell_of_a_closed_terminal() -> None:
+    """Send SIGHUP to this process when its terminal is closed: the kernel sends it to make alone, which then waits for the demo."""
+    poll = select.poll()
+    for descriptor in (0, 1, 2):
+        if os.isatty(descriptor):
+            poll.register(descriptor, 0)
+    while True:
+        if poll.poll(0):
+            os.kill(os.getpid(), signal.SIGHUP)
+            return
+        await asyncio.sleep(_TERMINAL_LOOK_SECONDS)
 
 
 def _fail(message: str) -> typer.Exit:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from brokergroup_operator.cli import migrate_command, sla_command
+from brokergroup_operator.cli import migrate_command, sla_command, slo_command
 from brokergroup_operator.cli.controller_command import controller
 from brokergroup_operator.cli.demo_command import demo
 from brokergroup_operator.cli.fence_command import fence
@@ -29,6 +29,7 @@ app.command("fence")(fence)
 app.command("sandbox")(sandbox)
 app.command("demo")(demo)
 app.add_typer(sla_command.app, name="sla")
+app.add_typer(slo_command.app, name="slo")
 app.add_typer(migrate_command.app, name="migrate")
 
 

@@ -1,4 +1,4 @@
-"""`brokergroup migrate`: from a running Java controller to ours, and back (docs/migration.md).
+"""`brokergroup migrate`: from a running Java controller to ours, and back (docs/tasks/migration.md).
 
 `plan` and `shadow` change nothing; `apply` writes to our own store only. `cut-over` and `back` change brokers' `controllerAddr`,
 and do so only with `--yes`. What happens is told as JSON lines on standard output, refusals on standard error.
@@ -241,7 +241,7 @@ def _source(
         try:
             document = json.loads(credentials_file.read_text(encoding="utf-8"))
             credentials = Credentials(access_key=document["accessKey"], secret_key=document["secretKey"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
             what = f"{credentials_file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
             raise typer.BadParameter(what, param_hint="--credentials-file") from error
     return Source(

@@ -2,13 +2,23 @@
 
 import asyncio
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from brokergroup_operator.api import names
 from brokergroup_operator.cli.endpoints import parse_endpoint
+from brokergroup_operator.cli.page_options import (
+    PageAccessOption,
+    PageListenOption,
+    PageOptions,
+    PageTlsCertificateOption,
+    PageTlsKeyOption,
+    PageTokenFileOption,
+)
 from brokergroup_operator.cli.security_options import (
     AdminCertificateNamesOption,
     AdminCredentialsOption,
@@ -49,6 +59,9 @@ def operator(  # noqa: PLR0913 - one argument a flag
     leader_election_namespace: Annotated[
         str | None, typer.Option("--leader-election-namespace", help="Where the Lease is; absent: reconcile always")
     ] = None,
+    lease_name: Annotated[
+        str, typer.Option("--lease-name", help="The Lease; each release in one namespace needs its own")
+    ] = names.DEFAULT_LEASE,
     lease_seconds: Annotated[
         int,
         typer.Option(
@@ -80,17 +93,37 @@ def operator(  # noqa: PLR0913 - one argument a flag
     max_groups_rolling: Annotated[
         int, typer.Option("--max-groups-rolling", min=0, help="Groups in a rolling update at one time; 0: no limit")
     ] = 1,
+    fence_key_secret: Annotated[
+        str | None,
+        typer.Option(
+            "--fence-key-secret",
+            help="Secret beside the Lease, made if it is missing: with it the fences in pods take orders to kill",
+        ),
+    ] = None,
     brokers_without_pods: Annotated[
         bool,
         typer.Option("--brokers-without-pods", help="Hear unsigned brokers at addresses of no pod, for ids of no pod"),
     ] = False,
+    page_listen: PageListenOption = None,
+    page_access: PageAccessOption = "open",
+    page_token_file: PageTokenFileOption = None,
+    page_tls_certificate: PageTlsCertificateOption = None,
+    page_tls_key: PageTlsKeyOption = None,
 ) -> None:
     """Run the controller plane and the reconcile plane until SIGTERM."""
+    from brokergroup_operator.api.bounds import OBJECT_NAME_PATTERN
     from brokergroup_operator.cli.operator_process import OperatorSettings, run_operator
     from brokergroup_operator.cli.signals import run_until_signalled
     from brokergroup_operator.kube.errors import ApiError
     from brokergroup_operator.kube.settings import KubeconfigError
 
+    if fence_key_secret is not None and leader_election_namespace is None:
+        expected = "expected --leader-election-namespace beside it: the Secret is kept there"
+        raise typer.BadParameter(f"{fence_key_secret!r}, {expected}", param_hint="--fence-key-secret")
+    if not re.fullmatch(OBJECT_NAME_PATTERN, lease_name):
+        raise typer.BadParameter(
+            f"{lease_name!r}, expected an object's name, like {names.DEFAULT_LEASE}", param_hint="--lease-name"
+        )
     for address in controller_addresses:
         parse_endpoint(address, "--controller-address")
     security = SecurityOptions(
@@ -116,6 +149,7 @@ def operator(  # noqa: PLR0913 - one argument a flag
         metrics_listen=parse_endpoint(metrics_listen, "--metrics-listen") if metrics_listen else None,
         incident_log=incident_log,
         leader_election_namespace=leader_election_namespace,
+        lease_name=lease_name,
         lease_seconds=lease_seconds,
         identity=own_identity,
         replica_image=replica_image,
@@ -124,6 +158,14 @@ def operator(  # noqa: PLR0913 - one argument a flag
         security=security,
         drain_seconds=drain_seconds,
         max_groups_rolling=max_groups_rolling,
+        fence_key_secret=fence_key_secret,
+        page=PageOptions(
+            listen=page_listen,
+            access=page_access,
+            token_file=page_token_file,
+            tls_certificate=page_tls_certificate,
+            tls_key=page_tls_key,
+        ).settings(identity=own_identity, served_namespace=namespace),
     )
 
     async def run(stop: asyncio.Event) -> None:

@@ -8,27 +8,33 @@ taken back each time.
 import asyncio
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
-from brokergroup_operator.controller.fencing import KubernetesFencer
-from brokergroup_operator.controller.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.controller.change.fencing import KubernetesFencer
+from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.kube.kept_secret import kept_secret
 from brokergroup_operator.observe.events import EventObserver, KubernetesEventSink
 from brokergroup_operator.observe.failover_history import FailoverHistory
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
+from brokergroup_operator.page.live_page import LivePage, PageSettings
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.plane import ReconcilePlane
+from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from rocketmq_remoting.tls import ClientCertificates
 
 Endpoint = tuple[str, int]
+FENCE_KEY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,10 @@ class OperatorSettings:
     drain_seconds: float = 0.0
     max_groups_rolling: int = 1
     lease_seconds: int = 3
+    lease_name: str = names.DEFAULT_LEASE
+    # In the Lease's namespace; None: no fence is ordered to do anything.
+    fence_key_secret: str | None = None
+    page: PageSettings | None = None
 
 
 async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
@@ -59,15 +69,17 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(access.own_client())
         metrics = Metrics(controller_address=settings.advertise)
-        fencer = KubernetesFencer(api)
+        keys = await _fence_keys(api, settings)
+        fencer = KubernetesFencer(api, keys)
         stack.push_async_callback(fencer.close)
         incidents = _incident_log(settings, stack)
+        page = LivePage(settings.page, access.own_client) if settings.page is not None else None
         plane = ControllerPlane(
             store=KubernetesRecordStore(api, namespace=settings.namespace),
             directory=KubernetesDirectory(api, namespace=settings.namespace),
             settings=_plane_settings(settings),
             fencer=fencer,
-            observer=ObserverGroup(_observers(api, metrics, incidents, stack)),
+            observer=ObserverGroup([*_observers(api, metrics, incidents, stack), *([page.observer] if page else [])]),
         )
         metrics.attach(plane)
         stack.push_async_callback(plane.stop)
@@ -75,11 +87,14 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
             stack.push_async_callback(metrics.stop)
             await metrics.start(*settings.metrics_listen)
         await plane.start()
+        if page is not None:
+            stack.push_async_callback(page.stop)
+            await page.start(plane)
         reconcile = ReconcilePlane(
             api,
             access,
             plane,
-            _reconcile_settings(settings),
+            replace(_reconcile_settings(settings), fence_keys=keys),
             after_watch_spawned=lambda: _take_signals_back(stop),
             circumstances=incidents,
             conditions=metrics.conditions,
@@ -88,6 +103,16 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(reconcile.stop)
         await reconcile.start()
         await stop.wait()
+
+
+async def _fence_keys(api: KubernetesApi, settings: OperatorSettings) -> FenceKeys | None:
+    """All operator pods have the same, or pods would be rolled to and fro: so one that cannot read it does not run. ApiError."""
+    name, namespace = settings.fence_key_secret, settings.leader_election_namespace
+    if name is None or namespace is None:
+        return None
+    labels = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
+    root = await kept_secret(api, name, namespace=namespace, labels=labels, timeout_seconds=FENCE_KEY_SECONDS)
+    return FenceKeys(root)
 
 
 def _incident_log(settings: OperatorSettings, stack: AsyncExitStack) -> IncidentLog | None:
@@ -137,7 +162,10 @@ def _reconcile_settings(settings: OperatorSettings) -> ReconcileSettings:
     election = None
     if settings.leader_election_namespace is not None:
         election = LeaderElectionSettings.lasting(
-            settings.lease_seconds, namespace=settings.leader_election_namespace, identity=settings.identity
+            settings.lease_seconds,
+            namespace=settings.leader_election_namespace,
+            identity=settings.identity,
+            name=settings.lease_name,
         )
     return ReconcileSettings(
         controller_addresses=settings.controller_addresses,

@@ -31,11 +31,11 @@ def replica(
     if container:
         if config is not None or async_learner:
             raise typer.BadParameter("expected the files of a container as arguments", param_hint="--config")
-        from rocketmq_replica import container_process
+        from rocketmq_replica.container import container_process
 
         raise typer.Exit(container_process.main(configs or [], container_config))
     if config is None or configs or container_config is not None:
         raise typer.BadParameter("expected --config FILE, or --container FILE...", param_hint="--config")
-    from rocketmq_replica import process
+    from rocketmq_replica.container import process
 
     raise typer.Exit(process.main(config, async_learner=async_learner))

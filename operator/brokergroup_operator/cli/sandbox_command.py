@@ -21,7 +21,9 @@ def sandbox(
         ),
     ] = "loopback",
     kubeconfig: Annotated[Path | None, typer.Option("--kubeconfig", help="Where to write the kubeconfig")] = None,
-    database: Annotated[Path | None, typer.Option("--database", help="SQLite file that keeps the objects")] = None,
+    api_server: Annotated[
+        bool, typer.Option("--api-server", help="Run the kube-apiserver and etcd that `make parts` or PATH has")
+    ] = False,
     name_server: Annotated[
         str | None,
         typer.Option("--name-server", help="Serve routes at HOST:PORT, for spec.nameServers and for clients; no JVM"),
@@ -30,9 +32,15 @@ def sandbox(
     """Run the sandbox until SIGTERM. It has no authentication and listens on loopback only."""
     from brokergroup_operator.cli.endpoints import parse_endpoint
     from brokergroup_operator.cli.signals import run_until_signalled
-    from brokergroup_operator.folder_lock import FolderInUseError
-    from brokergroup_operator.sandbox.api_server.database import DatabaseError
-    from brokergroup_operator.sandbox.run import run_sandbox
+    from brokergroup_operator.demo.our_sandbox import (
+        installed_api_server,
+        our_definitions,
+        our_images,
+        served_routes,
+    )
+    from kube_sandbox.folder_lock import FolderInUseError
+    from kube_sandbox.real_api_server import ApiServerProgramsError
+    from kube_sandbox.sandbox import run_sandbox
 
     if not _is_loopback(host):
         raise typer.BadParameter(
@@ -43,24 +51,28 @@ def sandbox(
     if kubeconfig is not None:
         _check_writable(kubeconfig.parent, "--kubeconfig")
 
+    routes = None if name_server is None else parse_endpoint(name_server, "--name-server")
+
     async def run(stop: asyncio.Event) -> None:
-        await run_sandbox(
-            host=host,
-            port=port,
-            data_dir=data_dir,
-            network_mode=network,
-            kubeconfig_path=kubeconfig or data_dir / "kubeconfig",
-            database=database,
-            stop=stop,
-            name_server=None if name_server is None else parse_endpoint(name_server, "--name-server"),
-        )
+        async with served_routes(routes):
+            await run_sandbox(
+                data_dir=data_dir,
+                images=our_images(),
+                definitions=our_definitions(),
+                host=host,
+                port=port,
+                network_mode=network,
+                kubeconfig_path=kubeconfig,
+                stop=stop,
+                programs=installed_api_server() if api_server else None,
+            )
 
     try:
         run_until_signalled(run)
     except FolderInUseError as error:
         raise typer.BadParameter(str(error), param_hint="--data-dir") from error
-    except DatabaseError as error:
-        raise typer.BadParameter(str(error), param_hint="--database") from error
+    except ApiServerProgramsError as error:
+        raise typer.BadParameter(str(error), param_hint="--api-server") from error
 
 
 def _check_writable(folder: Path, option: str) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brokergroup_operator.cli.group_objectives import objectives_of_cluster, read_own_objectives
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -30,7 +32,10 @@ Form = Annotated[
     ),
 ]
 Exports = Annotated[
-    list[Path] | None, typer.Option("--export", "--prometheus-export", help="A file or folder to read; repeatable")
+    list[str] | None,
+    typer.Option(
+        "--export", "--prometheus-export", help="A file or folder (of a table also s3://) to read; repeatable"
+    ),
 ]
 Url = Annotated[str | None, typer.Option("--url", help="With --from http: http://host:port of the Prometheus server")]
 TokenFile = Annotated[Path | None, typer.Option("--bearer-token-file", help="With --from http")]
@@ -39,6 +44,9 @@ Interval = Annotated[
     typer.Option("--scrape-interval-seconds", help="Without it, inferred from the samples", min=0.02, max=86_400.0),
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Tell how far it is, on the standard error output")]
+# Beside 1 (an error), 2 (breached) and 3 (undecidable): the figures of the report contradict each other.
+_DOES_NOT_ADD_UP = 4
+
 ReportFolder = Annotated[Path, typer.Option("--report", help="Folder that `sla report --out` wrote")]
 
 
@@ -73,7 +81,7 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     period: Annotated[
         str | None,
         typer.Option(
-            "--period", help="2026-10, 2026-Q4, 2026-W43, 2026-10-31, previous-month; without it all of the export"
+            "--period", help="2026-10, 2026-Q4, 2026-W43, 2026-10-31, previous-month, 30d; without it all of the export"
         ),
     ] = None,
     time_zone: Annotated[str, typer.Option("--time-zone", help="Of the period")] = "UTC",
@@ -81,7 +89,26 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
         str | None, typer.Option("--until", help="The period still runs; its data goes up to 2026-10-15T00:00:00Z")
     ] = None,
     objective_percent: Annotated[
-        float | None, typer.Option("--objective", help="In percent, as 99.95; exit 2 if breached, 3 if undecidable")
+        float | None,
+        typer.Option(
+            "--objective",
+            help="In percent, as 99.95; exit 2 if breached, 3 if undecidable; 4 whenever figures do not add up",
+        ),
+    ] = None,
+    objectives: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Objectives of single groups: OpenSLO files, BrokerGroups by kubectl get -o yaml, a folder; repeatable"
+        ),
+    ] = None,
+    objectives_from_cluster: Annotated[
+        bool, typer.Option("--objectives-from-cluster", help="Also the spec.slo of the cluster's BrokerGroups")
+    ] = False,
+    objectives_namespace: Annotated[
+        str | None, typer.Option("--objectives-namespace", help="Of this namespace's BrokerGroups only")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", help="Of that cluster; absent: the pod's service account")
     ] = None,
     scrape_interval_seconds: Interval = None,
     amendments: Annotated[
@@ -99,8 +126,13 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
     with _known_errors(fail):
         period = _named(period, time_zone)
         folder = None if out is None else _made_folder(Path(str(out).replace("{period}", period or "all")), fail)
-        window = _window(period, time_zone)
-        origin = _origin(form, exports, url, bearer_token_file, window)
+        until_ms = _instant(until) if until else None
+        window = _window(period, time_zone, end_ms=until_ms)
+        cluster = objectives_of_cluster(objectives_namespace, kubeconfig, asked=objectives_from_cluster)
+        for note in cluster.notes:
+            typer.echo(f"sla report: {note}", err=True)
+        own, reading = read_own_objectives(objectives, cluster, window, until_ms)
+        origin = _origin(form, exports, url, bearer_token_file, reading)
         from sla_reports.measures.amendments import read_amendments
         from sla_reports.report import DEFAULT_OBJECTIVE, Request, as_text, make_report, result_line
 
@@ -109,24 +141,37 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
             incident_logs=incidents,
             window=window,
             objective=DEFAULT_OBJECTIVE if objective_percent is None else objective_percent / 100,
-            until_ms=_instant(until) if until else None,
+            objectives=own,
+            notes=cluster.notes,
+            until_ms=until_ms,
             interval_ms=None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000),
             amendments=read_amendments(amendments) if amendments else (),
             time_zone=time_zone,
         )
-        with _spark("report", progress=progress, short_jobs=period is None) as spark:
+        # The daily table is read without Spark, and so without Java.
+        session = nullcontext() if form == "runs" else _spark("report", progress=progress, short_jobs=period is None)
+        with session as spark:
             made = make_report(spark, request)
         if folder is not None:
             made.write(folder)
     typer.echo(as_text(made))
-    typer.echo(json.dumps(result_line(made)))
-    if objective_percent is not None:
+    page = {} if folder is None else {"page": (folder / "report.html").absolute().as_uri()}
+    if page:
+        typer.echo(f"the report to read and to send: {page['page']}")
+    typer.echo(json.dumps({**result_line(made), **page}))
+    from sla_reports.measures.reconciliation import reconcile_totals
+
+    if not reconcile_totals(made.summary).holds:
+        raise typer.Exit(_DOES_NOT_ADD_UP)
+    if objective_percent is not None or own:
         raise typer.Exit({"met": 0, "breached": 2}.get(made.summary.verdict.value, 3))
 
 
 @app.command("backfill")
 def backfill(
-    store: Annotated[Path, typer.Option("--store", help="Folder of the runs table; made where it is missing")],
+    store: Annotated[
+        str, typer.Option("--store", help="The daily table: a folder or s3://bucket/path; made where it is missing")
+    ],
     form: Form = "query-range",
     exports: Exports = None,
     url: Url = None,
@@ -146,7 +191,7 @@ def backfill(
         origin = _origin(form, exports, url, bearer_token_file, _window(period, "UTC"), margin_ms=0)
         from sla_reports.pipeline import wanted
         from sla_reports.readers.errors import readable_errors
-        from sla_reports.reduction.store import append_days, append_lake
+        from sla_reports.reduction.daily_table import append_days, append_lake
         from sla_reports.report_metrics import REPORT_METRICS
         from sla_reports.sources import samples_of
 
@@ -156,7 +201,7 @@ def backfill(
                 told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
             else:
                 samples = wanted(samples_of(spark, origin, REPORT_METRICS))
-                told = append_days(spark, store, samples, interval_ms=interval_ms)
+                told = append_days(store, samples, interval_ms=interval_ms)
     days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
     typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
     for one in told.late:
@@ -210,8 +255,9 @@ def whatif(  # noqa: PLR0913 - one argument a flag
         except ValueError as error:
             raise fail(f"--{str(error).replace('min_in_sync', 'min-in-sync')}") from error
         first, rest = table.outcomes_of(told, fleet, observed, others)
-    typer.echo(table.as_table(first, rest))
-    typer.echo(json.dumps(table.as_document(first, rest)))
+    measured_ms = table.measured_down_ms(told)
+    typer.echo(table.as_table(first, rest, measured_ms))
+    typer.echo(json.dumps(table.as_document(first, rest, measured_ms)))
 
 
 @app.command("explain")
@@ -281,12 +327,16 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
     """Loaded only when something failed: they come with Spark."""
     from sla_reports.class_archive import NoJavaError
     from sla_reports.measures.amendments import AmendmentError
+    from sla_reports.measures.objectives import ObjectiveError
     from sla_reports.output.explanation import NoSuchIncidentError
     from sla_reports.output.written import WrittenReportError
     from sla_reports.readers.contract import ExportFormatError
-    from sla_reports.reduction.store import StoreError
+    from sla_reports.sources import TableError
 
-    return AmendmentError, ExportFormatError, NoJavaError, NoSuchIncidentError, StoreError, WrittenReportError
+    return (
+        AmendmentError, ExportFormatError, NoJavaError, NoSuchIncidentError, ObjectiveError, TableError,
+        WrittenReportError,
+    )  # fmt: skip
 
 
 def _named(period: str | None, time_zone: str) -> str | None:
@@ -295,11 +345,11 @@ def _named(period: str | None, time_zone: str) -> str | None:
     return named(period, time_zone, now_ms=time.time_ns() // 1_000_000) if period else None
 
 
-def _window(period: str | None, time_zone: str) -> "Window | None":
+def _window(period: str | None, time_zone: str, *, end_ms: int | None = None) -> "Window | None":
     from sla_reports.measures.periods import window_of, zone_of
 
     zone_of(time_zone)
-    return window_of(period, time_zone) if period else None
+    return window_of(period, time_zone, end_ms=end_ms) if period else None
 
 
 def _instant(until: str) -> int:
@@ -312,7 +362,7 @@ def _instant(until: str) -> int:
 
 
 def _origin(
-    form: str, exports: Sequence[Path] | None, url: str | None, token_file: Path | None, window: "Window | None",
+    form: str, exports: Sequence[str] | None, url: str | None, token_file: Path | None, window: "Window | None",
     *, margin_ms: int | None = None,
 ) -> "Origin":  # fmt: skip
     from sla_reports.sources import MARGIN_MS, origin_of

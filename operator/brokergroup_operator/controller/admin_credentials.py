@@ -63,7 +63,7 @@ def read_credentials(path: Path) -> tuple[Credentials, ...]:
             return (_credentials(pair),)
         read = json.loads(path.read_text(encoding="utf-8"))
         return tuple(_credentials(pair) for pair in (read if isinstance(read, list) else [read]))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         # Not "from error": an error of the JSON reader quotes what it read.
         raise AdminCredentialsError(
             f"{path}: expected a folder with the files accessKey and secretKey, or JSON of such pairs"

@@ -6,8 +6,8 @@ in the group's turn, commit, answer. What may come from the copy of the record (
 the store or writes it.
 
 Deaths are noticed in three ways (a connection closed, silence, a container reported terminated) and handled in one place,
-``failover.py``; what a role change left undone is done by ``keeper.py``. Both are woken here, by events and by a tick, so a
-lost event costs time and nothing else.
+``failover.py``; what a role change left undone is done by ``keeper.py``, and a change that nobody carries out by
+``takeover.py``. Both are woken here, by events and by a tick, so a lost event costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.addresses import ReceiverCheck, note_pods
-from brokergroup_operator.controller.adoption import AdoptionDesk
-from brokergroup_operator.controller.broker_calls import BrokerCalls
-from brokergroup_operator.controller.corroboration import Corroboration
-from brokergroup_operator.controller.drain import Drain
-from brokergroup_operator.controller.failover import Failover
-from brokergroup_operator.controller.fencing import NoFencer
-from brokergroup_operator.controller.group_credentials import GroupCredentials
-from brokergroup_operator.controller.group_verbs import GroupVerbs
-from brokergroup_operator.controller.groups import Groups
-from brokergroup_operator.controller.heartbeats import Heartbeats
-from brokergroup_operator.controller.holdings_watch import HoldingsWatch
-from brokergroup_operator.controller.keeper import Keeper
-from brokergroup_operator.controller.links import Links
-from brokergroup_operator.controller.master_watch import MasterWatch
-from brokergroup_operator.controller.metadata_guard import MetadataGuard
-from brokergroup_operator.controller.pause_guard import PauseGuard
-from brokergroup_operator.controller.recovery import Recovery
-from brokergroup_operator.controller.request_handler import RequestHandler
-from brokergroup_operator.controller.role_sequence import RoleSequence
+from brokergroup_operator.controller.access.group_credentials import GroupCredentials
+from brokergroup_operator.controller.change.drain import Drain
+from brokergroup_operator.controller.change.executor import Executor
+from brokergroup_operator.controller.change.failover import Failover
+from brokergroup_operator.controller.change.fencing import NoFencer
+from brokergroup_operator.controller.change.group_verbs import GroupVerbs
+from brokergroup_operator.controller.change.switchover import Switchover
+from brokergroup_operator.controller.change.takeover import Takeover
+from brokergroup_operator.controller.detect.corroboration import Corroboration
+from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
+from brokergroup_operator.controller.detect.master_watch import MasterWatch
+from brokergroup_operator.controller.detect.pause_guard import PauseGuard
+from brokergroup_operator.controller.detect.recovery import Recovery
+from brokergroup_operator.controller.group.addresses import ReceiverCheck, note_pods
+from brokergroup_operator.controller.group.adoption import AdoptionDesk
+from brokergroup_operator.controller.group.groups import Groups
+from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+from brokergroup_operator.controller.peers.transport import open_client, open_server
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.controller.switchover import Switchover
-from brokergroup_operator.controller.transport import open_client, open_server
+from brokergroup_operator.controller.upkeep.canary import Canary
+from brokergroup_operator.controller.upkeep.keeper import Keeper
+from brokergroup_operator.controller.upkeep.links import Links
+from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
+from brokergroup_operator.controller.upkeep.recovery_watch import RecoveryWatch
+from brokergroup_operator.controller.wire.heartbeats import Heartbeats
+from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import (
     SWITCHOVER_DEADLINE_SECONDS,
     ElectionResult,
@@ -53,10 +56,11 @@ from brokergroup_operator.records.store import RecordStoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from brokergroup_operator.controller.directory import GroupDirectory, MemberGone
-    from brokergroup_operator.controller.fencing import Fencer
-    from brokergroup_operator.controller.group import Group
+    from brokergroup_operator.controller.change.fencing import Fencer
+    from brokergroup_operator.controller.directory.group_directory import GroupDirectory, MemberGone
+    from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.records.store import GroupKey, RecordStore
+    from rocketmq_remoting.nameserver_bodies import TopicConfig
 
 STOP_GRACE_SECONDS = 1.0
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - refused as an address to tell brokers
@@ -103,7 +107,8 @@ class ControllerPlane:
             credentials_of=GroupCredentials(self._groups),
             receiver_check=ReceiverCheck(self._groups, directory),
         )
-        self._sequence = RoleSequence(calls)
+        self._executor = Executor(calls, self._settings)
+        self._takeover = Takeover(self._executor, self._settings, self._observer)
         self._corroboration = Corroboration(self._client, self._settings)
         self._watch = MasterWatch(
             directory=directory,
@@ -120,7 +125,7 @@ class ControllerPlane:
         self._failover = Failover(
             watch=self._watch,
             fencer=fencer or NoFencer(),
-            sequence=self._sequence,
+            executor=self._executor,
             recovery=recovery,
             settings=self._settings,
             observer=self._observer,
@@ -128,12 +133,12 @@ class ControllerPlane:
         self._metadata = MetadataGuard(calls=calls, settings=self._settings, observer=self._observer)
         self._switchover = Switchover(
             calls=calls,
-            sequence=self._sequence,
+            executor=self._executor,
             metadata=self._metadata,
             settings=self._settings,
             observer=self._observer,
         )
-        self._drain = Drain(switchover=self._switchover, settings=self._settings)
+        self._drain = Drain(switchover=self._switchover, executor=self._executor, settings=self._settings)
         self._verbs = GroupVerbs(
             groups=self._groups,
             calls=calls,
@@ -141,18 +146,14 @@ class ControllerPlane:
             switchover=self._switchover,
             settings=self._settings,
         )
-        self._links = Links(calls=calls, sequence=self._sequence, settings=self._settings, observer=self._observer)
-        self._keeper = Keeper(calls=calls, sequence=self._sequence, links=self._links, settings=self._settings)
+        self._links = Links(calls=calls, executor=self._executor, settings=self._settings, observer=self._observer)
+        self._canary = Canary(calls, self._settings, self._observer)
+        self._recovery_watch = RecoveryWatch(calls, self._canary, self._settings)
+        self._keeper = Keeper(calls=calls, executor=self._executor, links=self._links, settings=self._settings)
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
-            heartbeats=Heartbeats(
-                groups=self._groups,
-                directory=directory,
-                settings=self._settings,
-                holdings=self._holdings,
-                adoption=self._adoption,
-            ),
+            heartbeats=Heartbeats(settings=self._settings, holdings=self._holdings, adoption=self._adoption),
             failover=self._failover,
             switchover=self._switchover,
             settings=self._settings,
@@ -182,8 +183,8 @@ class ControllerPlane:
         if not self.handler.advertise_address:
             self.handler.advertise_address = self.address
         own_address = self.handler.advertise_address
-        self._failover.own_address = self._corroboration.own_address = self._drain.own_address = own_address
-        self._links.own_address = own_address
+        self._corroboration.own_address = self._executor.own_address = own_address
+        self._links.denied_masters.own_address = self._canary.own_address = own_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -204,12 +205,15 @@ class ControllerPlane:
         self.handler.drain()
         self._server.stop_listening()
         await self._drain.stop()
+        await self._takeover.stop()
         await self._metadata.stop()
         await self._keeper.stop()
+        await self._recovery_watch.stop()
+        await self._canary.stop()
         await self._watch.stop()
         await self._holdings.stop()
         await self._adoption.stop()
-        await self._sequence.stop()
+        await self._executor.stop()
         await asyncio.sleep(self._settings.drain_seconds)
         await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
         await asyncio.gather(*(group.stop() for group in self._groups))
@@ -270,6 +274,14 @@ class ControllerPlane:
         """25; see ``GroupView``."""
         await self._verbs.set_broker_config(key, broker_id, values)
 
+    async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
+        """351; see ``GroupView``."""
+        return await self._verbs.topic(key, name)
+
+    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
+        """17; see ``GroupView``."""
+        await self._verbs.put_topic(key, topic)
+
     async def load(self, key: GroupKey) -> GroupSnapshot | None:
         """The same as ``snapshot``, with the record read if it was not yet."""
         group = self._groups.get(key)
@@ -279,9 +291,15 @@ class ControllerPlane:
         return self._snapshot(group)
 
     def record_moved(self, key: GroupKey, version: str | None) -> None:
-        """The store says that the record of this group has this version now; another one than ours is read again."""
+        """The store says that the record of this group has this version now: it is taken, or read again where it cannot be."""
         group = self._groups.get(key)
-        if group is not None:
+        if group is None:
+            return
+        try:
+            delivered = self._store.watched(key)
+        except RecordStoreError:  # the group's own read tells of it
+            delivered = None
+        if delivered is None or not group.take_watched(delivered):
             group.distrust_copy(version)
 
     # ---- what wakes it
@@ -296,6 +314,7 @@ class ControllerPlane:
             live=group.live(),
             writable=group.writable,
             in_progress=group.in_progress,
+            is_changing=group.is_changing,
             last_failover=group.last_failover,
             last_switchover=group.last_switchover,
             epoch_jump=group.epoch_jump,
@@ -312,6 +331,8 @@ class ControllerPlane:
     def _changed(self, group: Group) -> None:
         for callback in list(self._callbacks):
             callback(group.key)
+        if not self._stopping:
+            self._recovery_watch.look_at(group)
 
     def _connection_closed(self, connection_id: int, groups: Iterable[Group]) -> None:
         if self._stopping:
@@ -363,9 +384,12 @@ class ControllerPlane:
             self._drain.look_at(group)
             record = group.record
             self._metadata.look_at(group)
-            settled = self._keeper.look_at(group) and group.loaded
+            is_changing = self._takeover.look_at(group)
+            settled = not is_changing and self._keeper.look_at(group) and group.loaded
             if settled and record is not None and record.granted_master_id is not None:
                 group.rest(now_seconds, record.granted_master_id)
+            self._recovery_watch.look_at(group)
+            self._canary.look_at(group)
             group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
 
     def _load_soon(self, group: Group) -> None:

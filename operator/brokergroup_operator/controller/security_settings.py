@@ -1,7 +1,7 @@
 """What the controller plane asks of those who speak to it: TLS, signatures, administrators, readable configuration.
 
 The defaults are an operator's in a cluster: a broker is known by its pod's address, administrators are nobody until they are
-named, the configuration is nobody's business. ``brokergroup controller`` opens some of it (``docs/security.md``).
+named, the configuration is nobody's business. ``brokergroup controller`` opens some of it (``docs/concepts/security.md``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UNTIL_KNOWN_BYTES = 64 * 1024
 KNOWN_BYTES = 1024 * 1024
+NEW_NAMES_PER_HOST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +48,5 @@ class SecuritySettings:
     # TLS handshake done hold about 130 MiB. None: no share of their own, where nobody is known by his address.
     max_unknown_connections: int | None = 1024
     max_unknown_connections_per_host: int | None = 128
+    # How many names without a registered broker an address may begin in an hour (``new_names.py``). None: names are declared.
+    max_new_names_per_host: int | None = None

@@ -36,7 +36,7 @@ class PlaneSettings:
     # How often deadlines are looked at. Also the resolution of the self-pause guard.
     tick_seconds: float = 0.05
     # A group in which nothing is to be done is looked at this seldom, if nothing happens in it.
-    rest_seconds: float = 0.25
+    rest_seconds: float = 1.0
     # Our own event loop stood still for longer than this (two heartbeat intervals): we know nothing, deadlines restart.
     pause_threshold_seconds: float = 1.0
     # While stopping, brokers are told for this long to ask another controller (1500), then their connections are closed. They ask
@@ -70,8 +70,13 @@ class PlaneSettings:
     # A master that proposes from another set than the record's for this long has not learnt it by its own poll (2 s), and is
     # told it again (sets_apart.py).
     set_apart_seconds: float = 2.5
+    # A master that has answered its role change, and by its own 907 denies it, is told again under an epoch far above,
+    # after this long.
+    denied_master_seconds: float = 1.0
     # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake.
     first_heartbeat_seconds: float = 1.0
+    # An administrator's election waits so long for a change of master under way: its own caller waits 3 s.
+    election_waits_seconds: float = 1.0
 
     # A silent master that nobody could replace is left alone for this long, looked at again after each pause, then fenced as stuck.
     no_successor_patience_seconds: float = 30.0
@@ -85,8 +90,16 @@ class PlaneSettings:
     slaves_first_unfenced_seconds: float = 1.5
     name_server_deadline_seconds: float = 0.5
     small_rpc_deadline_seconds: float = 1.0
-    # 1004 keeps telling the old state for this long at most while a sequence is under way.
+    # 1004 keeps telling the old state for this long at most while a change is told.
     hold_back_seconds: float = 7.0
+    # A change of another plane that has not moved for this long is taken over; one that is still being quieted, longer than a
+    # switchover waits for its slaves. By this plane's own clock since it saw the change so.
+    takeover_seconds: float = 3.0
+    takeover_quieting_seconds: float = 8.0
+    # If the plane that carries it out still listens, it may wait for a broker that sleeps over its role change.
+    takeover_from_living_seconds: float = 15.0
+    # The end of a change is written by itself if nothing else is written for this long.
+    end_of_change_seconds: float = 1.0
 
     # The keeper: a live slave without a link to the master is told again after this long, then after twice as long, and so on.
     link_missing_seconds: float = 0.3
@@ -103,6 +116,9 @@ class PlaneSettings:
     cure_pause_seconds: float = 600.0
     # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:
     keeper_longest_retry_seconds: float = 1.0
+    # After this many tries in vain it is not starting, and the pauses grow on, up to:
+    keeper_patient_tries: int = 16
+    keeper_longest_pause_seconds: float = 10.0
     keeper_poll_seconds: float = 0.1
     keeper_slow_poll_seconds: float = 1.0
     # A broker that has refused to acknowledge (minInSyncReplicas 99) for this long was left behind by a switchover that died.
@@ -114,6 +130,12 @@ class PlaneSettings:
     # An incident is closed as it stands when its members are not in sync after this long. Until then the outage goes on, and the
     # long ones are those that a report is about: the log and the counter must hold them whole.
     incident_deadline_seconds: float = 600.0
+    # So long the new master's consume queues and the NameServers' routes are looked at after a change of master; 0: never. A Java
+    # broker registers at once, and again every 30 s where that failed.
+    recovery_watch_seconds: float = 35.0
+    # The canary sends so often; so soon after a failure, and while the master changes: the first write is known so exactly.
+    canary_period_seconds: float = 1.0
+    canary_retry_seconds: float = 0.1
 
     # Topics, groups and offsets are compared this often. A slave has had the time to copy after the second (Java: 10 s and a tick).
     metadata_period_seconds: float = 60.0

@@ -10,9 +10,9 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security_settings import KNOWN_BYTES
+from brokergroup_operator.controller.security_settings import KNOWN_BYTES, NEW_NAMES_PER_HOST
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.metrics import Metrics
@@ -91,5 +91,6 @@ def _for_all_alike(settings: StandaloneSettings) -> PlaneSettings:
         frame_limits=FrameLimits(max_frame_bytes=KNOWN_BYTES),
         max_unknown_connections=None,
         max_unknown_connections_per_host=None,
+        max_new_names_per_host=NEW_NAMES_PER_HOST,
     )
     return replace(settings.plane, security=security)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.folder_lock import FolderInUseError, FolderLock
-from brokergroup_operator.sandbox.kubelet.leftovers import kill_leftovers
+from kube_sandbox.kubelet.process import kill_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,10 @@ _STEP_NAMES = {
     "committed": "committed",
     "notified": "notified",
     "roleChanged": "role_changed",
+    "indexCaughtUp": "index_caught_up",
+    "routeVisible": "route_visible",
     "inSync": "in_sync",
+    "firstAck": "canary_ack",
 }
 
 

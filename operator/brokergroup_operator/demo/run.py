@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,17 +18,19 @@ from brokergroup_operator.demo.java_producer import JavaProducer
 from brokergroup_operator.demo.ledger import Ledger
 from brokergroup_operator.demo.manifest import DemoManifestError
 from brokergroup_operator.demo.name_server import start_name_server
+from brokergroup_operator.demo.page import DemoPage
 from brokergroup_operator.demo.processes import DemoProcesses, free_port
 from brokergroup_operator.demo.producer import DemoProducer
 from brokergroup_operator.demo.readback import read_keys
 from brokergroup_operator.demo.scenario import DemoTimeoutError, Scenario
 from brokergroup_operator.demo.scraper import scraping
 from brokergroup_operator.demo.screen import Screen
+from brokergroup_operator.demo.strikes import Strikes
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import ApiError, ApiUnavailableError, KubernetesApi, OutcomeUnknownError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES
-from brokergroup_operator.sandbox.kubelet.leftovers import kill_leftovers
-from brokergroup_operator.sandbox.kubelet.pods_file import read_container_pid
+from kube_sandbox.kubelet.files import read_container_pid
+from kube_sandbox.kubelet.process import kill_leftovers
 
 _NAMESPACE = "default"
 _TOPIC = "demo"
@@ -64,6 +66,13 @@ class DemoSettings:
     # How long at least the group is left in peace before each fault, and at the end.
     pace_seconds: float = 2.0
     thaw_after_seconds: float = 1.0
+    # Where the page is; free a moment ago.
+    page_port: int = field(default_factory=free_port)
+
+    @property
+    def page_address(self) -> str:
+        """What to open in a browser."""
+        return f"http://127.0.0.1:{self.page_port}/"
 
     @property
     def export(self) -> Path:
@@ -97,19 +106,22 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
     asked to end.
     """
     processes = DemoProcesses(settings.directory / "logs", settings.lock_descriptor)
+    page = DemoPage(f"127.0.0.1:{free_port()}")
     try:
+        await page.start("127.0.0.1", settings.page_port)
         name_server = f"127.0.0.1:{free_port()}"
         kubeconfig = await _start_sandbox(processes, settings, name_server)
         async with KubernetesApi.from_kubeconfig(kubeconfig) as api:
-            endpoints = await _start_operator(processes, settings, kubeconfig, await _node_address(api))
+            endpoints = await _start_operator(processes, settings, kubeconfig, await _node_address(api), page)
             manifest = settings.manifest
             manifest["metadata"]["namespace"] = _NAMESPACE
             if settings.rocketmq_home is not None:
                 name_server = await start_name_server(api, settings.name_server_manifest, processes)
             manifest["spec"]["nameServers"] = [name_server]
             await _apply(api, manifest, processes)
-            return await _play(settings, processes, api, manifest, endpoints, stop)
+            return await _play(settings, processes, api, manifest, endpoints, page, stop)
     finally:
+        await page.stop()
         await processes.stop()
         # Nothing is left of a sandbox that ended by itself; of one that had to be killed, its brokers.
         await asyncio.to_thread(kill_leftovers, settings.directory / SANDBOX)
@@ -139,12 +151,13 @@ async def _node_address(api: KubernetesApi) -> str:
 
 
 async def _start_operator(
-    processes: DemoProcesses, settings: DemoSettings, kubeconfig: Path, host: str
+    processes: DemoProcesses, settings: DemoSettings, kubeconfig: Path, host: str, page: DemoPage
 ) -> Mapping[str, str]:
     # For whoever wants to look from outside: a Prometheus to scrape, mqadmin to ask.
     endpoints = {
         "controller": f"{host}:{free_port(host)}",
         "metrics": f"127.0.0.1:{free_port()}",
+        "page": settings.page_address,
         "kubeconfig": str(kubeconfig),
     }
     (settings.directory / "endpoints.json").write_text(json.dumps(endpoints))
@@ -154,6 +167,7 @@ async def _start_operator(
         "--listen", endpoints["controller"], "--controller-address", endpoints["controller"],
         "--metrics-listen", endpoints["metrics"],
         "--incident-log", str(settings.incident_log),
+        "--page-listen", page.operator_page,
     )  # fmt: skip
     return endpoints
 
@@ -164,6 +178,7 @@ async def _play(
     api: KubernetesApi,
     manifest: dict[str, Any],
     endpoints: Mapping[str, str],
+    page: DemoPage,
     stop: asyncio.Event,
 ) -> DemoResult:
     name = manifest["metadata"]["name"]
@@ -180,6 +195,7 @@ async def _play(
                 stop=stop,
                 deadline_seconds=_PYTHON_SECONDS if settings.rocketmq_home is None else _JAVA_SECONDS,
             )
+            page.strikes = strikes = Strikes(scenario, api, settings.incident_log)
             replicas = int(manifest["spec"].get("replicas", 3))
             await scenario.until_ready(replicas, _START_SECONDS)
             # From here on the group should take writes: the time it took to come up is no outage.
@@ -188,6 +204,7 @@ async def _play(
                 _producing(_producer(settings, group, manifest, ledger)),
             ):
                 await _strike(scenario, settings, replicas)
+                await strikes.stop()
             result = await _verify(scenario, replicas)
             screen.close_with(scenario.view())
             return result
@@ -278,6 +295,7 @@ async def _verify(scenario: Scenario, replicas: int) -> DemoResult:
 
 def _hints(name: str, endpoints: Mapping[str, str], name_server: str) -> list[str]:
     return [
+        f"the page: {endpoints['page']}",
         f"export KUBECONFIG={endpoints['kubeconfig']}",
         "kubectl get brokergroups,pods -w",
         f"kubectl describe brokergroup {name}",

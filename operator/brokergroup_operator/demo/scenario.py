@@ -48,6 +48,8 @@ class Scenario:
     failovers: list[DemoFailover] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     doing: str = ""
+    # Whether the scripted part is over, so that whoever watches may strike.
+    is_played: bool = False
 
     async def until_ready(self, replicas: int, seconds: float | None = None) -> None:
         """Wait until the group is Ready with all its members in the SyncStateSet; `seconds` in place of the usual deadline."""
@@ -117,8 +119,10 @@ class Scenario:
 
     async def watch_until_stopped(self) -> None:
         """Go on showing the group until somebody asks to end; what follows is only the verdict."""
+        self.is_played = True
         with suppress(DemoTimeoutError):
             await self._wait(self.stop.is_set, _WATCH_SECONDS)
+        self.is_played = False
         self.stop = asyncio.Event()
 
     async def _wait(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:

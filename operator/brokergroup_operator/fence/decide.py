@@ -1,4 +1,4 @@
-"""When the broker of this pod must die: pure, time comes as an argument (ADR 8; docs/architecture.md, rule 7).
+"""When the broker of this pod must die: pure, time comes as an argument (ADR 8; docs/concepts/architecture.md, rule 7).
 
 An unmodified Java master that is cut off or frozen may acknowledge, later, what no other replica has. Whoever elects another
 one waits for ``heartbeatTimeout + fenceTimeout`` first, counted from the last heartbeat, which may be one heartbeat interval

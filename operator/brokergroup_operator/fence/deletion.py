@@ -1,42 +1,105 @@
-"""``python -m brokergroup_operator.fence.deletion``: the fence of a Python broker, which waits until its pod is deleted.
+"""``python -m brokergroup_operator.fence.deletion``: the fence of a Python broker, which waits until it is told to kill.
 
 Silence is no reason to kill a Python master: one that was frozen asks the controller anew before it acknowledges. But a
 stopped process ends by no SIGTERM. Its kubelet would wait out the grace, 2 s at least, and until then the operator has no
-proof that it is dead and elects nobody. So this process sleeps until the kubelet's own SIGTERM, and then kills a broker that
-is stopped.
+proof that it is dead and elects nobody. So this process sleeps until the operator's signed order comes (``kill_order.py``), or
+the kubelet's own SIGTERM; at the latter it kills a broker that is stopped.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.fence.kill_order import KeyFile, KillOrders
 from brokergroup_operator.fence.log import tell
+from brokergroup_operator.fence.pauses import boot_seconds
+from brokergroup_operator.fence.peers import bound_socket, datagrams
 from brokergroup_operator.fence.processes import BrokerProcesses
-from brokergroup_operator.fence.settings import FenceSettingsError, pod_uid
+from brokergroup_operator.fence.settings import Address, FenceSettingsError, key_file, pod_uid
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
 
 LOOK_SECONDS: Final = 0.05
 WHY: Final = "the pod is being deleted, and its broker is stopped"
+BY_ORDER: Final = "the operator's order"
 _LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def main() -> int:
-    """Wait for the pod's deletion, then until its broker has ended."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE)
+class DeletionFence:
+    """Run ``run()``; it returns when the pod is being deleted and its broker has ended."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Raises FenceSettingsError."""
+        uid = pod_uid(environment)
+        self._processes = BrokerProcesses(uid)
+        self._orders = KillOrders(uid, KeyFile(key_file(environment)), self._kill_by_order)
+        self._socket = _order_socket(environment)
+        self._leaving, self._signalled = os.pipe()
+        os.set_blocking(self._signalled, False)
+        signal.set_wakeup_fd(self._signalled)
+        for number in _LEAVE:
+            signal.signal(number, lambda *_: None)  # the pipe tells
+
+    def run(self) -> None:
+        """Wait for the pod's deletion, then until its broker has ended."""
+        poller = select.poll()
+        poller.register(self._leaving, select.POLLIN)
+        if self._socket is not None:
+            poller.register(self._socket, select.POLLIN)
+        tell("watching for the pod's deletion", orders=self._socket is not None)
+        leaving = False
+        while not leaving or self._processes.any_left(time.monotonic()):
+            if leaving and self._processes.broker_is_stopped():
+                tell("killed", why=WHY, pids=self._processes.kill(time.monotonic()))
+            ready = {found for found, _ in poller.poll(LOOK_SECONDS * 1000 if leaving else None)}
+            if self._leaving in ready:
+                leaving = True
+                poller.unregister(self._leaving)
+            if self._socket is not None and self._socket.fileno() in ready:
+                self._answer(self._socket)
+
+    def _answer(self, bound: socket.socket) -> None:
+        for datagram, sender in datagrams(bound):
+            reply = self._orders.answer(datagram, boot_seconds())
+            if reply is not None:
+                with suppress(OSError):
+                    bound.sendto(reply, sender)
+
+    def _kill_by_order(self) -> float | None:
+        pids, started = self._processes.kill_and_prove(time.monotonic())
+        tell("killed", why=BY_ORDER, pids=pids, dead=started is not None)
+        return started
+
+
+def _order_socket(environment: Mapping[str, str]) -> socket.socket | None:
+    """Where orders come; None where the operator gives none, or the port is taken: the pod's deletion is left then."""
+    text = environment.get("FENCE_LOCAL_ADDRESS", "")
+    if key_file(environment) is None or not text:
+        return None
+    address = Address.parse("FENCE_LOCAL_ADDRESS", text).fence
     try:
-        processes = BrokerProcesses(pod_uid(os.environ))
+        return bound_socket(address)
+    except OSError as error:
+        tell("no orders can be heard", address=str(address), why=str(error))
+        return None
+
+
+def main() -> int:
+    """Wait for an order or the pod's deletion."""
+    try:
+        fence = DeletionFence(os.environ)
     except FenceSettingsError as error:
         sys.stderr.write(f"fence: {error}\n")
         return 2
-    tell("watching for the pod's deletion")
-    signal.sigwait(_LEAVE)
-    while processes.any_left(now := time.monotonic()):
-        if processes.broker_is_stopped():
-            tell("killed", why=WHY, pids=processes.kill(now))
-        time.sleep(LOOK_SECONDS)
+    fence.run()
     return 0
 
 

@@ -4,7 +4,8 @@
     answer    BGA1 | nonce 8 | milliseconds 4
 
 Only the fence of the very replica that is asked for answers, so an address that changed hands says nothing; and only to a
-nonce of its own that it has not seen answered does the asker listen.
+nonce of its own that it has not seen answered does the asker listen. The operator's orders come to the same port
+(``kill_order.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from brokergroup_operator.fence.addresses import is_number
 from brokergroup_operator.fence.settings import Address, FenceSettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from brokergroup_operator.fence.decide import Member
 
 _QUESTION: Final = struct.Struct(">4s8si")
@@ -41,14 +44,32 @@ class Word(NamedTuple):
     hears_none_for_seconds: float
 
 
-class Peers:
-    """One UDP socket, for questions and answers."""
+def bound_socket(local: Address) -> socket.socket:
+    """A UDP socket that never waits. OSError where the port is taken."""
+    family = socket.AF_INET6 if ":" in local.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_DGRAM)
+    bound.settimeout(0)
+    bound.bind((local.host, local.port))
+    return bound
 
-    def __init__(self, local: Address, broker_name: str) -> None:
-        family = socket.AF_INET6 if ":" in local.host else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_DGRAM)
-        self.socket.settimeout(0)
-        self.socket.bind((local.host, local.port))
+
+def datagrams(bound: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
+    """What has come, and from where; not more than a bound at a time."""
+    for _ in range(_MOST_AT_A_TIME):
+        try:
+            yield bound.recvfrom(2048)
+        except BlockingIOError:
+            return
+        except OSError:  # an earlier datagram of ours met nobody (ICMP)
+            continue
+
+
+class Peers:
+    """One UDP socket, for questions and answers. `ordered` gets whatever is neither, and may hand back an answer to it."""
+
+    def __init__(self, local: Address, broker_name: str, ordered: Callable[[bytes], bytes | None]) -> None:
+        self.socket = bound_socket(local)
+        self._ordered = ordered
         self._broker_name = broker_name.encode()
         self._asked: dict[bytes, tuple[int, float]] = {}
 
@@ -76,19 +97,16 @@ class Peers:
     def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
         """Answer what was asked of us; returns what others said."""
         words: list[Word] = []
-        for _ in range(_MOST_AT_A_TIME):
-            try:
-                data, sender = self.socket.recvfrom(2048)
-            except BlockingIOError:
-                break
-            except OSError:  # an earlier datagram of ours met nobody (ICMP)
-                continue
+        for data, sender in datagrams(self.socket):
             if data.startswith(_ASKS) and len(data) >= _QUESTION.size:
                 self._answer(data, sender, own_id, hears_none_for_seconds)
             elif data.startswith(_SAYS) and len(data) == _ANSWER.size:
                 _, nonce, milliseconds = _ANSWER.unpack(data)
                 if (asked := self._asked.pop(nonce, None)) is not None:
                     words.append(Word(*asked, hears_none_for_seconds=milliseconds / 1000))
+            elif (reply := self._ordered(data)) is not None:
+                with suppress(OSError):
+                    self.socket.sendto(reply, sender)
         return words
 
     def _answer(self, data: bytes, sender: tuple[str, int], own_id: int | None, hears_none: float | None) -> None:

@@ -31,6 +31,7 @@ class BrokerProcesses:
         self._marks = (f"{POD_VARIABLE}={pod_uid}".encode(), f"{CONTAINER_VARIABLE}={BROKER_CONTAINER}".encode())
         self._held: dict[int, int] = {}
         self._searched_at: float | None = None
+        self._broker_started: float | None = None
 
     def refresh(self, now: float) -> None:
         """Search again, now and then."""
@@ -48,6 +49,8 @@ class BrokerProcesses:
             found = None if pid in self._held else self._hold(pid)
             if found is not None:
                 self._held[pid] = found
+        started = [at for pid in self._held if (at := _started_at(pid)) is not None]
+        self._broker_started = min(started, default=self._broker_started)
 
     @property
     def pids(self) -> list[int]:
@@ -88,6 +91,15 @@ class BrokerProcesses:
             self.search(now)
             if not self._held or time.monotonic() > until:
                 return sorted(set(killed))
+
+    def kill_and_prove(self, now: float) -> tuple[list[int], float | None]:
+        """Kill all of them; the pids, and when the broker that was held last had been started, which is dead now.
+
+        None instead where one is left, and where none was ever held: what was never seen may run unseen.
+        """
+        self.search(now)
+        killed = self.kill(now)
+        return killed, None if self._held else self._broker_started
 
     def _marked(self) -> Iterator[int]:
         own = os.getpid()

@@ -1,6 +1,6 @@
 """The two requests of the fence and what their answers mean.
 
-1006 to a controller, 907 to the broker (docs/controller.md).
+1006 to a controller, 907 to the broker (docs/reference/controller.md).
 """
 
 from __future__ import annotations

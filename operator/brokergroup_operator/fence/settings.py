@@ -1,4 +1,4 @@
-"""What the fence is told, all of it by its environment: the operator renders it (reconcile/pods.py)."""
+"""What the fence is told, all of it by its environment: the operator renders it (reconcile/render/pods.py)."""
 
 from __future__ import annotations
 
@@ -72,6 +72,8 @@ class FenceSettings:
     run_dir: Path | None
     # The name of the group's pods, where their fences aren't reached at the addresses by which the brokers are known.
     pods: str = ""
+    # The group's fence key; None: this fence obeys no order.
+    key_file: Path | None = None
     # None: plain frames.
     controller_tls: TlsSettings | None = None
     broker_tls: TlsSettings | None = None
@@ -95,6 +97,7 @@ class FenceSettings:
             heartbeat_interval_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS") / 1000,
             run_dir=Path(run_dir) if run_dir else None,
             pods=environment.get("FENCE_PODS", ""),
+            key_file=key_file(environment),
             controller_tls=_tls(environment, "FENCE_CONTROLLER"),
             # The broker in our own pod: nobody else has its address, so there is nobody to be told from it.
             broker_tls=_tls(environment, "FENCE_BROKER"),
@@ -104,6 +107,12 @@ class FenceSettings:
 def pod_uid(environment: Mapping[str, str]) -> str:
     """The mark of this pod's processes. Raises FenceSettingsError."""
     return _required(environment, POD_VARIABLE)
+
+
+def key_file(environment: Mapping[str, str]) -> Path | None:
+    """Where the group's fence key is mounted; None where the operator gives no orders."""
+    text = environment.get("FENCE_KEY_FILE")
+    return Path(text) if text else None
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

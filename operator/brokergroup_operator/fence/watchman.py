@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.addresses import AddressBook
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole
+from brokergroup_operator.fence.deletion import BY_ORDER
 from brokergroup_operator.fence.deletion import WHY as STOPPED_WHILE_DELETED
+from brokergroup_operator.fence.kill_order import KeyFile, KillOrders
 from brokergroup_operator.fence.lines import Line
 from brokergroup_operator.fence.log import tell
 from brokergroup_operator.fence.pauses import PauseWatch, boot_seconds, starved_seconds
@@ -63,7 +65,8 @@ class Watchman:
         self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)
         self._processes = BrokerProcesses(settings.pod_uid)
         self._selector = selectors.DefaultSelector()
-        self._peers = Peers(settings.local_address.fence, settings.broker_name)
+        self._orders = KillOrders(settings.pod_uid, KeyFile(settings.key_file), self._kill_by_order)
+        self._peers = Peers(settings.local_address.fence, settings.broker_name, self._on_order)
         self._selector.register(self._peers.socket, selectors.EVENT_READ)
         pods = (Address(settings.pods, settings.local_address.port),) if settings.pods else ()
         self._book = book = AddressBook((*settings.controllers, *pods))
@@ -130,6 +133,15 @@ class Watchman:
         hears_none = self.core.hears_none_for_seconds(now)
         for word in self._peers.read(own_id=own_id, hears_none_for_seconds=hears_none):
             self.core.peer_answered(word.asked_at, word.broker_id, word.hears_none_for_seconds)
+
+    def _on_order(self, datagram: bytes) -> bytes | None:
+        return self._orders.answer(datagram, boot_seconds())
+
+    def _kill_by_order(self) -> float | None:
+        pids, started = self._processes.kill_and_prove(boot_seconds())
+        self.core.killed()
+        tell("killed", why=BY_ORDER, pids=pids, dead=started is not None)
+        return started
 
     def _ask(self, now: float) -> None:
         for line in (*self._controllers, self._broker):

@@ -7,7 +7,9 @@ without an answer raises ``OutcomeUnknownError``.
 
 from __future__ import annotations
 
+import asyncio
 import math
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
+# Requests under way at once; the others wait their turn, within their own deadlines. An API server sheds a client that asks for
+# 10,000 records at once. Reads and writes wait apart: a commit does not stand behind the reads of a start.
+MOST_READS_IN_FLIGHT = 64
+MOST_WRITES_IN_FLIGHT = 64
+# A server that is overloaded may say for how long; more than this is not believed.
+LONGEST_RETRY_AFTER_SECONDS = 30.0
+# One page of a list: decoding it keeps the event loop for some 10 ms.
+PAGE_OBJECTS = 250
 # A watch is ended by the server at the time asked for; the client waits this much longer before it calls it dead.
 WATCH_GRACE_SECONDS = 5.0
 
@@ -37,7 +47,6 @@ class PatchType(StrEnum):
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
-    STRATEGIC_MERGE = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
 
 
@@ -66,6 +75,9 @@ class KubernetesApi:
         self._settings = settings
         self._may_write_seconds = may_write_seconds
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+        self._reads = asyncio.Semaphore(MOST_READS_IN_FLIGHT)
+        self._writes = asyncio.Semaphore(MOST_WRITES_IN_FLIGHT)
 
     @classmethod
     def from_kubeconfig(cls, path: Path | str, *, context: str | None = None) -> Self:
@@ -104,7 +116,8 @@ class KubernetesApi:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; running requests fail."""
+        """Close all connections for good; running requests fail, and later ones raise ``ApiUnavailableError`` unsent."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -130,15 +143,54 @@ class KubernetesApi:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> ObjectList:
         """Read a collection, linearizably. Items carry apiVersion and kind, which the server leaves out of lists."""
-        answer = await self._request(
-            "GET",
-            resource.collection_path(namespace),
-            parameters=_parameters(labelSelector=label_selector, fieldSelector=field_selector),
+        pages = self.pages(
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
             timeout_seconds=timeout_seconds,
         )
-        items = answer.get("items") or []
-        typed = [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
-        return ObjectList(typed, str(answer.get("metadata", {}).get("resourceVersion", "")))
+        items: list[JsonObject] = []
+        resource_version = ""
+        async with aclosing(pages):
+            async for page in pages:
+                items += page.items
+                resource_version = page.resource_version
+        return ObjectList(items, resource_version)
+
+    async def pages(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> AsyncGenerator[ObjectList]:
+        """The same page by page, so that a large collection does not keep the event loop. All pages are of one moment.
+
+        ``timeout_seconds`` is for each page. ``GoneError`` when the server has forgotten that moment before the last page.
+        """
+        continue_token = ""
+        while True:
+            answer = await self._request(
+                "GET",
+                resource.collection_path(namespace),
+                parameters=_parameters(
+                    labelSelector=label_selector,
+                    fieldSelector=field_selector,
+                    limit=str(PAGE_OBJECTS),
+                    **{"continue": continue_token},
+                ),
+                timeout_seconds=timeout_seconds,
+            )
+            items = answer.get("items") or []
+            typed = [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
+            metadata = answer.get("metadata", {})
+            yield ObjectList(typed, str(metadata.get("resourceVersion", "")))
+            continue_token = str(metadata.get("continue") or "")
+            if not continue_token:
+                return
 
     async def create(
         self,
@@ -330,11 +382,13 @@ class KubernetesApi:
             headers["Content-Type"] = content_type
         what = f"{method} {path}"
         write = method != "GET"
-        if write:
-            timeout_seconds = min(timeout_seconds, self._may_write_seconds())
-            if timeout_seconds <= 0:
-                raise NotLeadingError(f"{what}: not sent, this process does not lead")
+        room = self._writes if write else self._reads
+        timeout_seconds = await _wait_for_room(room, what, timeout_seconds)
         try:
+            if write:
+                timeout_seconds = min(timeout_seconds, self._may_write_seconds())
+                if timeout_seconds <= 0:
+                    raise NotLeadingError(f"{what}: not sent, this process does not lead")
             async with self._open_session().request(
                 method,
                 self.url + path,
@@ -346,8 +400,12 @@ class KubernetesApi:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             _raise_transport_error(what, error, write=write)
+        finally:
+            room.release()
         if response.status >= 400:
-            raise error_from_status(what, response.status, decode(content), write=write)
+            refusal = error_from_status(what, response.status, decode(content), write=write)
+            refusal.retry_after_seconds = _retry_after_seconds(response.headers.get("Retry-After", ""))
+            raise refusal
         return decode(content)
 
     def _headers(self) -> dict[str, str]:
@@ -358,12 +416,37 @@ class KubernetesApi:
         return headers
 
     def _open_session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            # A poll that outlives its plane would else open connections that nothing closes.
+            raise ApiUnavailableError(f"{self.url}: not sent, this client is closed")
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, ssl=self._settings.tls or True)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
             # aiohttp has no public switch for this; tests/kube/test_writes_are_sent_once.py holds it in place.
             self._session._retry_connection = False  # noqa: SLF001
         return self._session
+
+
+async def _wait_for_room(room: asyncio.Semaphore, what: str, timeout_seconds: float) -> float:
+    """Wait until a request may be sent; returns what is left of its time. ``ApiUnavailableError``: it was not sent."""
+    if not room.locked():
+        await room.acquire()
+        return timeout_seconds
+    clock = asyncio.get_running_loop().time
+    begun_seconds = clock()
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await room.acquire()
+    except TimeoutError as error:
+        raise ApiUnavailableError(
+            f"{what}: not sent, too many requests were under way for {timeout_seconds} s"
+        ) from error
+    return max(timeout_seconds - (clock() - begun_seconds), 0.001)
+
+
+def _retry_after_seconds(text: str) -> float:
+    """``Retry-After`` in seconds; a date, which API servers do not send, counts as nothing."""
+    return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if text.isascii() and text.isdecimal() else 0.0
 
 
 def _raise_transport_error(what: str, error: aiohttp.ClientError | TimeoutError, *, write: bool) -> NoReturn:

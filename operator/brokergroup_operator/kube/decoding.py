@@ -16,7 +16,7 @@ def decode(content: bytes) -> dict[str, Any]:
     """Any answer of the API is a JSON object; a proxy's plain text becomes the message of a ``Status``."""
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {"kind": "Status", "message": content[:500].decode(errors="replace")}
 
 

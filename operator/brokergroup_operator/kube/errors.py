@@ -25,7 +25,12 @@ UNDECLARED_FIELD: Final = "field not declared in schema"
 
 
 class ApiError(Exception):
-    """The API server refused, or could not be asked. ``status`` is the HTTP status, None where none was received."""
+    """The API server refused, or could not be asked. ``status`` is the HTTP status, None where none was received.
+
+    ``retry_after_seconds`` is how long the server wants to be left alone (``Retry-After`` of a 429 or 503); 0: it said nothing.
+    """
+
+    retry_after_seconds: float = 0.0
 
     def __init__(self, message: str, *, status: int | None = None, reason: str = "") -> None:
         super().__init__(message)

@@ -7,6 +7,7 @@ what only wakes somebody up to look again may be.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from contextlib import aclosing
 from types import MappingProxyType
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 FIRST_BACKOFF_SECONDS = 0.05
 LAST_BACKOFF_SECONDS = 2.0
 WATCH_SECONDS = 60.0
+# So many objects of a list are taken in before the event loop has its next turn.
+EVENTS_PER_TURN = 100
 
 log = structlog.get_logger(__name__)
 
@@ -70,11 +73,6 @@ class Reflector:
         """The copy, by ``(namespace, name)``. Do not change the objects in it."""
         return MappingProxyType(self._objects)
 
-    @property
-    def synced(self) -> bool:
-        """Whether the first list has been taken in."""
-        return self._synced.is_set()
-
     async def wait_synced(self, timeout_seconds: float) -> None:
         """Wait for the first list; raises ApiUnavailableError, with what the API said or why nobody could ask it."""
         try:
@@ -92,12 +90,14 @@ class Reflector:
         clock = asyncio.get_running_loop().time
         while True:
             started = clock()
+            retry_after_seconds = 0.0
             try:
                 if not self._resource_version:
                     await self._relist()
                 await self._follow()
             except ApiError as error:
                 self._last_error = str(error)
+                retry_after_seconds = error.retry_after_seconds
                 # Also 403 and 404: rights and kinds may arrive after us. All may be mended without our restart.
                 if not isinstance(error, GoneError):
                     log.warning("reflector waits for the API", kind=self._resource.kind, error=str(error))
@@ -107,31 +107,45 @@ class Reflector:
                     self._resource_version = ""
             if clock() - started > LAST_BACKOFF_SECONDS:
                 backoff_seconds = FIRST_BACKOFF_SECONDS  # it worked for a while: this is a new trouble, or none
-            await asyncio.sleep(backoff_seconds * random.uniform(0.5, 1.0))  # noqa: S311 (jitter, not a secret)
+            jittered_seconds = backoff_seconds * random.uniform(0.5, 1.0)  # noqa: S311 (jitter, not a secret)
+            await asyncio.sleep(max(jittered_seconds, retry_after_seconds))
             backoff_seconds = min(backoff_seconds * 2, LAST_BACKOFF_SECONDS)
 
     async def _relist(self) -> None:
-        answer = await self._api.list(
+        pages = self._api.pages(
             self._resource,
             namespace=self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
-        found = {key_of(obj): obj for obj in answer.items}
+        found: dict[ObjectKey, JsonObject] = {}
+        resource_version = ""
+        async with aclosing(pages):
+            async for page in pages:
+                found |= {key_of(obj): obj for obj in page.items}
+                resource_version = page.resource_version
+                _spare_the_collector()
+        await self._take_in_all(found)
+        self._resource_version = resource_version
+        self._synced.set()
+
+    async def _take_in_all(self, found: dict[ObjectKey, JsonObject]) -> None:
+        """Tell the differences to a fresh list; the event loop has a turn after each few of them."""
         for key in [key for key in self._objects if key not in found]:
             self._take_in(WatchEvent("DELETED", self._objects[key]))
-        for key, obj in found.items():
+        for count, (key, obj) in enumerate(found.items(), start=1):
             known = self._objects.get(key)
             if known is None:
                 self._take_in(WatchEvent("ADDED", obj))
             elif _identity(known) != _identity(obj):
                 self._replace(known, obj)
-        self._resource_version = answer.resource_version
-        self._synced.set()
+            if count % EVENTS_PER_TURN == 0:
+                _spare_the_collector()
+                await asyncio.sleep(0)
 
     def _replace(self, known: JsonObject, obj: JsonObject) -> None:
         if known["metadata"].get("uid") != obj["metadata"].get("uid"):
-            # Deleted and made again while nobody looked: two lives, two events.
+            # Deleted and made again between two lists: two lives, two events.
             self._take_in(WatchEvent("DELETED", known))
             self._take_in(WatchEvent("ADDED", obj))
         else:
@@ -160,6 +174,15 @@ class Reflector:
             self._objects[key] = event.object
         if self._on_change is not None:
             self._on_change(event)
+
+
+def _spare_the_collector() -> None:
+    """Take what is there out of Python's search for cycles: it would go through a whole list again and again while that grows.
+
+    Measured: 114 ms of the event loop at 2,000 groups. A list's objects are in no cycle, and are freed all the same when they are
+    dropped; a cycle that happens to be garbage in this moment stays.
+    """
+    gc.freeze()
 
 
 def _identity(obj: JsonObject) -> tuple[str, str]:

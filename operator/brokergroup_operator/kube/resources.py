@@ -49,6 +49,10 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 BROKER_GROUPS = Resource("brokergroup.dev", "v1alpha1", "brokergroups", "BrokerGroup")
 BROKER_GROUP_STATES = Resource("brokergroup.dev", "v1alpha1", "brokergroupstates", "BrokerGroupState")
 BROKER_GROUP_OPERATIONS = Resource("brokergroup.dev", "v1alpha1", "brokergroupoperations", "BrokerGroupOperation")
+ROCKETMQ_CLUSTERS = Resource("brokergroup.dev", "v1alpha1", "rocketmqclusters", "RocketMQCluster")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )

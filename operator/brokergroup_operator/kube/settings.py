@@ -103,7 +103,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise KubeconfigError(f"{file}: {error.strerror}, expected a kubeconfig") from error
     except UnicodeDecodeError as error:
         raise KubeconfigError(f"{file}: no UTF-8: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise KubeconfigError(f"{file}: no YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}

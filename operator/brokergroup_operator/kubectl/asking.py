@@ -10,13 +10,13 @@ import typer
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kubectl.errors import NotFoundError, OperationFailedError, WaitedTooLongError
-from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
-from brokergroup_operator.kubectl.operator_pods import why_nobody_acts
 from brokergroup_operator.kubectl.options import DEFAULT_TIMEOUT_SECONDS, Format
-from brokergroup_operator.kubectl.printing import print_objects
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl.reach.operator_pods import why_nobody_acts
+from brokergroup_operator.kubectl.show.printing import print_objects
 
 if TYPE_CHECKING:
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
 POLL_SECONDS = 0.3
 # An operator takes an operation up within its resync at the latest, commonly at once. After this long a silence is worth a word.

@@ -1,4 +1,4 @@
-"""Why a verb did not do what was asked; the type carries the exit code (docs/operations.md, "Exit codes")."""
+"""Why a verb did not do what was asked; the type carries the exit code (docs/tasks/operations.md, "Exit codes")."""
 
 from __future__ import annotations
 

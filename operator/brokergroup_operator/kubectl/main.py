@@ -14,6 +14,7 @@ import typer
 
 from brokergroup_operator.kubectl.errors import PluginError, UsageError
 from brokergroup_operator.kubectl.verbs.completion import NO_FILES, complete, completion
+from brokergroup_operator.kubectl.verbs.dashboard import dashboard
 from brokergroup_operator.kubectl.verbs.decommission import decommission
 from brokergroup_operator.kubectl.verbs.drill import drill
 from brokergroup_operator.kubectl.verbs.elect import elect
@@ -31,6 +32,7 @@ from brokergroup_operator.kubectl.verbs.restart import restart
 from brokergroup_operator.kubectl.verbs.resume import resume
 from brokergroup_operator.kubectl.verbs.status import status
 from brokergroup_operator.kubectl.verbs.switchover import switchover
+from brokergroup_operator.kubectl.verbs.top import top
 from brokergroup_operator.kubectl.verbs.version import plugin_version, version
 from brokergroup_operator.kubectl.verbs.wake import wake
 
@@ -44,8 +46,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    status, switchover, history, lag, explain, pause, resume, hibernate, wake, restart, rebuild, decommission, elect, drill,
-    release, report, generate, version, completion,
+    status, top, switchover, history, lag, explain, pause, resume, hibernate, wake, restart, rebuild, decommission, elect, drill,
+    release, report, dashboard, generate, version, completion,
 ):  # fmt: skip
     app.command(verb.__name__)(verb)
 app.command(

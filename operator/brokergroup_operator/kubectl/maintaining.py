@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
 
 if TYPE_CHECKING:
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
 
 def maintain(cluster: Cluster, group: str, switch: str, *, on: bool, word: str) -> None:

@@ -206,8 +206,8 @@ class CutOver:
                 return leader
         return None
 
-    async def _not_refusing(self) -> list[str]:
-        """Which of them may still be running."""
+    async def _not_refusing(self) -> dict[str, str]:
+        """Which of them may still be running, and what says so."""
         return await not_stopped(self._calls, self._members(), gone=self._settings.gone)
 
     async def _verify(self, otherwise: str, *, ignore: frozenset[Kind]) -> None:

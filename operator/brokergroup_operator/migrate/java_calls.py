@@ -96,7 +96,7 @@ class JavaCalls:
     # ---- the controller
 
     async def metadata(self, controller: str) -> Metadata:
-        """1005 (docs/controller.md)."""
+        """1005 (docs/reference/controller.md)."""
         answer = await self.must(controller, request(RequestCode.CONTROLLER_GET_METADATA_INFO))
         header = GetMetaDataResponseHeader.decode(answer.ext_fields)
         return Metadata(header.controller_leader_address or None, parse_peers(header.peers or ""))

@@ -1,6 +1,6 @@
 """What a Java controller must be taught so that it knows a group as our record does; pure.
 
-A Java controller has no import. Its state is driven by its own requests (docs/controller.md), and three of its rules
+A Java controller has no import. Its state is driven by its own requests (docs/reference/controller.md), and three of its rules
 decide the order:
 
 * ids are given in any order but ``nextAssignBrokerId`` counts applications, so every id below the next one is applied for, in

@@ -4,7 +4,7 @@ What brokers talk to while another controller decides for them (shadow), or whil
 heartbeats of every broker that lists its address, which is also the proof that a broker has read its list again: a list that
 names this address is in use from the first heartbeat on, and an old one is out of use at the same moment.
 
-Everything that grants or writes is answered 2007, "not the leader" (docs/controller.md), which a Java broker logs and
+Everything that grants or writes is answered 2007, "not the leader" (docs/reference/controller.md), which a Java broker logs and
 retries on its timer. 1005 names the leader or, where there is none, leaves the address out: a broker then asks the next
 controller and keeps its role.
 """

@@ -2,7 +2,7 @@
 
 Each change of Java's state is taken apart into the requests that could have made it, and each of these is put to
 ``controller_core.step`` with the state before and the heartbeats as they were heard here. A judgement holds both outcomes and
-both reasons; where they differ it is for a human to say who is right (``docs/deviations.md`` lists what is known).
+both reasons; where they differ it is for a human to say who is right (``docs/reference/deviations.md`` lists what is known).
 """
 
 from __future__ import annotations

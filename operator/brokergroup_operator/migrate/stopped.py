@@ -27,11 +27,13 @@ def listed_controllers(groups: Iterable[Mapping[int, BrokerSaid | str]]) -> tupl
     )
 
 
-async def not_stopped(calls: JavaCalls, addresses: Iterable[str], *, gone: frozenset[str] = frozenset()) -> list[str]:
-    """Which of these may still be running. ``gone`` are those of which no answer is enough."""
+async def not_stopped(
+    calls: JavaCalls, addresses: Iterable[str], *, gone: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Which of these may still be running, and what says so. ``gone`` are those of which no answer is enough."""
     asked = list(addresses)
-    stopped = await asyncio.gather(*(_is_stopped(calls, address, gone) for address in asked))
-    return [address for address, yes in zip(asked, stopped, strict=True) if not yes]
+    found = await asyncio.gather(*(_sign_of_life(calls, address, gone) for address in asked))
+    return {address: sign for address, sign in zip(asked, found, strict=True) if sign is not None}
 
 
 async def has_died(calls: JavaCalls, broker: str) -> bool:
@@ -45,11 +47,11 @@ async def has_died(calls: JavaCalls, broker: str) -> bool:
     return False
 
 
-async def _is_stopped(calls: JavaCalls, address: str, gone: frozenset[str]) -> bool:
+async def _sign_of_life(calls: JavaCalls, address: str, gone: frozenset[str]) -> str | None:
     try:
         await calls.metadata(address)
     except NobodyListensError:
-        return True
-    except MigrationCallError:
-        return address in gone
-    return False
+        return None
+    except MigrationCallError as error:
+        return None if address in gone else str(error)
+    return "it answers"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import GaugeMetricFamily
 
-from controller_core import metric_names
+import metric_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -45,6 +45,8 @@ class GroupEvent:
     warning: bool = False
     # When it happened, where that was before it could be told.
     at_unix_seconds: float | None = None
+    # The change of master that it is about (``FailoverTimeline.incident_id``).
+    incident: str = ""
 
 
 class EventSink(Protocol):
@@ -130,7 +132,7 @@ class EventObserver(Observer):
             duration_seconds = timeline.duration_seconds
             took = f"{round(duration_seconds * 1000)} ms" if duration_seconds is not None else "not confirmed yet"
             message = f"from broker {timeline.from_broker_id} to {timeline.to_broker_id}, epoch {timeline.epoch_after}, {took}"
-            self._post(key, f"{name}Completed", message)
+            self._sink.post(GroupEvent(key, f"{name}Completed", message, incident=timeline.incident_id))
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:
         """A member lost its place among those that have everything."""
@@ -180,6 +182,15 @@ class EventObserver(Observer):
         """The cure was used."""
         message = f"the group's epoch was raised to {epoch} to bring broker {broker_id} back to the master"
         self._post(key, "MemberRelinked", message, warning=True)
+
+    def canary_refused(self, key: GroupKey, why: str) -> None:
+        """It measures nothing until a person gives it the right."""
+        if why:
+            self._post(key, "CanaryRefused", why, warning=True)
+        else:
+            self._post(
+                key, "CanaryAcknowledged", "the canary is not refused any more: its messages are acknowledged again"
+            )
 
     def _post(self, key: GroupKey, reason: str, message: str, *, warning: bool = False) -> None:
         self._sink.post(GroupEvent(key, reason, message, warning))
@@ -237,7 +248,11 @@ def event_object(event: GroupEvent, group: JsonObject) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": event.key.namespace, "name": f"{event.key.name}.{uuid.uuid4().hex[:16]}"},
+        "metadata": {
+            "namespace": event.key.namespace,
+            "name": f"{event.key.name}.{uuid.uuid4().hex[:16]}",
+            **({"annotations": {names.ANNOTATION_INCIDENT: event.incident}} if event.incident else {}),
+        },
         "involvedObject": {
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_KIND,

@@ -11,7 +11,6 @@ Nothing waits for it. What cannot be written is tried again until `GIVE_UP_SECON
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -133,16 +132,17 @@ def _identity(failover: JsonObject) -> tuple[Any, ...]:
 
 
 def failover_status(timeline: FailoverTimeline) -> FailoverStatus:
-    """The failover as the status shows it, in whole seconds and milliseconds."""
+    """The failover as the status shows it, in whole milliseconds."""
     phases = {name: round(value) for name, value in timeline.milliseconds().items()}
     duration = timeline.duration_seconds
-    started = dt.datetime.fromtimestamp(timeline.started_at_unix_seconds, tz=dt.UTC)
     return FailoverStatus(
+        id=timeline.incident_id,
+        cause=timeline.cause.value,
         trigger=timeline.trigger.value,
         from_broker_id=timeline.from_broker_id or 0,
         to_broker_id=timeline.to_broker_id or 0,
         epoch=timeline.epoch_after if timeline.epoch_after is not None else timeline.epoch_before,
-        started_at=started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        started_at=timeline.started_at,
         duration_milliseconds=max(phases.values(), default=0) if duration is None else round(duration * 1000),
         phases=phases,
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord, LiveReplica
+    from rocketmq_remoting.nameserver_bodies import TopicConfig
 
 SWITCHOVER_DEADLINE_SECONDS = 30.0
 
@@ -122,6 +123,8 @@ class GroupSnapshot:
     # The master was told of its role at this epoch, said so, and is alive: writes are served.
     writable: bool
     in_progress: FailoverTimeline | None = None
+    # The record has a change of master for which something is left to do, whichever plane carries it out.
+    is_changing: bool = False
     last_failover: FailoverTimeline | None = None
     last_switchover: FailoverTimeline | None = None
     # How often a master that was silent here was left alone because other controller planes heard it.
@@ -139,8 +142,8 @@ class GroupSnapshot:
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
-class GroupView(Protocol):
-    """What the controller plane offers inside the process."""
+class ShownGroups(Protocol):
+    """The part of ``GroupView`` of those who only look: the metrics and the page."""
 
     def keys(self) -> list[GroupKey]:
         """Every group the plane has met."""
@@ -153,6 +156,10 @@ class GroupView(Protocol):
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
         """Be told of every change of a group's snapshot; the call returned ends it. The callback must return at once."""
         ...
+
+
+class GroupView(ShownGroups, Protocol):
+    """What the controller plane offers inside the process."""
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the broker id kept for this pod name, reserving the next one durably where it has none.
@@ -203,5 +210,17 @@ class GroupView(Protocol):
         """Change a living member's configuration, live and in its file (25); not while a change of master is under way.
 
         ``BrokerUnreachableError``, ``GroupViewError``.
+        """
+        ...
+
+    async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
+        """What the group's master has of a topic (351); None where it has none. ``BrokerUnreachableError``."""
+        ...
+
+    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
+        """Make or change a topic at the group's master, from where slaves copy it (17); not during a change of master.
+
+        Attributes that `topic` does not name stay as they are. ``BrokerUnreachableError``, also where the broker refuses;
+        ``GroupViewError``.
         """
         ...

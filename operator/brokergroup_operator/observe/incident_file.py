@@ -115,7 +115,7 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().splitlines():
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # torn: the machine died while it was written
         if isinstance(document, dict):
             found.append(document)

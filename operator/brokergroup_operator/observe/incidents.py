@@ -1,7 +1,7 @@
 """The incident log: one JSON line for each failover and switchover, appended and flushed to the disk.
 
 It is the ground truth that the SLA report is checked against, so a line is written once, whole, after its incident has ended, and
-never changed. ``docs/incident-log.md`` says what each member means. A member is added freely; a change of meaning raises
+never changed. ``docs/reference/incident-log.md`` says what each member means. A member is added freely; a change of meaning raises
 ``schemaVersion``. A torn line (the machine died while it was written) is left where it is: readers skip what is not JSON.
 
 What has begun is noted beside the log (``incident_file.py``). An operator that dies in the middle of a failover loses nothing:
@@ -24,17 +24,17 @@ Example (one line in the file)::
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import platform
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from brokergroup_operator.observe.circumstances import CIRCUMSTANCE, circumstance_to_json, iso
+from brokergroup_operator.observe.circumstances import CIRCUMSTANCE, circumstance_to_json
 from brokergroup_operator.observe.incident_file import KEPT_FILES, MAX_BYTES, IncidentFile, start_of
 from brokergroup_operator.observe.observer import Observer
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -56,12 +56,9 @@ log = structlog.get_logger(__name__)
 
 def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
     """Return the incident as the JSON object described above."""
-    started_at = _iso(timeline.started_at_unix_seconds)
-    elected = timeline.epoch_after
     document: dict[str, Any] = {
         "schemaVersion": SCHEMA_VERSION,
-        # An incident that elected nobody has no epoch of its own, and the epoch before may have several of them.
-        "id": f"{timeline.group}/{elected if elected is not None else f'{timeline.epoch_before}@{started_at}'}",
+        "id": timeline.incident_id,
         "kind": timeline.kind.value,
         "namespace": timeline.group.namespace,
         "name": timeline.group.name,
@@ -73,8 +70,8 @@ def incident_to_json(timeline: FailoverTimeline) -> dict[str, Any]:
         "from": timeline.from_broker_id,
         "to": timeline.to_broker_id,
         "epochBefore": timeline.epoch_before,
-        "epoch": elected,
-        "startedAt": started_at,
+        "epoch": timeline.epoch_after,
+        "startedAt": timeline.started_at,
         "detectionMilliseconds": _milliseconds(timeline.detection_seconds),
         "durationMilliseconds": _milliseconds(timeline.duration_seconds),
         "unfenced": timeline.unfenced,
@@ -211,10 +208,6 @@ class IncidentLog(Observer):
 def circumstances_beside(path: Path) -> Path:
     """The file of the circumstances of an incident log."""
     return path.with_name(f"{path.name}.circumstances")
-
-
-def _iso(unix_seconds: float) -> str:
-    return iso(dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC))
 
 
 def _milliseconds(seconds: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 Counters and histograms are raised by the observer's calls, a few dict operations each. Everything that is a state (epochs, roles,
 ages) is computed from the plane's snapshots when Prometheus asks, so a failover never waits for a metric. Names, labels and
-help texts come from ``controller_core.metric_names``, which the dashboards and the SLA reports read too.
+help texts come from ``metric_names``, which the dashboards and the SLA reports read too.
 
 ``brokergroup_failover_phase_seconds`` counts from the fault: from the master's last sign of life where one was heard, else from
 the detection. ``brokergroup_unavailable_seconds_total`` is raised when an incident is closed, by the time from the fault until a
@@ -21,12 +21,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+import metric_names
 from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.health import Health
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
-from controller_core import metric_names
 from controller_core.codes import ControllerCode
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
 
-    from brokergroup_operator.observe.group_view import GroupSnapshot, GroupView
+    from brokergroup_operator.observe.group_view import GroupSnapshot, ShownGroups
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
@@ -51,7 +51,10 @@ _PHASE_OF_STEP = {
     Step.COMMITTED: metric_names.PHASE_COMMITTED,
     Step.NOTIFIED: metric_names.PHASE_NOTIFIED,
     Step.ROLE_CHANGED: metric_names.PHASE_ROLE_CHANGED,
+    Step.INDEX_CAUGHT_UP: metric_names.PHASE_INDEX_CAUGHT_UP,
+    Step.ROUTE_VISIBLE: metric_names.PHASE_ROUTE_VISIBLE,
     Step.IN_SYNC: metric_names.PHASE_FIRST_ACK,
+    Step.FIRST_ACK: metric_names.PHASE_CANARY_ACK,
 }
 _RESULT_OF_CODE = {
     ControllerCode.SUCCESS: metric_names.RESULT_NEW_MASTER_ELECTED,
@@ -72,8 +75,11 @@ class MetricsObserver(Observer):
         self._floors = _counter(metric_names.EPOCH_FLOOR_RAISED_TOTAL, registry)
         self._adopted = _counter(metric_names.BROKERS_ADOPTED_TOTAL, registry)
         self._cures = _counter(metric_names.EPOCH_CURES_TOTAL, registry)
+        self._canaries = _counter(metric_names.CANARY_MESSAGES_TOTAL, registry)
         # The names of a group, as its record said last: some things are told by its key alone.
         self._labels: dict[GroupKey, list[str]] = {}
+        # The last change of master of each group, as it ended: each view of it has the same id and the same milliseconds.
+        self.last_incidents: dict[GroupKey, FailoverTimeline] = {}
         phases = metric_names.METRICS[metric_names.FAILOVER_PHASE_SECONDS]
         self._phases = Histogram(
             phases.name,
@@ -81,6 +87,10 @@ class MetricsObserver(Observer):
             phases.labels,
             buckets=metric_names.FAILOVER_PHASE_BUCKETS_SECONDS,
             registry=registry,
+        )
+        canary = metric_names.METRICS[metric_names.CANARY_SECONDS]
+        self._canary_seconds = Histogram(
+            canary.name, canary.help, canary.labels, buckets=metric_names.CANARY_BUCKETS_SECONDS, registry=registry
         )
 
     def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:  # noqa: ARG002 - upstream's page has a histogram of it
@@ -128,6 +138,14 @@ class MetricsObserver(Observer):
         """Count it."""
         self._cures.labels(*self._labels_of(key)).inc()
 
+    def canary_sent(self, key: GroupKey, acknowledged: bool, duration_seconds: float) -> None:
+        """Count it by its result, and how long an acknowledged one took."""
+        labels = self._labels_of(key)
+        result = metric_names.RESULT_ACKNOWLEDGED if acknowledged else metric_names.RESULT_FAILED
+        self._canaries.labels(*labels, result).inc()
+        if acknowledged:
+            self._canary_seconds.labels(*labels).observe(duration_seconds)
+
     def _labels_of(self, key: GroupKey) -> list[str]:
         return self._labels.get(key, [key.namespace, "", key.name])
 
@@ -137,6 +155,7 @@ class MetricsObserver(Observer):
         self._failovers.labels(*labels, timeline.cause.value, timeline.outcome.value).inc()
         if timeline.outcome is Outcome.CANCELLED or Step.DETECTED not in timeline.steps:
             return
+        self.last_incidents[timeline.group] = timeline
         fault_seconds = timeline.steps[Step.DETECTED] - (timeline.detection_seconds or 0.0)
         for step, reached_seconds in timeline.steps.items():
             self._phases.labels(*labels, _PHASE_OF_STEP[step]).observe(max(0.0, reached_seconds - fault_seconds))
@@ -148,7 +167,7 @@ class MetricsObserver(Observer):
 class GroupCollector:
     """Answers a scrape from the snapshots of all groups."""
 
-    def __init__(self, view: GroupView, counts: MetricsObserver) -> None:
+    def __init__(self, view: ShownGroups, counts: MetricsObserver) -> None:
         self._view = view
         self._counts = counts
 
@@ -172,13 +191,17 @@ class GroupCollector:
                 metric_names.UNFENCED,
                 metric_names.METADATA_DIFFERENCES,
                 metric_names.UNLINKED_MEMBERS,
+                metric_names.LAST_INCIDENT_TIMESTAMP_SECONDS,
+                metric_names.LAST_INCIDENT_STEP_SECONDS,
             )
         }
-        for key in self._view.keys():  # noqa: SIM118 - a GroupView is no mapping
+        for key in self._view.keys():  # noqa: SIM118 - ShownGroups is no mapping
             snapshot = self._view.snapshot(key)
             if snapshot is not None and snapshot.record is not None:
                 self._counts.know(key, snapshot.record)
                 _add_group(gauges, snapshot, snapshot.record)
+                if (incident := self._counts.last_incidents.get(key)) is not None:
+                    _add_incident(gauges, incident)
                 unclean.add_metric(_group_labels(key, snapshot.record), snapshot.record.unclean_elections)
         return [*gauges.values(), unclean]
 
@@ -204,7 +227,7 @@ class Metrics:
         info = Gauge(build.name, build.help, build.labels, registry=self.registry)
         info.labels(_version(), os.environ.get(REVISION_VARIABLE, "unknown"), platform.python_version()).set(1)
 
-    def attach(self, view: GroupView) -> None:
+    def attach(self, view: ShownGroups) -> None:
         """Answer scrapes from this plane's snapshots too."""
         collectors: list[Collector] = [GroupCollector(view, self._counts)]
         if self._upstream is not None:
@@ -265,6 +288,15 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
         if master is not None and replica is not None:
             lag_bytes = max(0, master.max_offset - replica.max_offset)
             gauges[metric_names.REPLICA_LAG_BYTES].add_metric(member, lag_bytes)
+
+
+def _add_incident(gauges: dict[str, GaugeMetricFamily], timeline: FailoverTimeline) -> None:
+    labels = [timeline.group.namespace, timeline.cluster_name, timeline.broker_name, timeline.incident_id]
+    started_seconds = timeline.started_at_milliseconds / 1000
+    ended_as = [timeline.cause.value, timeline.outcome.value]
+    gauges[metric_names.LAST_INCIDENT_TIMESTAMP_SECONDS].add_metric([*labels, *ended_as], started_seconds)
+    for step, milliseconds in timeline.milliseconds().items():
+        gauges[metric_names.LAST_INCIDENT_STEP_SECONDS].add_metric([*labels, step], milliseconds / 1000)
 
 
 def _role(snapshot: GroupSnapshot, record: BrokerGroupRecord, broker_id: int) -> str:

@@ -74,6 +74,12 @@ class Observer:
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
         """A member that would not link to the master was cured by raising the group's epoch to this one."""
 
+    def canary_sent(self, key: GroupKey, acknowledged: bool, duration_seconds: float) -> None:
+        """The canary sent a message, which was acknowledged or was not, and that took so long."""
+
+    def canary_refused(self, key: GroupKey, why: str) -> None:
+        """A broker refuses the canary for a right that it lacks: who, whom and what right. Empty: not any more. On news."""
+
 
 class ObserverGroup(Observer):
     """Tells several observers, in order."""
@@ -167,3 +173,13 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.member_relinked(key, broker_id, epoch)
+
+    def canary_sent(self, key: GroupKey, acknowledged: bool, duration_seconds: float) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.canary_sent(key, acknowledged, duration_seconds)
+
+    def canary_refused(self, key: GroupKey, why: str) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.canary_refused(key, why)

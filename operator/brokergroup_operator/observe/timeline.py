@@ -2,7 +2,7 @@
 
 Each step is stamped with the monotonic clock when it is reached, on the failover path itself, so stamping must cost nothing:
 a dict entry. Everything that costs something (the metric, the Event, the line in the incident log) is made of the finished
-timeline afterwards. The steps, in order (docs/architecture.md):
+timeline afterwards. The last four come in any order; what nobody saw is not stamped. The steps (docs/concepts/architecture.md):
 
 =============  ==================================================================================================
 step           reached when
@@ -13,17 +13,21 @@ decided        the election policy had chosen (switchover: when the old master h
 committed      the record with the new master and epoch was durable
 notified       every live slave and the new master had been sent the role change
 roleChanged    the new master answered that it is master
+indexCaughtUp  the new master was seen to have built the consume queues of all of its log (28, ``dispatchBehindBytes``)
+routeVisible   each NameServer that answers was seen to give the new master to clients (901)
 inSync         the SyncStateSet holds enough members for a write to be acknowledged again
+firstAck       the new master acknowledged the first message of the canary (``spec.monitoring.canary``)
 =============  ==================================================================================================
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from controller_core import metric_names
+import metric_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +44,10 @@ class Step(StrEnum):
     COMMITTED = "committed"
     NOTIFIED = "notified"
     ROLE_CHANGED = "roleChanged"
+    INDEX_CAUGHT_UP = "indexCaughtUp"
+    ROUTE_VISIBLE = "routeVisible"
     IN_SYNC = "inSync"
+    FIRST_ACK = "firstAck"
 
 
 class Kind(StrEnum):
@@ -59,6 +66,7 @@ class Trigger(StrEnum):
     SILENCE = "silence"
     MASTERLESS = "masterless"
     REQUESTED = "requested"
+    WOKEN = "woken"
 
 
 class Cause(StrEnum):
@@ -67,6 +75,7 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = metric_names.CAUSE_OUT_OF_MEMORY
     DRAIN = metric_names.CAUSE_DRAIN
     ROLLING_UPGRADE = metric_names.CAUSE_ROLLING_UPGRADE
+    HIBERNATION = metric_names.CAUSE_HIBERNATION
     PARTITION = metric_names.CAUSE_PARTITION
     CRASH = metric_names.CAUSE_CRASH
     PLANNED_SWITCHOVER = metric_names.CAUSE_SWITCHOVER
@@ -103,6 +112,8 @@ class FailoverTimeline:
     from_broker_id: int | None
     epoch_before: int
     started_at_unix_seconds: float
+    # The id of the change in the group's record, the same at every plane; None until it is in the record.
+    change_id: int | None = None
     evidence: list[str] = field(default_factory=list)
     last_sign_of_life_seconds: float | None = None
     to_broker_id: int | None = None
@@ -122,18 +133,46 @@ class FailoverTimeline:
         """Stamp a step, once: what was reached first stays."""
         self.steps.setdefault(step, now_seconds)
 
+    def reached(self) -> list[Step]:
+        """The steps in the order in which they were reached; of two at one time the first of the table comes first."""
+        return sorted((step for step in Step if step in self.steps), key=self.steps.__getitem__)
+
     def milliseconds(self) -> dict[str, float]:
-        """Return each reached step in milliseconds since ``detected``, in the order of the table above."""
+        """Return each reached step in milliseconds since ``detected``, in the order in which they were reached."""
         origin = self.steps.get(Step.DETECTED)
         if origin is None:
             return {}
-        return {step.value: round((self.steps[step] - origin) * 1000, 3) for step in Step if step in self.steps}
+        return {step.value: round((self.steps[step] - origin) * 1000, 3) for step in self.reached()}
+
+    @property
+    def incident_id(self) -> str:
+        """The id by which this change of master is known everywhere: page, status, Event, incident log, `history`, report.
+
+        It ends with the epoch that was elected. One that elected nobody has no epoch of its own, and the epoch before may have
+        several of them: there it ends with that epoch and the time. So it may change until ``committed``, and not after.
+        """
+        if self.epoch_after is not None:
+            return f"{self.group}/{self.epoch_after}"
+        return f"{self.group}/{self.epoch_before}@{self.started_at}"
+
+    @property
+    def started_at(self) -> str:
+        """When it was detected: UTC, whole milliseconds, as every view of it tells."""
+        started = dt.datetime.fromtimestamp(self.started_at_unix_seconds, tz=dt.UTC).isoformat(timespec="milliseconds")
+        return started.replace("+00:00", "Z")
+
+    @property
+    def started_at_milliseconds(self) -> int:
+        """The same as Unix time: rounded once, so that no two views differ by one."""
+        return round(dt.datetime.fromisoformat(self.started_at).timestamp() * 1000)
 
     @property
     def cause(self) -> Cause:
         """What the operator itself knows. Mere silence may be a partition, a disk or a frozen process: nobody knows here."""
         if self.kind is Kind.SWITCHOVER:
             return self.planned_cause
+        if self.trigger is Trigger.WOKEN:
+            return Cause.HIBERNATION
         if any(OUT_OF_MEMORY_WORD in text for text in self.evidence):
             return Cause.OUT_OF_MEMORY
         if self.trigger in _CRASHES:

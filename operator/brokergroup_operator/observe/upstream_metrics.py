@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
+import metric_names
 from brokergroup_operator.observe.observer import Observer
-from controller_core import metric_names
 from controller_core.codes import ControllerCode
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.observe.group_view import ShownGroups
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
 
@@ -90,7 +90,7 @@ class UpstreamMetrics(Observer):
 class UpstreamCollector:
     """Answers a scrape from the snapshots of all groups, in upstream's words."""
 
-    def __init__(self, view: GroupView, labels: tuple[str, str, str]) -> None:
+    def __init__(self, view: ShownGroups, labels: tuple[str, str, str]) -> None:
         self._view = view
         self._labels = labels
 
@@ -98,7 +98,7 @@ class UpstreamCollector:
         """Called by prometheus-client for each scrape."""
         role, active = _gauge(metric_names.UPSTREAM_ROLE), _gauge(metric_names.UPSTREAM_ACTIVE_BROKERS)
         role.add_metric(self._labels, metric_names.UPSTREAM_ROLE_LEADER)
-        for key in self._view.keys():  # noqa: SIM118 - a GroupView is no mapping
+        for key in self._view.keys():  # noqa: SIM118 - ShownGroups is no mapping
             snapshot = self._view.snapshot(key)
             if snapshot is not None and snapshot.record is not None:
                 names = (snapshot.record.cluster_name, snapshot.record.broker_name)

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.schema import without_nulls
+from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.held_deletion import delete_held

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationType
-from brokergroup_operator.operations import decommission, drill, elect, rebuild, restart, switchover
 from brokergroup_operator.operations.plan import Adopt, DoEffect, PassPlan, Remove, Step, WriteStatus
-from brokergroup_operator.operations.premises import GROUP_UNKNOWN_GRACE_SECONDS
+from brokergroup_operator.operations.procedures import decommission, drill, elect, rebuild, restart, switchover
+from brokergroup_operator.operations.procedures.premises import GROUP_UNKNOWN_GRACE_SECONDS
 from brokergroup_operator.operations.scene import being_deleted, created_seconds, is_of
 from brokergroup_operator.operations.status import next_status, note_of
 from brokergroup_operator.operations.verdicts import NOTHING_ASKED, Done, Fail, GoOn, Outcome, Reject, Start, Wait
@@ -19,7 +19,7 @@ from brokergroup_operator.operations.verdicts import NOTHING_ASKED, Done, Fail, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brokergroup_operator.operations.procedure import Procedure
+    from brokergroup_operator.operations.procedures.procedure import Procedure
     from brokergroup_operator.operations.scene import Operation, Scene
     from brokergroup_operator.operations.settings import OperationSettings
     from brokergroup_operator.operations.verdicts import Beginning, Verdict

@@ -10,7 +10,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
-from brokergroup_operator.api.learners import beyond_voters, runs_as_learner
+from brokergroup_operator.api.meaning.learners import beyond_voters, runs_as_learner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,18 +14,14 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
-from brokergroup_operator.reconcile import certificate, children, identity, observed
-from brokergroup_operator.reconcile.addressing import place_of, service_actions
-from brokergroup_operator.reconcile.claims import claim_actions, discarded_claims
-from brokergroup_operator.reconcile.course import Course, set_course
-from brokergroup_operator.reconcile.deletion import evaluate_deletion
-from brokergroup_operator.reconcile.disruption import build_disruption_budgets
-from brokergroup_operator.reconcile.drift import apply_if_drifted
-from brokergroup_operator.reconcile.effects import actions_of, hot_config_actions
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
+from brokergroup_operator.reconcile.decide.course import Course, set_course
+from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
+from brokergroup_operator.reconcile.decide.effects import actions_of, hot_config_actions
+from brokergroup_operator.reconcile.decide.outdated import moment, wanted_pod
+from brokergroup_operator.reconcile.decide.validity import invalid_spec
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS, POD_DISRUPTION_BUDGETS
-from brokergroup_operator.reconcile.learners import learning
-from brokergroup_operator.reconcile.members import Membership, is_broken, membership
-from brokergroup_operator.reconcile.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import (
     Action,
     ApplyObject,
@@ -36,18 +32,27 @@ from brokergroup_operator.reconcile.plan import (
     SetFinalizers,
     SetRole,
 )
-from brokergroup_operator.reconcile.status import status_action
+from brokergroup_operator.reconcile.render import certificate, children, fence_key, hot_config
+from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
+from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.drift import apply_if_drifted
+from brokergroup_operator.reconcile.see.learners import learning
+from brokergroup_operator.reconcile.see.members import Membership, is_broken, membership
 from brokergroup_operator.reconcile.steps import Verb
-from brokergroup_operator.reconcile.validity import invalid_spec
+from brokergroup_operator.reconcile.tell.status import status_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.identity import Member
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
+# A pod that its kubelet refused is made again so long after it was made.
+MADE_AGAIN_AFTER_SECONDS = 10.0
 # While something of the group is not as it should be, look again this soon even if no event arrives.
 UNSETTLED_SECONDS = 5.0
 _EPHEMERAL = Note(
@@ -69,6 +74,8 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         if any(isinstance(action, SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
             return Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):
+        if seen.config_problem:
+            work += _repairs_as_configured(seen, members, course, settings)
         work += status_action(seen, members, course, settings, invalid=complaint)
         return Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
     elif seen.group.spec.maintenance.paused:
@@ -79,7 +86,15 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         voluntary = [action for step in course.steps for action in actions_of(step, seen, settings)]
     status = list(status_action(seen, members, course, settings))
     # Nothing is watched that would tell of a Secret that comes.
-    unsettled = bool(work) or bool(voluntary) or seen.credentials_problem is not None or seen.refusal or _waits(course)
+    refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
+    unsettled = (
+        bool(work)
+        or bool(voluntary)
+        or refused
+        or seen.credentials_problem is not None
+        or seen.refusal
+        or _waits(course)
+    )
     return Plan(
         actions=(*work, *status, *voluntary),
         look_again_seconds=UNSETTLED_SECONDS if unsettled else None,
@@ -100,6 +115,8 @@ def _repairs(seen: Observed, members: Membership, course: Course, settings: Reco
     yield from _hold_group(seen)
     yield from _shared_children(seen, course, settings)
     yield from service_actions(seen, members)
+    if any(course.runs(member.broker_id) and member.pod not in seen.pods for member in members.members):
+        yield from fence_key.make(seen.group, settings)
     for member in _master_first(seen, members):
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
@@ -110,6 +127,28 @@ def _repairs(seen: Observed, members: Membership, course: Course, settings: Reco
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:
         yield from _reservations(members)
+
+
+def _repairs_as_configured(
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings
+) -> Iterator[Action]:
+    """While a ConfigMap that the spec names is missing or bad: lost pods and roles, with the broker.conf that the group has."""
+    yield from _roles(seen, members)
+    kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
+    if kept is None:
+        return
+    for member in _master_first(seen, members):
+        if course.runs(member.broker_id):
+            yield from claim_actions(seen, member)
+            for action in _pod(seen, member, settings):
+                yield _reading(seen.group, kept, action) if isinstance(action, ApplyObject) else action
+
+
+def _reading(group: BrokerGroup, config_map: JsonObject, action: ApplyObject) -> ApplyObject:
+    """The same pod, with the note that it was made from what the ConfigMap has, not from what the spec can't say now."""
+    metadata = action.object["metadata"]
+    notes = metadata["annotations"] | {names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash_of(group, config_map)}
+    return replace(action, object=action.object | {"metadata": metadata | {"annotations": notes}})
 
 
 def _master_first(seen: Observed, members: Membership) -> list[Member]:
@@ -186,7 +225,7 @@ def _reservations(members: Membership) -> Iterator[Action]:
 
 def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[Action]:
     pod = seen.pods.get(member.pod)
-    claims = (seen.claims.get(name) for name in children.claim_names(seen.group, member.pod))
+    claims = (seen.claims.get(name) for name in identity.claim_names(seen.group, member.pod))
     if any(claim is not None and observed.being_deleted(claim) for claim in claims):
         return
     if pod is None and not seen.group.spec.maintenance.hibernated:
@@ -200,6 +239,8 @@ def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterato
         wanted = wanted_pod(seen, member, settings)
         yield ApplyObject(reason="missing", resource=PODS, object=wanted, note=note)
     elif pod is not None and not observed.being_deleted(pod) and (why := _why_it_never_runs(seen, member, pod)):
+        if _was_refused_just_now(seen, pod):
+            return
         yield DeleteObject(
             reason=why,
             resource=PODS,
@@ -213,6 +254,14 @@ def _why_it_never_runs(seen: Observed, member: Member, pod: JsonObject) -> str:
     if phase in {"Failed", "Succeeded"}:
         return f"it is {phase} and will not run again"
     return "it waits for a volume that is gone" if phase == "Pending" and is_broken(seen, member) else ""
+
+
+def _was_refused_just_now(seen: Observed, pod: JsonObject) -> bool:
+    """Its kubelet took no container of it (UnexpectedAdmissionError, NodeAffinity ...), and would refuse the next one as well."""
+    status, created = observed.pod_status(pod), observed.metadata(pod).get("creationTimestamp")
+    if status.get("containerStatuses") or not created or not seen.now:
+        return False
+    return (moment(seen.now) - moment(str(created))).total_seconds() < MADE_AGAIN_AFTER_SECONDS
 
 
 def _roles(seen: Observed, members: Membership) -> Iterator[Action]:

@@ -75,3 +75,11 @@ def object_metadata(group: BrokerGroup, name: str, labels: dict[str, str], *, ow
     if owned:
         metadata["ownerReferences"] = [owner_reference(group)]
     return metadata
+
+
+def claim_names(group: BrokerGroup, pod: str) -> tuple[str, ...]:
+    """The claims without which this pod's data is not whole; none where its disk goes with it."""
+    storage = group.spec.storage
+    if storage.ephemeral is not None:
+        return ()
+    return (pod,) if storage.commit_log is None else (pod, names.commit_log_claim_name(pod))

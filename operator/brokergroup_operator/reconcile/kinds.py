@@ -10,12 +10,12 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
     PODS,
+    ROCKETMQ_CLUSTERS,
     SERVICES,
     Resource,
 )
-
-POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 
 # What is labelled as a group's own and lives and dies with it; claims and the record have rules of their own.
 OWNED: Final = (PODS, CONFIG_MAPS, SERVICES, POD_DISRUPTION_BUDGETS)
@@ -29,6 +29,7 @@ __all__ = [
     "PERSISTENT_VOLUME_CLAIMS",
     "PODS",
     "POD_DISRUPTION_BUDGETS",
+    "ROCKETMQ_CLUSTERS",
     "SERVICES",
     "Resource",
 ]

@@ -6,7 +6,7 @@ it was decided on. So the operator may die between any two of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.observe.timeline import Cause
@@ -68,6 +68,18 @@ class ApplyObject(Action):
     def target(self) -> str:
         """Kind and name."""
         return f"{self.resource.kind} {self.object['metadata']['name']}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeSecret(Action):
+    """Create it, or leave the one that is there as it is: we may not read Secrets."""
+
+    object: JsonObject = field(repr=False)
+
+    @property
+    def target(self) -> str:
+        """Its name."""
+        return f"Secret {self.object['metadata']['name']}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,13 +178,18 @@ class RemoveMember(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class SetBrokerConfig(Action):
-    """Give a running broker these values (25), then note on its pod what it has. Repeated until the note is written."""
+    """Give a running broker these values (25), and note on its pod what it has.
+
+    The pod's note loses these keys first and gets them when the broker has them: where the operator dies in between, no later
+    pass takes the broker to have what it had before. `restarts`: of the broker container whose process is asked.
+    """
 
     broker_id: int
     pod: str
     uid: str
     values: Mapping[str, str]
     noted: Mapping[str, str]
+    restarts: int = 0
 
     @property
     def target(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,31 +13,30 @@ from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Outc
 from brokergroup_operator.observe.circumstances import NoSink
 from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
-from brokergroup_operator.reconcile.broker_config import broker_name
-from brokergroup_operator.reconcile.circumstances import CircumstanceWatch, circumstances_of_plan
+from brokergroup_operator.reconcile.act.refusals import Refusals
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.fetch import UnreadableGroupError
-from brokergroup_operator.reconcile.foreign import NameTakenError
-from brokergroup_operator.reconcile.node_ports import NodePortTakenError
-from brokergroup_operator.reconcile.status import rfc3339
+from brokergroup_operator.reconcile.render.broker_config import broker_name
+from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
+from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
+from brokergroup_operator.reconcile.tell.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
 if TYPE_CHECKING:
     from brokergroup_operator.observe.circumstances import CircumstanceSink
     from brokergroup_operator.operations.runner import OperationRunner
-    from brokergroup_operator.reconcile.apply import PlanApplier
-    from brokergroup_operator.reconcile.fetch import GroupFetcher
-    from brokergroup_operator.reconcile.observed import Observed
+    from brokergroup_operator.reconcile.act.apply import PlanApplier
+    from brokergroup_operator.reconcile.broker_names import BrokerNames
     from brokergroup_operator.reconcile.plan import Plan
+    from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+    from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.reconcile.turns import RollingTurns
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
-# The controller plane learns of a new group by its own watch; it is there in a moment.
+# The controller plane learns of a new group by its own watch and is there in a moment; one that is not is asked ever more seldom.
 GROUP_UNKNOWN_SECONDS = 0.2
-# Bad request, forbidden (a quota, an admission policy), invalid: asking again changes nothing.
-REFUSALS = frozenset({400, 403, 422})
+GROUP_UNKNOWN_AT_MOST_SECONDS = 10.0
 
 
 class GroupPass:
@@ -71,6 +71,7 @@ class Reconciler:
         applier: PlanApplier,
         settings: ReconcileSettings,
         turns: RollingTurns,
+        broker_names: BrokerNames,
         *,
         circumstances: CircumstanceSink | None = None,
         conditions: ConditionGauges | None = None,
@@ -79,7 +80,10 @@ class Reconciler:
         self._applier = applier
         self._settings = settings
         self._turns = turns
-        self._refusals: dict[GroupKey, ApiError] = {}
+        self._broker_names = broker_names
+        self._refusals = Refusals()
+        # In how many passes in a row the controller plane did not know the group.
+        self._unknown: Counter[GroupKey] = Counter()
         self._circumstances = circumstances or NoSink()
         self._conditions = conditions or ConditionGauges()
         self._watch = CircumstanceWatch()
@@ -88,29 +92,36 @@ class Reconciler:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
         try:
             seen = await self._fetch_ours(key)
+        except UnreadableGroupError as error:
+            self._turns.step_aside(key)
+            await self._applier.tell_unreadable(error)
+            raise
         except BaseException:
             self._turns.step_aside(key)
             raise
-        refusal = self._refusals.pop(key, None)
         if seen is None:
+            self._refusals.forget(key)
             self._turns.tell(key, Turn.NONE, since="")
+            self._unknown.pop(key, None)
             self._conditions.forget(key)
+            self._broker_names.forget(key)
             return None
         self._note_conditions(key, seen)
-        plan = self._decide(key, _with_refusal(seen, refusal))
+        plan = self._decide(key, self._refusals.of(key, seen.group_object).shown_to(seen))
         # Before anything is done: what is done to a pod is noted although we may die while we do it.
         seen = replace(seen, now=rfc3339(time.time()))
         await self._circumstances.note([*self._watch.look(seen), *circumstances_of_plan(plan, seen)])
         try:
             applied = await self._applier.carry_out(key, plan, seen)
         except ApiError as error:
-            if error.status in REFUSALS or isinstance(error, NameTakenError):
-                # A pod template, say, that only Kubernetes can judge: a person must change the spec.
-                self._refusals[key] = error
+            self._refusals.note(key, error)
             raise
         except GroupUnknownError as error:
+            self._unknown[key] += 1
             log.info("reconcile.waits_for_controller_plane", group=str(key), error=str(error))
-            return GROUP_UNKNOWN_SECONDS
+            return min(GROUP_UNKNOWN_SECONDS * 2.0 ** min(self._unknown[key] - 1, 20), GROUP_UNKNOWN_AT_MOST_SECONDS)
+        self._unknown.pop(key, None)
+        self._refusals.carried_out(key)
         # Reserved ids are in the record now: the pods they are for can be created at once.
         return 0.0 if applied.ids_reserved else plan.look_again_seconds
 
@@ -135,15 +146,9 @@ class Reconciler:
     def _decide(self, key: GroupKey, seen: Observed) -> Plan:
         """Without an await: whose turn it is, what follows, and what the other groups are told of it are one moment."""
         now = rfc3339(time.time())
+        self._broker_names.note(seen.group_object)
+        seen = replace(seen, broker_name_taken=self._broker_names.taken(key))
         since = outdated_since(seen.group_object, now=now)
         plan = evaluate(replace(seen, rolling_before=self._turns.before(key, since=since)), self._settings, now=now)
         self._turns.tell(key, plan.turn, since=since)
         return plan
-
-
-def _with_refusal(seen: Observed, refusal: ApiError | None) -> Observed:
-    if refusal is None:
-        return seen
-    if isinstance(refusal, NameTakenError):
-        return replace(seen, name_taken=str(refusal))
-    return replace(seen, refusal=str(refusal), node_port_taken=isinstance(refusal, NodePortTakenError))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
+
+from brokergroup_operator.api import names
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.meaning.fence_keys import FenceKeys
 
 DEFAULT_ROCKETMQ_VERSION: Final = "5.5.0"
 
@@ -14,7 +19,8 @@ class LeaderElectionSettings:
 
     namespace: str
     identity: str
-    name: str = "brokergroup-operator"
+    # Each release in one namespace needs its own: those that share one are one operator, and one pod of all of them reconciles.
+    name: str = names.DEFAULT_LEASE
     # A candidate takes the Lease when it has not changed for so long.
     lease_duration_seconds: int = 3
     # The holder stops so long after it began its last renewal that was answered.
@@ -23,11 +29,12 @@ class LeaderElectionSettings:
     request_timeout_seconds: float = 1.0
 
     @classmethod
-    def lasting(cls, lease_seconds: int, *, namespace: str, identity: str) -> Self:
+    def lasting(cls, lease_seconds: int, *, namespace: str, identity: str, name: str = names.DEFAULT_LEASE) -> Self:
         """All times in the proportions of the defaults: an API server that answers slowly needs longer ones."""
         return cls(
             namespace=namespace,
             identity=identity,
+            name=name,
             lease_duration_seconds=lease_seconds,
             renew_deadline_seconds=lease_seconds * 2 / 3,
             retry_period_seconds=lease_seconds / 6,
@@ -83,6 +90,8 @@ class ReconcileSettings:
     controller_tls: bool = False
     controller_authority: str | None = None
     broker_tls: bool = False
+    # With which pods' fences are ordered to kill; None: no fence is.
+    fence_keys: FenceKeys | None = None
     # Whether controllers let nobody in who shows no certificate.
     client_certificates_required: bool = False
     instance: str = field(default="brokergroup-operator")

@@ -18,6 +18,7 @@ import urllib.parse
 import uuid
 import zlib
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from brokergroup_operator.folder_lock import FolderInUseError, FolderLock
 from brokergroup_operator.records.serialize import record_from_json, record_to_json
@@ -49,7 +50,8 @@ class FileRecordStore:
         """Open the folder, creating it where it is absent; RecordStoreError to a second process, and where it cannot be written."""
         self._folder = folder
         self._lock: FolderLock | None = _lock_folder(folder)
-        self._turns: dict[GroupKey, asyncio.Lock] = {}
+        # Each for as long as a read or a commit holds it.
+        self._turns: WeakValueDictionary[GroupKey, asyncio.Lock] = WeakValueDictionary()
         self._in_flight: set[asyncio.Task[Any]] = set()
 
     async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
@@ -71,6 +73,10 @@ class FileRecordStore:
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:  # noqa: ARG002 - nobody else may write here
         """Nothing to tell: the folder belongs to this process, which knows what it wrote."""
         return lambda: None
+
+    def watched(self, key: GroupKey) -> StoredRecord | None:  # noqa: ARG002 - nothing is watched
+        """Return nothing."""
+        return None
 
     async def close(self) -> None:
         """Wait for the disk work under way, then give the folder back."""
@@ -116,7 +122,7 @@ def read_record_file(path: Path) -> StoredRecord | None:
         return None
     try:
         document = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordCorruptError(f"{path}: not a whole record file ({len(content)} bytes): {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("record"), dict):
         raise RecordCorruptError(f"{path}: no record in it")

@@ -55,6 +55,8 @@ FIELD_MANAGER = names.FIELD_MANAGER_CONTROLLER
 # One try gets at most this share of the deadline, so that a hanging API server leaves time to ask again.
 SHARE_OF_ONE_TRY = 0.5
 PAUSE_BETWEEN_TRIES_SECONDS = 0.02
+# However long the server wants to be left alone, so much of the deadline is kept for one more try.
+LAST_TRY_SECONDS = 0.3
 
 
 class KubernetesRecordStore:
@@ -103,6 +105,11 @@ class KubernetesRecordStore:
         if self._watch is None:
             self._watch = asyncio.create_task(self._reflector.run(), name="rmq:records")
         return lambda: self._unsubscribe(callback)
+
+    def watched(self, key: GroupKey) -> StoredRecord | None:
+        """What the watch last told of this record. ``RecordCorruptError`` when it cannot be understood."""
+        obj = self._reflector.objects.get((key.namespace, key.name))
+        return stored_record(obj) if obj is not None else None
 
     async def close(self) -> None:
         """End the watch."""
@@ -227,7 +234,10 @@ class _Deadline:
     async def pause(self, error: ApiError) -> None:
         self._last_error = error
         self.next_try_seconds()
-        await asyncio.sleep(PAUSE_BETWEEN_TRIES_SECONDS)
+        left_seconds = max(self._end_seconds - self._clock(), 0.0)
+        # A server that asks for patience (429, 503) gets it, and within the deadline one last try.
+        wanted_seconds = min(error.retry_after_seconds, max(left_seconds - LAST_TRY_SECONDS, 0.0))
+        await asyncio.sleep(max(PAUSE_BETWEEN_TRIES_SECONDS, wanted_seconds))
 
 
 def stored_record(obj: JsonObject) -> StoredRecord:

@@ -75,6 +75,10 @@ class MemoryRecordStore:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    def watched(self, key: GroupKey) -> StoredRecord | None:
+        """Return the record of this group."""
+        return self._records.get(key)
+
     def _tell(self, key: GroupKey, version: str | None) -> None:
         for callback in list(self._callbacks):
             callback(key, version)

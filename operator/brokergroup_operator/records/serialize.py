@@ -8,7 +8,9 @@ the Kubernetes store writes them back as they were.
 Schema version 2 added the marks of replicas, who is eligible, who lost the last seats, and the count of unclean elections
 (safety rules 1 and 2). A record of version 1 is read as one in which nothing of that is known, and written back as 2: an
 operator from before would drop what it does not know, so it must refuse. Who is unfenced came later, under the same version:
-nothing is decided by it, and who does not know it writes it back as it was.
+nothing is decided by it, and who does not know it writes it back as it was. So did the change of master under way
+(ADR 14): an older operator goes on by its own lights and, in Kubernetes, writes it back as it was; by the epochs in it a newer
+one sees that it is void. A file store of an older operator drops it.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from brokergroup_operator.records.store import RecordCorruptError
 from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.plan import Before, Change, ChangeKind, Phase, Restore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from enum import StrEnum
 
 SCHEMA_VERSION = 2
 READABLE_VERSIONS = (1, 2)
@@ -40,10 +44,13 @@ KNOWN_MEMBERS = frozenset(
         "lostSeats",
         "uncleanElections",
         "unfenced",
+        "changeId",
+        "change",
     }
 )
 
 _T = TypeVar("_T", int, str, bool, list[Any])
+_Word = TypeVar("_Word", bound="StrEnum")
 
 
 def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
@@ -62,9 +69,12 @@ def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
         "lostSeats": sorted(record.lost_seats),
         "uncleanElections": record.unclean_elections,
         "unfenced": sorted(record.unfenced),
+        "changeId": record.change_id,
     }
     if record.master_broker_id is not None:
         document["masterBrokerId"] = record.master_broker_id
+    if record.change is not None:
+        document["change"] = _change_to_json(record.change)
     return document
 
 
@@ -98,7 +108,97 @@ def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
         lost_seats=_ids(_member(document, "lostSeats", list, source, default=[]), "lostSeats", source),
         unclean_elections=_member(document, "uncleanElections", int, source, default=0),
         unfenced=_ids(_member(document, "unfenced", list, source, default=[]), "unfenced", source),
+        change_id=_member(document, "changeId", int, source, default=0),
+        change=_change_from_json(document.get("change"), source=f"{source}: change"),
     )
+
+
+def _change_to_json(change: Change) -> dict[str, Any]:
+    """What is not known is left out."""
+    document: dict[str, Any] = {
+        "id": change.id,
+        "kind": change.kind.value,
+        "phase": change.phase.value,
+        "carriedOutBy": change.carried_out_by,
+        "from": change.from_broker_id,
+        "to": change.to_broker_id,
+        "epoch": change.epoch or None,
+        "slave": change.slave,
+        "cause": change.cause or None,
+        "unfenced": change.unfenced or None,
+        "startedAt": change.started_at or None,
+    }
+    if change.before is not None:
+        document["before"] = {
+            "masterBrokerId": change.before.master_broker_id,
+            "masterEpoch": change.before.master_epoch,
+            "syncStateSet": sorted(change.before.sync_state_set),
+            "syncStateSetEpoch": change.before.sync_state_set_epoch,
+        }
+        document["before"] = {name: value for name, value in document["before"].items() if value is not None}
+    if change.restore is not None:
+        document["restore"] = {
+            "brokerId": change.restore.broker_id,
+            "minInSyncReplicas": change.restore.min_in_sync_replicas,
+        }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _change_from_json(document: object, *, source: str) -> Change | None:
+    if document is None:
+        return None
+    if not isinstance(document, dict):
+        raise RecordCorruptError(f"{source} is {document!r}, expected an object")
+    return Change(
+        id=_member(document, "id", int, source),
+        kind=_one_of(ChangeKind, document, "kind", source),
+        phase=_one_of(Phase, document, "phase", source),
+        carried_out_by=_member(document, "carriedOutBy", str, source, default=""),
+        from_broker_id=_optional_id(document, "from", source),
+        to_broker_id=_optional_id(document, "to", source),
+        epoch=_member(document, "epoch", int, source, default=0),
+        slave=_optional_id(document, "slave", source),
+        before=_before_from_json(document.get("before"), source=f"{source}.before"),
+        restore=_restore_from_json(document.get("restore"), source=f"{source}.restore"),
+        cause=_member(document, "cause", str, source, default=""),
+        unfenced=_member(document, "unfenced", bool, source, default=False),
+        started_at=_member(document, "startedAt", str, source, default=""),
+    )
+
+
+def _before_from_json(document: object, *, source: str) -> Before | None:
+    if document is None:
+        return None
+    if not isinstance(document, dict):
+        raise RecordCorruptError(f"{source} is {document!r}, expected an object")
+    return Before(
+        master_broker_id=_optional_id(document, "masterBrokerId", source),
+        master_epoch=_member(document, "masterEpoch", int, source),
+        sync_state_set=_ids(_member(document, "syncStateSet", list, source, default=[]), "syncStateSet", source),
+        sync_state_set_epoch=_member(document, "syncStateSetEpoch", int, source),
+    )
+
+
+def _restore_from_json(document: object, *, source: str) -> Restore | None:
+    if document is None:
+        return None
+    if not isinstance(document, dict):
+        raise RecordCorruptError(f"{source} is {document!r}, expected an object")
+    return Restore(
+        broker_id=_member(document, "brokerId", int, source),
+        min_in_sync_replicas=_member(document, "minInSyncReplicas", int, source),
+    )
+
+
+def _optional_id(document: Mapping[str, Any], name: str, source: str) -> int | None:
+    return None if document.get(name) is None else _member(document, name, int, source)
+
+
+def _one_of(kind: type[_Word], document: Mapping[str, Any], name: str, source: str) -> _Word:
+    text = _member(document, name, str, source)
+    if text not in set(kind):
+        raise RecordCorruptError(f"{source}.{name} is {text!r}, expected one of {', '.join(kind)}")
+    return kind(text)
 
 
 def _replica_to_json(replica: Replica) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from rocketmq_remoting.peer_log import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -63,7 +65,8 @@ class GroupKey:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        """Fit for a log line and a terminal, for a peer may have chosen the name; different names stay different."""
+        return one_line(f"{self.namespace}/{self.name}".replace("\\", "\\\\"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,10 @@ class RecordStore(Protocol):
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
         """Be told of records that were written, by whomever; the call returned ends it. A hint: it may be late or missing."""
+        ...
+
+    def watched(self, key: GroupKey) -> StoredRecord | None:
+        """What ``subscribe`` last told of, without asking the store: good for looking. ``RecordCorruptError``, as ``read``."""
         ...
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from sla_reports.measures.summary import GroupFigures, Summary
 from sla_reports.output.html.elements import Markup, instant, join, minutes, picture, section, table, tag
 from sla_reports.output.html.scale import TimeScale
-from sla_reports.states.spans import Span, State
+from sla_reports.states.spans import Span, State, without
 
 _WIDTH, _HEIGHT, _TOP, _BOTTOM, _LEFT = 720.0, 150.0, 12.0, 30.0, 70.0
 _SHOWN = 6
@@ -20,7 +20,7 @@ def burn_down(summary: Summary, zone: ZoneInfo) -> Markup:
     pictures = [tag("figure", tag("figcaption", str(one.group)), _picture(one, summary, zone)) for one in worst]
     note = (
         "Solid: what is left. Dashed: spent evenly. Dotted: at the rate so far, with its interval (95 %)."
-        f" Shown: the {len(worst)} groups with least left of {len(summary.groups)}."
+        f" Shown: the {len(worst)} groups with least left of {len(summary.groups)}. All of it is over the report's period."
     )
     rows = [_row(one, zone) for one in worst]
     head = ["group", "allowed", "spent", "left", "burn rate 1 h", "6 h", "3 d", "spent at the end, probably", "gone at"]
@@ -66,21 +66,12 @@ def _picture(figures: GroupFigures, summary: Summary, zone: ZoneInfo) -> Markup:
 def counted_downs(figures: GroupFigures) -> list[Span]:
     """The downs that count: not those in excluded time."""
     downs = [span for span in figures.held if span.state is State.DOWN]
-    for one in (audit.amendment for audit in figures.audit if audit.amendment.state is None):
-        downs = [
-            Span(low, high, State.DOWN)
-            for span in downs
-            for low, high in (
-                (span.start_ms, min(span.end_ms, one.start_ms)),
-                (max(span.start_ms, one.end_ms), span.end_ms),
-            )
-            if low < high
-        ]
-    return downs
+    excluded = (audit.amendment for audit in figures.audit if audit.amendment.state is None)
+    return without(downs, [(one.start_ms, one.end_ms) for one in excluded])
 
 
 def _points(figures: GroupFigures, summary: Summary) -> list[tuple[int, float]]:
-    """Level while up, falling while down; at the end what only the counter knows of is taken off at once."""
+    """Level while up, falling while down."""
     left_ms = figures.budget.allowed_ms
     points = [(summary.agreement.window.start_ms, left_ms)]
     for span in counted_downs(figures):

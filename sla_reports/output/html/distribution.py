@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT, _TOP, _BOTTOM = 720.0, 200.0, 28.0, 34.0
 def distribution_part(summary: Summary) -> Markup:
     """Of the unplanned incidents that the operator logged; the same the quantiles are made of."""
     durations = [
-        (one.length_ms(summary.until_ms), one.is_open(summary.until_ms))
+        one.whole(summary.until_ms, running=summary.running)
         for figures in summary.groups
         for one in figures.incidents
         if one.logged is not None and not one.planned
@@ -25,7 +25,7 @@ def distribution_part(summary: Summary) -> Markup:
     return section("rto", title, _bars(durations, summary.recovery.total), _stages(summary))
 
 
-def _bars(durations: Sequence[tuple[int, bool]], told: Distribution) -> Markup:
+def _bars(durations: Sequence[tuple[float, bool]], told: Distribution) -> Markup:
     """Bin number n lies below `_BOUNDS_MS[n]`; only from the first to the last that holds something."""
     bins: dict[int, list[int]] = {}
     for length_ms, is_open in durations:

@@ -40,6 +40,11 @@ def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
     return Markup(f"<{name}{written}/>" if name in _VOID and not children else f"<{name}{written}>{inside}</{name}>")
 
 
+def counted(number: int, noun: str) -> str:
+    """1 outage, 2 outages."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def join(parts: Iterable[str], between: str = "") -> Markup:
     """Several pieces as one."""
     return Markup(text(between).join(text(part) for part in parts))

@@ -4,17 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sla_reports.measures.breakdown import BY_LOST_MASTER, Share, incidents_by
+from sla_reports.measures.breakdown import BY_LOST_MASTER, Share
 from sla_reports.measures.summary import Summary
-from sla_reports.outages.incidents import Incident
-from sla_reports.output.documents import places_of
+from sla_reports.output.documents import by_fact, places_of, shares_of
 from sla_reports.output.html.elements import Markup, duration, instant, join, percent, plain, section, table, tag
 
 _SOURCES = (
     ("counts, times, stages and causes of incidents", "incident_log",
      "1 ms at each edge; a scrape interval where the log has no end, or no last sign of life"),
-    ("outages that the log does not tell; what is unknown", "gauge", "a scrape interval at each edge"),
-    ("down time that neither of the two has", "counter", "a scrape interval at the edges of the period"),
+    ("outages that the log does not tell; what is unknown or disputed", "gauge", "a scrape interval at each edge"),
+    ("down time that neither of the two has", "counter", "when: a scrape interval"),
     ("bounds of the recovery times by phase", "histogram", "the width of a bucket"),
     ("time below promise, time with one copy", "gauge", "a scrape interval at each edge of each exposed time"),
     ("most bytes behind", "gauge", "seen at scrapes only; a member's offset is as old as its heartbeat"),
@@ -24,11 +23,9 @@ _SOURCES = (
 
 def causes(summary: Summary) -> Markup:
     """Incidents by cause, by what the lost master was, and those that began together."""
-    incidents = [one for figures in summary.groups for one in figures.incidents]
-    until_ms = summary.until_ms
-    parts = [_shares("cause", incidents_by(lambda one: one.cause, incidents, until_ms=until_ms))]
+    parts = [_shares("cause", shares_of(summary, lambda one: one.cause))]
     for name in BY_LOST_MASTER:
-        shares = _by_fact(name, incidents, until_ms)
+        shares = by_fact(summary, name)
         # Where no incident tells of it there is nothing to divide by.
         if any(share.value for share in shares):
             parts.append(_shares(name, shares))
@@ -50,10 +47,10 @@ def _places(summary: Summary, name: str) -> Markup | None:
         return None
     rows = [
         [value or "not told", percent(one.availability), duration(one.down_ms), duration(one.unknown_ms),
-         percent(one.coverage)]
+         duration(one.disputed_ms), percent(one.coverage)]
         for value, one in told.items()
     ]  # fmt: skip
-    return table([f"{name} of the master", "availability", "down", "unknown", "known"], rows)
+    return table([f"{name} of the master", "availability", "down", "unknown", "disputed", "known"], rows)
 
 
 def exposure(summary: Summary) -> Markup:
@@ -88,11 +85,12 @@ def exposure(summary: Summary) -> Markup:
 def coverage(summary: Summary) -> Markup:
     """How much is known of each group, and from what."""
     rows = [
-        [str(one.group), percent(told.coverage), duration(told.unknown_ms), told.source.value, duration(told.error_ms)]
+        [str(one.group), percent(told.coverage), duration(told.unknown_ms), duration(told.disputed_ms), told.source.value,
+         duration(told.error_ms)]
         for one in summary.groups
         for told in (one.availability,)
-    ]
-    head = ["group", "coverage", "unknown", "down comes from", "may be off by"]
+    ]  # fmt: skip
+    head = ["group", "coverage", "unknown", "disputed", "down comes from", "may be off by"]
     return section("coverage", "Coverage", table(head, rows))
 
 
@@ -125,10 +123,6 @@ def provenance(document: Mapping[str, Any]) -> Markup:
         told: Mapping[str, Any] = document.get(member, {})
         parts.append(table([title, ""], [[name, plain(value)] for name, value in told.items()]))
     return section("provenance", "Where the numbers come from", join(parts))
-
-
-def _by_fact(name: str, incidents: Sequence[Incident], until_ms: int) -> list[Share]:
-    return incidents_by(lambda one: one.facts.get(name, ""), incidents, until_ms=until_ms)
 
 
 def _shares(name: str, shares: Sequence[Share]) -> Markup:

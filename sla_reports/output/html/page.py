@@ -11,13 +11,15 @@ from sla_reports.output.html.elements import Markup, tag
 from sla_reports.output.html.evidence import amendments, causes, coverage, exposure, provenance
 from sla_reports.output.html.group_table import group_table
 from sla_reports.output.html.manager import manager_page
+from sla_reports.output.html.objectives import objectives
 from sla_reports.output.html.style import STYLE
 from sla_reports.output.html.timeline import timeline
 from sla_reports.output.html.waterfall import waterfall
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _PARTS = {
-    "timeline": "Timeline", "incidents": "Incidents", "rto": "Recovery times", "budget": "Budget", "groups": "Groups",
+    "timeline": "Timeline", "incidents": "Incidents", "rto": "Recovery times",
+    "objectives": "Objectives", "budget": "Budget", "groups": "Groups",
     "causes": "Causes", "exposure": "Exposure", "coverage": "Coverage", "amendments": "Amendments",
     "provenance": "Provenance",
 }  # fmt: skip
@@ -42,6 +44,7 @@ def report_html(summary: Summary, document: Mapping[str, Any], *, time_zone: str
         timeline(summary, zone),
         waterfall(summary, zone),
         distribution_part(summary),
+        objectives(summary, zone),
         burn_down(summary, zone),
         group_table(summary, time_zone),
         causes(summary),

@@ -21,12 +21,13 @@ p.soft, .soft, figcaption { color: var(--soft); font-size: .87rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 th, td { text-align: left; vertical-align: middle; padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
-thead th { background: var(--band); } tbody th { font-weight: 600; overflow-wrap: anywhere; }
-td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+thead th { background: var(--band); } tbody th { font-weight: 600; min-width: 9rem; overflow-wrap: anywhere; }
+td { font-variant-numeric: tabular-nums; } .wide + .wide { margin-top: 1rem; }
 svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font: 11px system-ui, sans-serif; }
 nav { display: flex; flex-wrap: wrap; column-gap: 1rem; } a { color: var(--planned); }
 .up { fill: var(--up); } .down { fill: var(--down); } .axis { stroke: var(--line); stroke-width: 1; fill: none; }
 .unknown { fill: none; stroke: var(--unknown); stroke-width: 1.2; stroke-dasharray: 3 2; }
+.disputed { fill: none; stroke: var(--s1); stroke-width: 2.5; }
 .excluded { fill: none; stroke: var(--excluded); stroke-width: 2; }
 .planned { fill: var(--paper); stroke: var(--planned); stroke-width: 1.5; } .open { fill: none; stroke: var(--down);
   stroke-width: 1.5; stroke-dasharray: 3 2; }

@@ -1,14 +1,14 @@
 """When each group was up, down or unknown: a lane for each, and a mark for every incident, however short.
 
-up: a thin line. down: a full block. unknown: a dashed box. excluded: a line below. Incidents: a triangle (unplanned, hollow while
-open), a diamond (planned), each with its words as a title.
+up: a thin line. down: a full block. unknown: a dashed box. disputed: a box with a thick line. excluded: a line
+below. Incidents: a triangle (unplanned, hollow while open), a diamond (planned), each with its words as a title.
 """
 
 from zoneinfo import ZoneInfo
 
 from sla_reports.measures.summary import GroupFigures, Summary
 from sla_reports.outages.incidents import Incident
-from sla_reports.output.html.elements import Markup, duration, instant, join, picture, section, table, tag
+from sla_reports.output.html.elements import Markup, counted, duration, instant, join, picture, section, table, tag
 from sla_reports.output.html.scale import TimeScale
 from sla_reports.states.spans import Span, State, Window
 
@@ -36,11 +36,14 @@ def _lane(figures: GroupFigures, scale: TimeScale, until_ms: int, zone: ZoneInfo
     parts = [
         *(_block("up", low, high, 14, 3) for low, high in scale.columns(figures.held, State.UP)),
         *(_block("unknown", low, high, 10, 11) for low, high in scale.columns(figures.held, State.UNKNOWN)),
+        *(_block("disputed", low, high, 10, 11) for low, high in scale.columns(figures.held, State.DISPUTED)),
         *(_block("down", low, high, 9, 13) for low, high in scale.columns(figures.held, State.DOWN)),
         *(_excluded(low, high) for low, high in scale.columns(_excluded_spans(figures), State.UNKNOWN)),
         *(_mark(one, scale, until_ms, zone) for one in figures.incidents),
     ]
-    title = f"{figures.group}: {len(figures.incidents)} incidents, {duration(figures.availability.down_ms)} down"
+    title = (
+        f"{figures.group}: {counted(len(figures.incidents), 'incident')}, {duration(figures.availability.down_ms)} down"
+    )
     return picture(title, *parts, width=_WIDTH, height=_LANE)
 
 
@@ -74,13 +77,14 @@ def _legend() -> Markup:
         (_block("up", 2, 22, 10, 3), "up"),
         (_block("down", 2, 22, 5, 13), "down"),
         (_block("unknown", 2, 22, 6, 11), "unknown"),
+        (_block("disputed", 2, 22, 6, 11), "disputed"),
         (tag("path", class_="excluded", d="M2 10v3H22v-3"), "excluded"),
         (tag("path", class_="down", d="M8 6h8l-4 8z"), "unplanned"),
         (tag("path", class_="open", d="M8 6h8l-4 8z"), "still open"),
         (tag("path", class_="planned", d="M12 6l4 4-4 4-4-4z"), "planned"),
     ]
     pieces = [
-        tag("g", shape, tag("text", name, x=28, y=15), transform=f"translate({number * 100} 0)")
+        tag("g", shape, tag("text", name, x=28, y=15), transform=f"translate({number * 90} 0)")
         for number, (shape, name) in enumerate(shapes)
     ]
     return picture("What the shapes of the timeline are", join(pieces), width=_WIDTH, height=22)

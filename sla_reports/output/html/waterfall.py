@@ -47,6 +47,7 @@ def _longest_shown_ms(incidents: Sequence[Incident], until_ms: int) -> float:
 def _row(one: Incident, until_ms: int, longest_ms: float, zone: ZoneInfo) -> list[str]:
     kind = "planned" if one.planned else "unplanned"
     flags = ["clocks differ"] if one.skewed else []
+    flags += [f"disputed: {duration(one.disputed_ms)}"] if one.disputed_ms else []
     if one.logged is not None:
         flags += [name for name, is_so in (("unclean", one.logged.unclean), ("unfenced", one.logged.unfenced)) if is_so]
     length = f"{'at least ' if one.is_open(until_ms) else ''}{duration(one.length_ms(until_ms))}"

@@ -44,6 +44,8 @@ ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
 ACTIONLINT_VERSION = "v1.7.12"
 COREDNS_VERSION = "v1.12.4"
+PLAYWRIGHT_VERSION = "1.65.2"
+AXE_VERSION = "4.14.1"
 DEBIAN_RELEASE = "bookworm"
 MINIMUM_JAVA = 17
 MINIMUM_GO = (1, 25)
@@ -99,6 +101,26 @@ def python_client_folder() -> Path:
     return cache_folder() / f"rocketmq-python-client-{PYTHON_CLIENT_VERSION}"
 
 
+def browser_folder() -> Path:
+    """The folder of what drives a browser and of axe-core."""
+    return cache_folder() / f"browser-{PLAYWRIGHT_VERSION}-{AXE_VERSION}"
+
+
+def playwright_folder() -> Path:
+    """The folder that holds playwright's Python packages."""
+    return browser_folder() / "python"
+
+
+def axe_program() -> Path:
+    """axe-core's script."""
+    return browser_folder() / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def chromium_program() -> Path:
+    """Debian's Chromium."""
+    return Path("/usr/bin/chromium")
+
+
 def controller_home(version: str = ROCKETMQ_VERSION) -> Path:
     """The folder whose lib/ holds a Java controller of this version."""
     if version == ROCKETMQ_VERSION:
@@ -132,8 +154,8 @@ def base_image_archive() -> Path:
 
 
 def java_image_archive() -> Path:
-    """The image of the Java brokers, as a docker archive."""
-    return cache_folder() / f"rocketmq-image-{ROCKETMQ_VERSION}" / "image.tar"
+    """The image of Java's brokers, NameServer and Proxy, as a docker archive."""
+    return cache_folder() / f"rocketmq-image-with-proxy-{ROCKETMQ_VERSION}" / "image.tar"
 
 
 def etcd_program() -> Path:
@@ -278,6 +300,18 @@ def install_python_client() -> None:
         run([*command, "--target", str(aside), "--requirement", str(wanted)])
 
 
+def install_browser() -> None:
+    """Debian's Chromium; playwright without browsers of its own; axe-core."""
+    if not chromium_program().exists():
+        apt_install("chromium")
+    if shutil.which("npm") is None:
+        raise PartError("no npm on the path: axe-core comes from npm's registry (Debian's package npm)")
+    with built_aside(browser_folder()) as aside:
+        command = ["python3", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--root-user-action=ignore"]
+        run([*command, "--target", str(aside / "python"), f"playwright=={PLAYWRIGHT_VERSION}"])
+        run(["npm", "install", "--silent", "--no-audit", "--prefix", str(aside), f"axe-core@{AXE_VERSION}"])
+
+
 def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags: str = "") -> None:
     """Build programs of a pinned module: go.sum in the tree guards what is compiled. Niced, for it takes minutes."""
     with built_aside(target) as aside, tempfile.TemporaryDirectory() as copied:
@@ -411,11 +445,25 @@ def install_base_image() -> None:
         buildah(folder / "store", "push", BASE_IMAGE, f"docker-archive:{aside / 'image.tar'}:{BASE_IMAGE}")
 
 
+def add_proxy(folder: Path) -> None:
+    """RocketMQ's own image has one folder of jars for all its programs. What is there in another version stays as it is."""
+    there = {artifact_of(one) for one in folder.iterdir()}
+    for one in (proxy_home() / "lib").iterdir():
+        if artifact_of(one) not in there:
+            shutil.copy(one, folder)
+
+
+def artifact_of(one: Path) -> str:
+    """grpc-core-1.53.0.jar -> grpc-core."""
+    return re.sub(r"-[0-9][^-]*(-SNAPSHOT)?(\.Final.*)?\.jar$", "", one.name)
+
+
 def install_java_image() -> None:
     with built_aside(java_image_archive().parent) as aside, image_store() as folder:
         buildah(folder / "store", "pull", f"docker-archive:{base_image_archive()}")
         context = Path(shutil.copytree(HERE / "images" / "java", folder / "context"))
         shutil.copytree(rocketmq_home() / "lib", context / "lib")
+        add_proxy(context / "lib")
         arguments = ["--build-arg", f"BASE={BASE_IMAGE}", "--build-arg", f"ROCKETMQ_VERSION={ROCKETMQ_VERSION}"]
         command = ["bud", "-q", "--pull-never", "--network", "host", *arguments, "-t", JAVA_IMAGE, str(context)]
         buildah(folder / "store", *command)
@@ -561,6 +609,13 @@ PARTS: dict[str, Part] = {
             install_actionlint,
             ("go",),
         ),
+        Part(
+            "browser",
+            f"Chromium, playwright {PLAYWRIGHT_VERSION}, axe-core {AXE_VERSION}",
+            lambda: no_files(chromium_program(), playwright_folder() / "playwright", axe_program()),
+            install_browser,
+            ("package-index",),
+        ),
         Part("prometheus", "Prometheus and promtool", prometheus_missing, install_prometheus),
         Part(
             "node-packages",
@@ -590,7 +645,7 @@ PARTS: dict[str, Part] = {
             f"the image of Java RocketMQ {ROCKETMQ_VERSION}",
             lambda: no_files(java_image_archive()),
             install_java_image,
-            ("rocketmq", "base-image"),
+            ("rocketmq", "rocketmq-proxy", "base-image"),
         ),
     )
 }

@@ -45,3 +45,13 @@ class Kubectl:
     def get(self, *arguments: str) -> Any:
         """`kubectl get ... -o json`, read."""
         return json.loads(self.must("get", *arguments, "-o", "json"))
+
+    def wait_for_kinds(self) -> None:
+        """Until every kind that was just defined can be listed.
+
+        A kube-apiserver that has called a kind Established still answers 429 "storage is (re)initializing" for a moment; kubectl
+        asks again as its Retry-After says.
+        """
+        self.must("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        kinds = [one["metadata"]["name"] for one in self.get("crd")["items"]]
+        self.must("get", ",".join(kinds), "--all-namespaces")

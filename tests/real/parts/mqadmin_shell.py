@@ -76,7 +76,7 @@ class AdminShell:
 def start_shell(folder: Path, *, name_server_address: str) -> AdminShell:
     """Start mqadmin's JVM in this folder, which is its home."""
     folder.mkdir(parents=True, exist_ok=True)
-    flags = (QUIET, f"-Drocketmq.namesrv.addr={name_server_address}", "-XX:TieredStopAtLevel=1")
+    flags = (QUIET, f"-Drocketmq.namesrv.addr={name_server_address}")
     *command, _ = java_command("mqadmin", folder, flags=flags)
     log = folder / "shell.log"
     with log.open("ab") as errors:

@@ -208,7 +208,8 @@ def _time_differences(
         down_ms += max(0, end - max(start, until_ms))
         until_ms = max(until_ms, end)
     told_ms = figures["write"]["downMs"]
-    if figures["write"]["source"] != "counter" and told_ms != down_ms:
+    disputed_ms = figures["write"]["disputedMs"]
+    if figures["write"]["source"] != "counter" and not down_ms - disputed_ms <= told_ms <= down_ms:
         yield f"down {told_ms} ms, its incidents cover {down_ms} ms"
     unplanned = [one for one in incidents if one["kind"] and not one["planned"]]
     longest = max((one["endMs"] - one["startMs"] for one in unplanned if one["endMs"]), default=None)

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brokergroup_operator.demo.ledger import Ledger
 from brokergroup_operator.demo.producer import DemoProducer
-from controller_core.metric_names import (
+from metric_names import (
     FAILOVERS_TOTAL,
     GROUP_WRITABLE,
     LABEL_BROKER_GROUP,

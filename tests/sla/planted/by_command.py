@@ -30,7 +30,7 @@ FILES = {
 
 
 def main(folder: Path, url: str, period: str) -> dict[str, str]:
-    """Each form with the last line of its command."""
+    """Each form with the last line of its command, without where its page is; that the page is there is looked at."""
     spark = start_session("lake", short_jobs=True)
     lake.write(spark, openmetrics.read(spark, [folder / FILES[Form.OPENMETRICS]]).frame, folder / FILES[Form.LAKE])
     spark.stop()
@@ -42,7 +42,11 @@ def main(folder: Path, url: str, period: str) -> dict[str, str]:
         done = CliRunner().invoke(app, words)
         if done.exit_code != 0:
             sys.exit(f"{' '.join(words)}: {done.exit_code}\n{done.output}\n{done.exception!r}")
-        told[form.value] = done.output.splitlines()[-1]
+        line = json.loads(done.output.splitlines()[-1])
+        page = folder / "reports" / form.value / "report.html"
+        if (named := line.pop("page")) != page.as_uri() or not page.is_file():
+            sys.exit(f"{form.value}: the last line names {named}, expected {page.as_uri()}")
+        told[form.value] = json.dumps(line)
     return told
 
 

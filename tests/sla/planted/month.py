@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+import metric_names
 from brokergroup_operator.observe.circumstances import Circumstance
 from brokergroup_operator.observe.timeline import (
     NO_ANSWER_WORDS,
@@ -27,7 +28,6 @@ from brokergroup_operator.observe.timeline import (
     Trigger,
 )
 from brokergroup_operator.records.store import GroupKey
-from controller_core import metric_names
 from sla_reports.series import series_text
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ TRIGGER_OF_CAUSE: Final = {
     "disk": Trigger.SILENCE,
     "drain": Trigger.REQUESTED,
     "rollingUpgrade": Trigger.REQUESTED,
+    "hibernation": Trigger.WOKEN,
     "plannedSwitchover": Trigger.REQUESTED,
     "unknown": Trigger.MASTERLESS,
 }
@@ -282,7 +283,8 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
     _add(planted, metric_names.GROUP_WRITABLE, labels, ts_ms, (~down).astype(np.float64), stale=True)
     sizes = np.where(short_of_copies, 1.0, float(month.replicas))
     _add(planted, metric_names.SYNC_STATE_SET_SIZE, labels, ts_ms, sizes, stale=True)
-    epochs = 1.0 + np.searchsorted(np.array([one.in_sync_ms for one in incidents]), ts_ms, side="right")
+    rises = np.searchsorted(np.array([one.in_sync_ms for one in incidents]), ts_ms, side="right")
+    epochs = 1.0 + rises.astype(np.float64)
     _add(planted, metric_names.MASTER_EPOCH, labels, ts_ms, epochs, stale=True)
     for broker_id in range(1, month.replicas + 1):
         is_master = _masters(month, incidents, ts_ms) == broker_id

@@ -63,6 +63,16 @@ def test_of_two_pods_lines_the_whole_one_wins(tmp_path: Path) -> None:
         assert (row["outcome"], row["censored"]) == ("completed", False)
 
 
+def test_of_two_pods_whole_lines_the_first_told_one_wins(tmp_path: Path) -> None:
+    """Seen on two nodes: the end of a switchover of 0.9 s could not be written, and the pod that took it over told of 5.7 s."""
+    for pod, changes in (("a", {"durationMilliseconds": 5695.3}), ("b", {"durationMilliseconds": 938.4})):
+        (tmp_path / pod).mkdir()
+        (tmp_path / pod / "incidents.jsonl").write_text(line(**changes))
+    for order in (("a", "b"), ("b", "a")):
+        [row] = read_rows([tmp_path / pod for pod in order]).rows
+        assert row["duration_ms"] == 938.4
+
+
 def test_older_versions_are_still_read(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
     for version, cause in ((1, None), (2, "crash")):
@@ -70,6 +80,22 @@ def test_older_versions_are_still_read(tmp_path: Path) -> None:
         path.write_text(json.dumps(old) + "\n")
         [row] = read_rows([path]).rows
         assert (row["cause"], row["schema_version"]) == (cause, version)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "said"),
+    [
+        ("detectionMilliseconds", -1000.0, "detectionMilliseconds: -1000.0; expected 0 to 604800000"),
+        ("detectionMilliseconds", 40 * 86_400_000.0, "detectionMilliseconds: 3456000000.0; expected 0 to 604800000"),
+        ("durationMilliseconds", -1, "durationMilliseconds: -1"),
+        ("truncatedBytes", -5, "truncatedBytes: -5; expected 0 or more"),
+        ("stepsMilliseconds", {"detected": 0.0, "inSync": -1}, "inSync: -1"),
+    ],
+)
+def test_a_time_that_nothing_can_take_is_refused(tmp_path: Path, member: str, value: Any, said: str) -> None:
+    (tmp_path / "log.jsonl").write_text(line(**{member: value}))
+    with pytest.raises(ExportFormatError, match=said):
+        read_rows([tmp_path / "log.jsonl"])
 
 
 def _noted(minutes: int) -> str:

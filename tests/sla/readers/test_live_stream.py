@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller_core.metric_names import GROUP_WRITABLE
+from metric_names import GROUP_WRITABLE
 from sla_reports.readers.prometheus import NAME, PrometheusSource
 from sla_reports.series import series_text
 from tests.real.parts.prometheus import Prometheus, start_prometheus

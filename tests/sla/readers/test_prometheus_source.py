@@ -168,7 +168,7 @@ def test_options_that_make_no_sense_are_named(tmp_path: Path) -> None:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_in_spark_filters_reach_the_server_and_its_failure_is_one_line(spark: Any) -> None:
-    bounds = {"start_ms": START_MS, "end_ms": START_MS + HOUR_MS}
+    bounds: dict[str, Any] = {"start_ms": START_MS, "end_ms": START_MS + HOUR_MS}
     with StandIn(SERIES) as server:
         samples = prometheus.read(spark, server.url, slice_hours=0.25, **bounds)
         part = samples.frame.where(f"ts_ms >= {START_MS + 1_000_000} and ts_ms < {START_MS + 1_200_000}")
@@ -187,7 +187,7 @@ def test_the_stream_waits_for_late_scrapes_and_never_goes_back(monkeypatch: pyte
 
     query = query_of({"url": "http://127.0.0.1:1"}, needs_end=False)
     now_ms = [START_MS]
-    monkeypatch.setattr(prometheus_stream.time, "time_ns", lambda: now_ms[0] * 1_000_000)
+    monkeypatch.setattr("sla_reports.readers.prometheus_stream.time.time_ns", lambda: now_ms[0] * 1_000_000)
     stream = prometheus_stream.PrometheusStreamReader(query, {"lag_seconds": "30", "most_hours_per_batch": "0.5"})
     first = stream.initialOffset()
     assert first == {"end_ms": START_MS - 30_000}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,13 @@ def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: An
     }
     assert "query timed out" in kinds["error.json"][1]
     assert "store 10.0.0.3 unavailable" in kinds["part.json"][1]
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (packed / "answer.json.gz").write_bytes(gzip.compress((tmp_path / "good.json").read_bytes()))
+    assert rows(query_range.read(spark, [packed])) == rows(query_range.read(spark, [tmp_path / "good.json"]))
+    (packed / "torn.json.gz").write_bytes(gzip.compress(b"{}")[:-3])
+    with pytest.raises(ExportFormatError, match=r"torn\.json\.gz: truncated: .*; expected a whole gzip file"):
+        rows(query_range.read(spark, [packed]))
     with pytest.raises(ExportFormatError, match=r"part\.json: partial_answer: the server warns"):
         rows(query_range.read(spark, [tmp_path / "part.json"]))
 
@@ -119,14 +127,16 @@ def test_the_lake_keeps_each_sample_once_and_late_data_rewrites_its_days_alone(s
     assert len(files) == 3
     late = [samples[5], ("late", 1.0, MIDNIGHT_MS + DAY_MS + 1), (samples[6][0], 99.0, samples[6][2])]
     again = lake.write(spark, openmetrics.read(spark, [om(tmp_path / "b.om", *late)]).frame, tmp_path / "lake")
-    assert (again.days, again.equal_duplicates, again.conflicting_duplicates) == (("2026-10-02",), 1, 2)
+    assert (again.days, again.equal_duplicates, again.conflicting_duplicates) == (("2026-10-02",), 1, 2), (
+        "both samples of the conflict are kept"
+    )
     left = {path.parent.name: path for path in (tmp_path / "lake").glob("day=*/*.parquet")}
     assert left["day=2026-10-01"] == files["day=2026-10-01"]
     assert left["day=2026-10-02"] != files["day=2026-10-02"]
-    assert rows(lake.read(spark, tmp_path / "lake")) == sorted([*samples[:6], *samples[7:], late[1]])
+    assert rows(lake.read(spark, tmp_path / "lake")) == sorted([*samples, late[1], late[2]])
     bounds = {"start_ms": MIDNIGHT_MS + DAY_MS, "end_ms": MIDNIGHT_MS + 2 * DAY_MS}
     part = lake.read(spark, tmp_path / "lake", **bounds)
-    assert rows(part) == sorted([samples[4], samples[5], samples[7], late[1]])
+    assert rows(part) == sorted([*samples[4:8], late[1], late[2]])
     assert all("day=2026-10-02" in path for path in part.frame.inputFiles())
 
 

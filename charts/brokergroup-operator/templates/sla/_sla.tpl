@@ -87,6 +87,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (kindIs "invalid" $report.objective) }}
 - --objective={{ $report.objective }}
 {{- end }}
+{{- if $report.objectivesConfigMapName }}
+- --objectives=/etc/brokergroup/objectives
+{{- end }}
+{{- if $report.groupObjectives }}
+- --objectives-from-cluster
+{{- with .Values.watch.namespace }}
+- --objectives-namespace={{ . }}
+{{- end }}
+{{- end }}
 {{- if $report.amendmentsConfigMapName }}
 - --amendments=/etc/brokergroup/amendments/amendments.yaml
 {{- end }}
@@ -157,6 +166,11 @@ capabilities:
   mountPath: /etc/brokergroup/amendments
   readOnly: true
 {{- end }}
+{{- if .Values.slaReport.objectivesConfigMapName }}
+- name: objectives
+  mountPath: /etc/brokergroup/objectives
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{- define "sla.driverVolumes" -}}
@@ -170,6 +184,11 @@ capabilities:
   {{- end }}
 {{- with .Values.slaReport.amendmentsConfigMapName }}
 - name: amendments
+  configMap:
+    name: {{ . }}
+{{- end }}
+{{- with .Values.slaReport.objectivesConfigMapName }}
+- name: objectives
   configMap:
     name: {{ . }}
 {{- end }}

@@ -39,8 +39,8 @@ def complete(words: list[str]) -> list[str]:
 
 
 def _group_names(before: list[str]) -> list[str]:
-    from brokergroup_operator.kubectl.cluster import Cluster
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
 
     try:
         cluster = Cluster(None, _value_of(before, ("--context",)), _value_of(before, ("-n", "--namespace")))

@@ -19,8 +19,8 @@ def decommission(
 ) -> None:
     """Remove a member for good. Where spec.replicas still wants it, a new one takes its place."""
     from brokergroup_operator.kubectl.asking import Asking, ask
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.confirming import confirm as ask_for_the_name
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     if not dry_run:
         ask_for_the_name(group, f"This removes broker {broker_id} for good", yes=yes, typed=confirm)

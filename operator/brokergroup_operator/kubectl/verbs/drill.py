@@ -26,8 +26,8 @@ def drill(
 ) -> None:
     """Rehearse a failover: the master moves away and back, or (--kill-master) is killed. Says how long writes stood still."""
     from brokergroup_operator.kubectl.asking import Asking, ask
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.confirming import confirm as ask_for_the_name
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     if kill_master and not dry_run:
         ask_for_the_name(

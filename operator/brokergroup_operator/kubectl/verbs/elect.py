@@ -25,8 +25,8 @@ def elect(
 ) -> None:
     """Make a replica master that may lack acknowledged messages. There is no --yes: the name must be typed or --confirm given."""
     from brokergroup_operator.kubectl.asking import Asking, ask
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.confirming import confirm as ask_for_the_name
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     if not (unclean and yes_lose_data):
         raise UsageError(

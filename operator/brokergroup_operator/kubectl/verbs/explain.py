@@ -11,7 +11,7 @@ import typer
 
 from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.errors import NotProvedError
-from brokergroup_operator.kubectl.status_page import ABNORMAL, condition
+from brokergroup_operator.kubectl.show.status_page import ABNORMAL, condition
 
 JsonObject = dict[str, Any]
 MEMBER_ADVICE = {
@@ -61,9 +61,9 @@ def explain(
 
     Exit code 0 if it is FailoverSafe now, 1 if not, 9 if it was when last judged, but nothing proves that its operator is alive.
     """
-    from brokergroup_operator.kubectl.cluster import Cluster
-    from brokergroup_operator.kubectl.its_operator import heartbeat
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.show.its_operator import heartbeat
 
     cluster = Cluster(kubeconfig, context, namespace)
     found = cluster.get(BROKER_GROUPS, group)

@@ -23,8 +23,8 @@ def generate(
     namespace: options.Namespace = None,
 ) -> None:
     """Print a BrokerGroup for kubectl apply -f -. Asks no cluster; what an API server would refuse is refused here."""
-    from brokergroup_operator.kubectl.admission import complaints
-    from brokergroup_operator.kubectl.printing import print_objects
+    from brokergroup_operator.kubectl.reach.admission import complaints
+    from brokergroup_operator.kubectl.show.printing import print_objects
 
     spec: dict[str, Any] = {
         "replicas": replicas,

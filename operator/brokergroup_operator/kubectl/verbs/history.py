@@ -16,9 +16,9 @@ def history(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Failovers and operations of a group, the latest first."""
-    from brokergroup_operator.kubectl.cluster import Cluster
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
-    from brokergroup_operator.kubectl.printing import columns, print_objects
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.show.printing import columns, print_objects
     from brokergroup_operator.kubectl.verbs.status import operations_of
 
     cluster = Cluster(kubeconfig, context, namespace)
@@ -28,7 +28,7 @@ def history(
     if not found:
         typer.echo(f"{group}: no failover and no operation is remembered", err=True)
         return
-    header = ("TIME", "WHAT", "OUTCOME", "FROM", "TO", "EPOCH", "MS", "MESSAGE")
+    header = ("TIME", "WHAT", "OUTCOME", "FROM", "TO", "EPOCH", "MS", "MESSAGE", "INCIDENT")
     typer.echo(columns(header, [list(entry.values()) for entry in found]))
 
 
@@ -50,6 +50,7 @@ def _of_failover(item: dict[str, Any]) -> dict[str, Any]:
         "epoch": item["epoch"],
         "milliseconds": item["durationMilliseconds"],
         "message": item["trigger"],
+        "incident": item.get("id"),
     }
 
 
@@ -66,4 +67,5 @@ def _of_operation(item: dict[str, Any]) -> dict[str, Any]:
         "epoch": result.get("epoch"),
         "milliseconds": result.get("milliseconds"),
         "message": f"{item['metadata']['name']}: {result.get('message', '')}",
+        "incident": None,
     }

@@ -4,8 +4,6 @@ from typing import Any
 
 from brokergroup_operator.kubectl import options
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 
 def lag(
     group: options.GroupName,
@@ -17,10 +15,10 @@ def lag(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Bytes that each member is behind the master, as the operator last wrote it down (coarsely)."""
-    from brokergroup_operator.kubectl.cluster import Cluster
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
-    from brokergroup_operator.kubectl.printing import print_objects
-    from brokergroup_operator.kubectl.watching import show
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.show.printing import print_objects
+    from brokergroup_operator.kubectl.show.watching import show
 
     cluster = Cluster(kubeconfig, context, namespace)
     if output in (options.Format.JSON, options.Format.YAML):
@@ -39,22 +37,10 @@ def rows(group: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table(group: dict[str, Any]) -> str:
-    from brokergroup_operator.kubectl.printing import columns
+    from brokergroup_operator.kubectl.show.printing import columns, in_units
 
     lines = [
         (row["brokerId"], row["pod"], row["role"], row["state"], row["seat"], in_units(row["lagBytes"]))
         for row in rows(group)
     ]
     return columns(("ID", "POD", "ROLE", "STATE", "SEAT", "LAG"), lines)
-
-
-def in_units(value: int | None) -> str | None:
-    """1536 -> 1.5 KiB."""
-    if value is None:
-        return None
-    amount = float(value)
-    for unit in UNITS:
-        if amount < 1024 or unit == UNITS[-1]:
-            return f"{amount:.1f} {unit}" if unit != "B" else f"{value} B"
-        amount /= 1024
-    return None

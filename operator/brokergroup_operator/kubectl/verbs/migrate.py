@@ -1,4 +1,4 @@
-"""`kubectl brokergroup migrate`: the same as `brokergroup migrate` (docs/migration.md)."""
+"""`kubectl brokergroup migrate`: the same as `brokergroup migrate` (docs/tasks/migration.md)."""
 
 import typer
 

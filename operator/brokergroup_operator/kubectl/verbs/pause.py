@@ -11,7 +11,7 @@ def pause(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Leave the group's pods, claims and configuration alone until it is resumed. Failovers go on."""
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.maintaining import maintain
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     maintain(Cluster(kubeconfig, context, namespace), group, "paused", on=True, word="paused")

@@ -19,8 +19,8 @@ def rebuild(
 ) -> None:
     """Delete a member's volume WITH ITS DATA; a new member with a new broker id copies the master."""
     from brokergroup_operator.kubectl.asking import Asking, ask
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.confirming import confirm as ask_for_the_name
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     if not dry_run:
         ask_for_the_name(group, f"This deletes the volume of broker {broker_id} with its data", yes=yes, typed=confirm)

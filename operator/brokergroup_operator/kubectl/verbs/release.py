@@ -13,8 +13,8 @@ from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.errors import ForbiddenError, NotFoundError, NotProvedError, OperationFailedError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.kubectl.cluster import Cluster
-    from brokergroup_operator.kubectl.kinds import Kind
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.kinds import Kind
 
 JsonObject = dict[str, Any]
 
@@ -33,9 +33,9 @@ def release(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Let a group that is being deleted go, without an operator. Refused while one is alive. Claims and record stay."""
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.confirming import confirm as ask_for_the_name
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
 
     cluster = Cluster(kubeconfig, context, namespace)
     found = cluster.get(BROKER_GROUPS, group)
@@ -56,7 +56,7 @@ def release(
 
 
 def _refuse_what_need_not_be(cluster: "Cluster", group: JsonObject, *, operator_is_gone: bool) -> None:
-    from brokergroup_operator.kubectl.its_operator import Presence, heartbeat
+    from brokergroup_operator.kubectl.show.its_operator import Presence, heartbeat
 
     metadata = group["metadata"]
     place = f"{metadata['namespace']}/{metadata['name']}"
@@ -120,7 +120,7 @@ def _remove_finalizer(cluster: "Cluster", plural: str, obj: JsonObject, finalize
 
 
 def _kind(plural: str) -> "Kind":
-    from brokergroup_operator.kubectl import kinds
+    from brokergroup_operator.kubectl.reach import kinds
 
     of_plural = {kind.plural: kind for kind in (kinds.BROKER_GROUPS, kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS)}
     return of_plural[plural]

@@ -16,7 +16,7 @@ from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.errors import ForbiddenError, NotFoundError, PluginError, RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
 JsonObject = dict[str, Any]
 LOG_LINES = 2000
@@ -37,7 +37,7 @@ def report(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Pack what helps a helper, without secrets, into a tar.gz. Look at it before you send it."""
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     cluster = Cluster(kubeconfig, context, namespace)
     target = file or Path(time.strftime("brokergroup-report-%Y%m%d-%H%M%S.tar.gz"))
@@ -81,7 +81,7 @@ def archive(files: list[tuple[str, str]]) -> bytes:
 def _everything(
     cluster: "Cluster", group: str | None, *, everywhere: bool, broker_logs: bool
 ) -> Iterator[tuple[str, str]]:
-    from brokergroup_operator.kubectl import kinds
+    from brokergroup_operator.kubectl.reach import kinds
 
     problems: list[str] = []
     pods: list[JsonObject] = []
@@ -145,7 +145,7 @@ def _version(cluster: "Cluster", problems: list[str]) -> JsonObject:
 
 
 def _operator_pods(cluster: "Cluster", problems: list[str]) -> list[JsonObject]:
-    from brokergroup_operator.kubectl.operator_pods import operator_pods
+    from brokergroup_operator.kubectl.reach.operator_pods import operator_pods
 
     try:
         return operator_pods(cluster)
@@ -156,7 +156,7 @@ def _operator_pods(cluster: "Cluster", problems: list[str]) -> list[JsonObject]:
 
 def _logs(cluster: "Cluster", pods: list[JsonObject], problems: list[str]) -> Iterator[tuple[str, str]]:
     """Of every container; and of one that was restarted, what it said before it ended: there the reason stands."""
-    from brokergroup_operator.kubectl.redaction import redacted_text
+    from brokergroup_operator.kubectl.show.redaction import redacted_text
 
     for pod, container, previous in _containers(pods):
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
@@ -179,7 +179,7 @@ def _containers(pods: list[JsonObject]) -> Iterator[tuple[JsonObject, str, bool]
 
 
 def _yaml(value: Any) -> str:
-    from brokergroup_operator.kubectl.printing import as_yaml
-    from brokergroup_operator.kubectl.redaction import redacted
+    from brokergroup_operator.kubectl.show.printing import as_yaml
+    from brokergroup_operator.kubectl.show.redaction import redacted
 
     return as_yaml(redacted(value))

@@ -23,7 +23,7 @@ def restart(
 ) -> None:
     """Restart members one by one: slaves first, the master after a switchover."""
     from brokergroup_operator.kubectl.asking import Asking, ask
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     asking = Asking(dry_run=dry_run, wait=wait, timeout_seconds=timeout, output=output)
     section = {"brokerIds": list(broker_ids)} if broker_ids else {}

@@ -11,7 +11,7 @@ def resume(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """End a pause: what differs from the spec is put right."""
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.maintaining import maintain
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     maintain(Cluster(kubeconfig, context, namespace), group, "paused", on=False, word="resumed")

@@ -8,7 +8,7 @@ from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.errors import ForbiddenError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
 
 def status(
@@ -22,23 +22,24 @@ def status(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Master, epoch, SyncStateSet, members, conditions, last failover and running operations of a group; or all groups."""
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     cluster = Cluster(kubeconfig, context, namespace)
     if group is not None and all_namespaces:
         raise UsageError("status: a group has one namespace: expected GROUP or --all-namespaces, not both")
     if group is None:
         if watch:
-            raise UsageError("status --watch: expected a GROUP; kubectl get brokergroups -w watches all of them")
-        _print_list(cluster, everywhere=all_namespaces, output=output)
+            _watch_list(cluster, everywhere=all_namespaces, output=output)
+        else:
+            _print_list(cluster, everywhere=all_namespaces, output=output)
     else:
         _print_group(cluster, group, watch=watch, output=output)
 
 
 def _print_list(cluster: "Cluster", *, everywhere: bool, output: options.Format) -> None:
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
-    from brokergroup_operator.kubectl.printing import as_list, print_objects
-    from brokergroup_operator.kubectl.status_page import group_list
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
+    from brokergroup_operator.kubectl.show.printing import as_list, print_objects
+    from brokergroup_operator.kubectl.show.status_page import group_list
 
     groups = cluster.list(BROKER_GROUPS, everywhere=everywhere)
     if print_objects(as_list(groups), output):
@@ -51,9 +52,24 @@ def _print_list(cluster: "Cluster", *, everywhere: bool, output: options.Format)
         typer.echo("No broker groups" + ("" if everywhere else f" in namespace {cluster.namespace}"), err=True)
 
 
+def _watch_list(cluster: "Cluster", *, everywhere: bool, output: options.Format) -> None:
+    from brokergroup_operator.kubectl.show.status_page import group_list
+    from brokergroup_operator.kubectl.show.watching import show_all
+
+    if output in (options.Format.JSON, options.Format.YAML):
+        raise UsageError(f"status --watch: -o {output} shows no changes: expected -o table or -o wide")
+    is_wide = output is options.Format.WIDE
+    show_all(
+        cluster,
+        lambda groups: group_list(groups, everywhere=everywhere, wide=is_wide),
+        everywhere=everywhere,
+        watch=True,
+    )
+
+
 def _away(cluster: "Cluster", groups: list[dict[str, Any]]) -> list[str]:
     """A line for each operator that is gone: what it said of its groups stays as it was."""
-    from brokergroup_operator.kubectl.its_operator import Presence, heartbeat, holder_of
+    from brokergroup_operator.kubectl.show.its_operator import Presence, heartbeat, holder_of
 
     of_each = {holder_of(group["metadata"]): group for group in groups}
     heard = [heartbeat(cluster, group) for holder, group in sorted(of_each.items()) if holder]
@@ -61,13 +77,13 @@ def _away(cluster: "Cluster", groups: list[dict[str, Any]]) -> list[str]:
 
 
 def _print_group(cluster: "Cluster", group: str, *, watch: bool, output: options.Format) -> None:
-    from brokergroup_operator.kubectl.its_operator import heartbeat
-    from brokergroup_operator.kubectl.printing import print_objects
-    from brokergroup_operator.kubectl.status_page import page
-    from brokergroup_operator.kubectl.watching import show
+    from brokergroup_operator.kubectl.show.its_operator import heartbeat
+    from brokergroup_operator.kubectl.show.printing import print_objects
+    from brokergroup_operator.kubectl.show.status_page import page
+    from brokergroup_operator.kubectl.show.watching import show
 
     if output in (options.Format.JSON, options.Format.YAML):
-        from brokergroup_operator.kubectl.kinds import BROKER_GROUPS
+        from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
 
         print_objects(cluster.get(BROKER_GROUPS, group), output)
         return
@@ -81,7 +97,7 @@ def _print_group(cluster: "Cluster", group: str, *, watch: bool, output: options
 
 def operations_of(cluster: "Cluster", group: str) -> list[dict[str, Any]]:
     """None where they may not be read: the rest of the page is worth showing."""
-    from brokergroup_operator.kubectl.kinds import BROKER_GROUP_OPERATIONS
+    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS
 
     try:
         listed = cluster.list(BROKER_GROUP_OPERATIONS)

@@ -39,7 +39,7 @@ def switchover(
 ) -> None:
     """Make another member master. Refused while the group is not FailoverSafe."""
     from brokergroup_operator.kubectl.asking import Asking, ask
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     section: dict[str, object] = {"deadlineSeconds": deadline}
     if to is not None:

@@ -8,7 +8,7 @@ from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.errors import ForbiddenError, PluginError, RefusedError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.kubectl.cluster import Cluster
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
 VERSION_LABEL = "app.kubernetes.io/version"
 
@@ -21,11 +21,11 @@ def version(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """The versions of this plugin, of the operator's pods and of Kubernetes."""
-    from brokergroup_operator.kubectl.printing import print_objects
+    from brokergroup_operator.kubectl.show.printing import print_objects
 
     found: dict[str, Any] = {"plugin": plugin_version()}
     if not client:
-        from brokergroup_operator.kubectl.cluster import Cluster
+        from brokergroup_operator.kubectl.reach.cluster import Cluster
 
         cluster = Cluster(kubeconfig, context)
         found["operator"] = operator_version(cluster)
@@ -43,7 +43,7 @@ def plugin_version() -> str:
 
 def operator_version(cluster: "Cluster") -> str:
     """By the label that the chart puts on the operator's pods; several while it is being updated."""
-    from brokergroup_operator.kubectl.operator_pods import operator_pods
+    from brokergroup_operator.kubectl.reach.operator_pods import operator_pods
 
     try:
         pods = operator_pods(cluster)

@@ -11,7 +11,7 @@ def wake(
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
     """Start the pods of a hibernated group again, on their own volumes, with their own broker ids."""
-    from brokergroup_operator.kubectl.cluster import Cluster
     from brokergroup_operator.kubectl.maintaining import maintain
+    from brokergroup_operator.kubectl.reach.cluster import Cluster
 
     maintain(Cluster(kubeconfig, context, namespace), group, "hibernated", on=False, word="waking")

@@ -1,0 +1,83 @@
+"""What a heartbeat, a first list of pods and a death cost the controller plane, and whether that grows with the number of groups.
+
+    .venv/bin/python benchmarks/controller.py [--groups 10,1000,10000] [--no-java]
+
+Progress on stderr, one line of JSON on stdout; exit 0 only if the bounds hold. What each figure measures: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
+
+import structlog  # noqa: E402
+
+from benchmarks.controller_in_process import deaths_decided, first_list, heartbeats_per_cpu_second  # noqa: E402
+from benchmarks.controller_sockets import java_over_sockets, ours_over_sockets  # noqa: E402
+
+LARGEST = 10_000
+LEAST_HEARTBEATS_PER_CPU_SECOND = 20_000
+HIGHEST_COST_RATIO = 1.3
+LONGEST_FIRST_LIST_SECONDS = 5.0
+LONGEST_BLOCK_SECONDS = 0.05
+
+
+def say(text: str) -> None:
+    """Progress, for a person."""
+    print(text, file=sys.stderr, flush=True)
+
+
+async def measure(counts: list[int], *, runs: int, java: bool) -> dict[str, Any]:
+    """Measure everything; the sizes take turns in each run, so that a slow minute of the machine strikes all of them alike."""
+    listed = await first_list(max(counts))
+    say(
+        f"first list of {max(counts)} groups: {listed.seconds:.2f} s, longest block {listed.longest_block_seconds * 1000:.0f} ms"
+    )
+    rates = await heartbeats_per_cpu_second(counts, runs=runs, say=say)
+    deaths = await deaths_decided(1000)
+    say(f"1,000 deaths decided: p99 {deaths.p99_seconds:.2f} s")
+    sockets = await ours_over_sockets(say=say)
+    figures: dict[str, Any] = {
+        "heartbeats_per_cpu_second": {str(count): round(rate) for count, rate in rates.items()},
+        "cost_ratio_10000_to_10": round(rates[min(counts)] / rates[max(counts)], 3),
+        "first_list_s_10000": round(listed.seconds, 2),
+        "first_list_longest_block_s": round(listed.longest_block_seconds, 3),
+        "deaths_1000_decided_s_p99": round(deaths.p99_seconds, 2),
+        "over_sockets_heartbeats_per_cpu_second": round(sockets),
+        "java_heartbeats_per_cpu_second": round(await java_over_sockets(say=say)) if java else None,
+    }
+    figures["holds"] = (
+        rates[max(counts)] >= LEAST_HEARTBEATS_PER_CPU_SECOND
+        and figures["cost_ratio_10000_to_10"] <= HIGHEST_COST_RATIO
+        and listed.seconds <= LONGEST_FIRST_LIST_SECONDS
+        and listed.longest_block_seconds <= LONGEST_BLOCK_SECONDS
+        and (not java or figures["java_heartbeats_per_cpu_second"] is not None)
+    )
+    return figures
+
+
+def main() -> int:
+    """Measure, print the line, and say by the exit code whether the bounds hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--groups", default=f"10,1000,{LARGEST}")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--no-java", action="store_true")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    counts = [int(count) for count in arguments.groups.split(",")]
+    figures = asyncio.run(measure(counts, runs=arguments.runs, java=not arguments.no_java))
+    print(json.dumps(figures))
+    return 0 if figures["holds"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

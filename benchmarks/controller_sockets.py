@@ -1,0 +1,204 @@
+"""A whole controller process under heartbeats: ours standing alone, and RocketMQ's own, with the same brokers over real sockets.
+
+`GROUPS` groups of three scripted brokers, each on a connection of its own, register and elect as brokers do and then heartbeat at a
+fixed rate that neither controller is busy with. They answer what they are asked, with success and nothing else. The figure is the
+heartbeats that were sent per second of the controller process's own processor time (all its threads, /proc), everything it does
+beside included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.controller_in_process import CLUSTER, MEMBERS, group_name
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.server import RemotingServer
+from tests.real.parts.process import start
+from tests.support.places import free_port
+from tests.upstream.java_controllers import start_dledger, wait_until_leading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
+
+GROUPS = 100
+SECONDS = 15.0
+WARM_UP_SECONDS = 10.0
+HEARTBEATS_PER_SECOND = 2_000
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class _Answers:
+    """The brokers' side: whatever they are asked, they did it."""
+
+    def handle(self, asked: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:  # noqa: ARG002
+        return asked.answer(0)
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        connection.peer_is_known()
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        pass
+
+
+def processor_seconds(pid: int) -> float:
+    """What the process has used so far, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
+
+
+class Brokers:
+    """Three brokers of each group, on a connection each, all at the one port where `_Answers` listens."""
+
+    def __init__(self, controller: str) -> None:
+        self._controller = controller
+        self._server = RemotingServer(_Answers())
+        self._clients: dict[tuple[int, int], RemotingClient] = {}
+        self._offset = 1000
+
+    async def start(self) -> None:
+        """Register all, elect in each group."""
+        await self._server.start("0.0.0.0", 0)
+        for number in range(GROUPS):
+            await asyncio.gather(*(self._register(number, one) for one in MEMBERS[:1]))
+            for one in MEMBERS[1:]:
+                await self._register(number, one)
+            for one in MEMBERS:
+                await self._beat(number, one)
+            await self._elect(number)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
+        await self._server.stop(grace_seconds=0.1)
+
+    async def beat_for(self, seconds: float) -> int:
+        """Heartbeats of all in turn, at the fixed rate; how many were sent."""
+        clock = asyncio.get_running_loop().time
+        begun_seconds, sent = clock(), 0
+        while (passed_seconds := clock() - begun_seconds) < seconds:
+            self._offset += 1
+            due = int(passed_seconds * HEARTBEATS_PER_SECOND)
+            while sent < due:
+                number, one = divmod(sent % (GROUPS * len(MEMBERS)), len(MEMBERS))
+                await self._beat(number, MEMBERS[one])
+                sent += 1
+            await asyncio.sleep(0.005)
+        return sent
+
+    async def until_read(self) -> None:
+        """Until every heartbeat was read: a question on each connection is answered after what was sent before it."""
+        question = request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        await asyncio.gather(
+            *(client.invoke(self._controller, question, timeout_seconds=120.0) for client in self._clients.values())
+        )
+
+    def _address(self, number: int, one: int) -> str:
+        return f"127.{80 + one}.{number // 250}.{number % 250 + 1}:{self._server.port}"
+
+    async def _register(self, number: int, one: int) -> None:
+        self._clients[number, one] = RemotingClient(local_host=self._address(number, one).rpartition(":")[0])
+        address = self._address(number, one)
+        await self._ask(
+            number, one, RequestCode.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=one, registerCheckCode=f"{address};1"
+        )
+        await self._ask(number, one, RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=one, brokerAddress=address)
+
+    async def _elect(self, number: int) -> None:
+        await self._ask(number, 1, RequestCode.CONTROLLER_ELECT_MASTER, brokerId=1, designateElect=False, invokeTime=1)
+
+    async def _ask(self, number: int, one: int, code: int, **fields: object) -> None:
+        ext_fields = {"clusterName": CLUSTER, "brokerName": group_name(number)}
+        ext_fields |= {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()
+        }
+        for _ in range(20):
+            try:
+                answer = await self._clients[number, one].invoke(
+                    self._controller, request(code, ext_fields=ext_fields), timeout_seconds=10.0
+                )
+            except RemotingError:
+                answer = None
+            if answer is not None and answer.code == 0:
+                return
+            await asyncio.sleep(0.2)
+        raise RuntimeError(f"{self._controller}: code {code} of broker {one} of {group_name(number)}: {answer}")
+
+    async def _beat(self, number: int, one: int) -> None:
+        ext_fields = {
+            "clusterName": CLUSTER,
+            "brokerName": group_name(number),
+            "brokerAddr": self._address(number, one),
+            "brokerId": str(one),
+            "epoch": "1" if self._offset > 1000 else "0",
+            "maxOffset": str(self._offset if self._offset > 1000 else 0),
+            "confirmOffset": str(self._offset if self._offset > 1000 else 0),
+            "heartbeatTimeoutMills": "60000",
+            "electionPriority": "2147483647",
+        }
+        command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=ext_fields, oneway=True, version=513)
+        await self._clients[number, one].invoke_oneway(self._controller, command, timeout_seconds=10.0)
+
+
+async def _measure(address: str, pid: int) -> float:
+    brokers = Brokers(address)
+    await brokers.start()
+    await brokers.beat_for(WARM_UP_SECONDS)
+    await brokers.until_read()
+    before_seconds = processor_seconds(pid)
+    sent = await brokers.beat_for(SECONDS)
+    await brokers.until_read()
+    spent_seconds = processor_seconds(pid) - before_seconds
+    await brokers.stop()
+    return sent / spent_seconds
+
+
+async def ours_over_sockets(*, say: Callable[[str], None]) -> float:
+    """`brokergroup controller`, records in memory."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(sys.executable).with_name("brokergroup")
+        command = [str(program), "controller", "--listen", f"127.0.0.1:{port}", "--open-admin"]
+        process = start("controller", command, log=Path(folder) / "controller.log")
+        try:
+            await asyncio.to_thread(
+                process.wait_until, lambda: _listens(port), what="it listens", deadline_seconds=120.0
+            )
+            rate = await _measure(f"127.0.0.1:{port}", process.pid)
+            stopped_seconds = time.monotonic()
+            process.stop(grace_seconds=30.0)
+            say(f"ours over sockets: {rate:,.0f}/s; ended {time.monotonic() - stopped_seconds:.1f} s after SIGTERM")
+        finally:
+            process.stop(grace_seconds=1.0)
+    return rate
+
+
+async def java_over_sockets(*, say: Callable[[str], None]) -> float:
+    """RocketMQ's controller on DLedger, one node."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = await asyncio.to_thread(lambda: wait_until_leading(start_dledger(Path(folder))))
+        try:
+            rate = await _measure(program.address, program.process.pid)
+            say(f"RocketMQ's controller over sockets: {rate:,.0f}/s")
+        finally:
+            program.process.stop(grace_seconds=5.0)
+    return rate

@@ -1,0 +1,391 @@
+"""What is to be done next for a change of master, or to make the brokers agree with the record: a pure function.
+
+The record says what is to be (`plan.py`), `Observed` says what is so: which members live, which of them say that they are
+master, and which effects have been begun and have ended. `next_effects` answers with the effects to begin now. Whoever carries
+them out (`controller/change/executor.py`) looks again when one of them ends, or at `until`. Any effect may be repeated, so a
+plane that finds a change of another one begins with nothing observed and comes to the same end.
+
+The orders were measured on Java brokers 5.5.0; told in another one they stall for 5 s, lose acknowledged messages, or chain a
+replica behind another slave for ever. They stand here as lists of stages, and as data in tests/core/traces/change_*.txt:
+
+* after a loss: whoever else acts as master is told first; 104; 1008 to the slaves, then to the new master; 906 to the slaves;
+* a living master is moved: 99, level, the election; 104, 906 to nowhere, 1008 to the old master, 104 again; 1008 to the new
+  master and the others side by side; 906; the minimum is put back;
+* a slave is cured: 1008 to all others, 1008 of another master to the slave, then of the real one, 906.
+
+1004 tells the state of before until `releases`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller_core.model import BrokerGroupRecord
+from controller_core.plan import Change, ChangeKind, Phase
+
+MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Make sure that the silent master's process runs no more."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """25: `minInSyncReplicas=99`, so that the old master acknowledges nothing from now on."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """907 until every slave with a link has what the old master acknowledged."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Elect, by compare-and-set; the plan is told from then on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """907 to these members: which of them act as master?"""
+
+    broker_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unregister:
+    """104 at every NameServer for a member that is master no more."""
+
+    broker_id: int
+    early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """1008: who is master under this epoch. `of_another`: that it is anybody but the master (a cure)."""
+
+    broker_id: int
+    epoch: int
+    of_another: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """906: the new master's HA address, or one where nobody listens."""
+
+    broker_id: int
+    nowhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """25: the `minInSyncReplicas` of before the change."""
+
+    broker_id: int
+    min_in_sync_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Write that the change has no election, so that what it told a broker is told back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Take the change out of the record."""
+
+
+Effect = Fence | Quiet | Level | Commit | Probe | Unregister | Tell | Point | Restore | GiveUp | Forget
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """When an effect ended, and whether it was confirmed."""
+
+    at_seconds: float
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long the stages wait at most for what others do not depend on; each effect has a deadline of its own besides."""
+
+    slaves_first_seconds: float = 0.3
+    slaves_first_unfenced_seconds: float = 1.5
+    early_unregister_seconds: float = 0.1
+    fence_seconds: float = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What this plane sees. `told` are members that answered 1008 under the record's epoch; `due` those that may be told
+    (again) now.
+
+    `acting` say by 907 that they are master; None: they were not asked. `unheard` may yet be heard here for the first time.
+    `fenced` is whether the old master's death is confirmed; `heard` whether it was heard again. `since_seconds` is when this
+    plane first saw the change in this phase.
+    """
+
+    alive: frozenset[int]
+    told: frozenset[int] = frozenset()
+    due: frozenset[int] | None = None
+    acting: frozenset[int] | None = None
+    unheard: frozenset[int] = frozenset()
+    fenced: bool = False
+    heard: bool = False
+    may_not_elect_before_seconds: float = 0.0
+    since_seconds: float = 0.0
+    takes_over: bool = False
+    begun: Mapping[Effect, float] = field(default_factory=dict)
+    ended: Mapping[Effect, Ended] = field(default_factory=dict)
+
+    def is_confirmed(self, effect: Effect) -> bool:
+        """Whether it was done."""
+        return effect in self.ended and self.ended[effect].confirmed
+
+    def failed(self, effect: Effect) -> bool:
+        """Whether it ended without having been done."""
+        return effect in self.ended and not self.ended[effect].confirmed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """What to begin now, and when to look again at the latest. `releases`: 1004 may tell the new state.
+
+    `settled`: whoever waits for the change to be told need not wait any longer; what is left goes on beside.
+    """
+
+    effects: tuple[Effect, ...] = ()
+    until_seconds: float | None = None
+    releases: bool = False
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Effects that are begun together. The next stage begins when those of `waits_for` have ended, or after `at_most_seconds`.
+
+    With `until_seconds` it begins then, and nothing else is waited for.
+    """
+
+    effects: tuple[Effect, ...] = ()
+    waits_for: tuple[Effect, ...] | None = None
+    at_most_seconds: float | None = None
+    until_seconds: float | None = None
+    releases: bool = False
+    settled: bool = False
+
+
+def next_effects(record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace) -> Next:
+    """Return what is next. The one place where the order is decided."""
+    return _walk(_course(record, seen, now_seconds, pace), seen, now_seconds)
+
+
+def _course(  # noqa: PLR0911 - one return per phase and kind is the plainest table there is
+    record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace
+) -> Sequence[Stage]:
+    change = record.change
+    if change is None:
+        return _agreement(record, seen)
+    before = change.before
+    if before is not None and not change.is_decided and before.master_epoch != record.master_epoch:
+        return _restoring(change, seen)  # an operator that knows no changes has elected since
+    match change.phase:
+        case Phase.FENCING:
+            return _fencing(change, seen, now_seconds, pace)
+        case Phase.QUIETING:
+            return _quieting(change, seen)
+        case Phase.RESTORING:
+            return _restoring(change, seen)
+        case Phase.TELLING:
+            if (change.to_broker_id, change.epoch) != (record.master_broker_id, record.master_epoch):
+                return _restoring(change, seen)  # the same, after the election
+            if change.kind is ChangeKind.CURE:
+                return _cure(record, change, seen)
+            if change.kind in MOVES_A_LIVING_MASTER:
+                return _move(record, change, seen, pace)
+            return _replacement(record, change, seen, pace)
+
+
+def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> Sequence[Stage]:
+    """Nobody is elected before the old master's death is confirmed, or the fence has had all its time since the plan was seen."""
+    old = change.from_broker_id or 0
+    over = max(seen.since_seconds + pace.fence_seconds, seen.may_not_elect_before_seconds)
+    if (seen.heard and not seen.fenced) or seen.failed(Commit()):
+        return (Stage((GiveUp(),)),)
+    if seen.fenced or now_seconds >= over:
+        return (Stage((Commit(),)),)
+    return (
+        Stage((Fence(old),), waits_for=()),
+        Stage(until_seconds=over),
+    )
+
+
+def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
+    """Another plane's is given up: it was voluntary, and whoever wanted it asks again."""
+    old = change.from_broker_id or 0
+    steps: tuple[Effect, ...] = (Quiet(old), Level(old), Commit())
+    if seen.takes_over or any(seen.failed(step) for step in steps):
+        return (Stage((GiveUp(),)),)
+    return tuple(Stage((step,)) for step in steps)
+
+
+def _restoring(change: Change, seen: Observed) -> Sequence[Stage]:
+    left = change.restore
+    restore = (Restore(left.broker_id, left.min_in_sync_replicas),) if left and left.broker_id in seen.alive else ()
+    return (Stage(restore), Stage((Forget(),), settled=True, releases=True))
+
+
+def _replacement(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace) -> Sequence[Stage]:
+    """A master was lost, or there was none: the slaves first, then the new one."""
+    master, gone = change.to_broker_id or 0, change.from_broker_id
+    slaves = _tells(record, seen.alive - {master}, seen)
+    wait = pace.slaves_first_unfenced_seconds if change.unfenced else pace.slaves_first_seconds
+    return (
+        *_depose(record, seen, pace),
+        Stage((Unregister(gone),) if gone is not None and gone != master else ()),
+        Stage(slaves, at_most_seconds=wait),
+        Stage(_tells(record, {master}, seen)),
+        *_ending(record, change, slaves, seen, pace),
+    )
+
+
+def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace) -> Sequence[Stage]:
+    """A living master is moved: it hears first, and closes its links; everybody else would dial it again."""
+    old, master = change.from_broker_id or 0, change.to_broker_id or 0
+    others = _tells(record, seen.alive - {old, master}, seen)
+    new = _tells(record, {master}, seen)
+    nowhere = tuple(Point(one, nowhere=True) for one in sorted(seen.alive - {old}))
+    return (
+        Stage((Unregister(old, early=True),), at_most_seconds=pace.early_unregister_seconds),
+        Stage(nowhere),
+        Stage(_tells(record, {old}, seen)),  # also one that is silent: nobody else hears before it has, or could have
+        Stage((Unregister(old),)),
+        Stage((*new, *others), waits_for=new, releases=True),
+        *_ending(record, change, (*_tells(record, {old}, seen), *others), seen, pace),
+    )
+
+
+def _cure(record: BrokerGroupRecord, change: Change, seen: Observed) -> Sequence[Stage]:
+    """A link at the wrong place ends only by a change of role: two epochs, and another master under the first of them."""
+    master, slave = change.to_broker_id or 0, change.slave or 0
+    others = _tells(record, seen.alive - {master, slave}, seen)
+    new = _tells(record, {master}, seen)
+    cured = _tells(record, {slave} & seen.alive, seen)
+    elsewhere = (Tell(slave, record.master_epoch - 1, of_another=True),) if slave in seen.alive else ()
+    return (
+        Stage((*new, *others), waits_for=new),
+        Stage(elsewhere),
+        Stage(cured, releases=True),
+        *_ending(record, change, (*others, *cured), seen, Pace()),
+    )
+
+
+def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
+    """No change is under way: whoever has not answered for this epoch is told, a master that should be none before the others."""
+    master = record.master_broker_id or 0
+    if record.granted_master_id is None:
+        return (Stage(settled=True, releases=True),)
+    due = _tells(record, seen.alive if seen.due is None else seen.alive & seen.due, seen)
+    asked = frozenset(tell.broker_id for tell in due)
+    if not due:
+        return (Stage(settled=True, releases=True),)
+    if seen.acting is None:
+        return (Stage((Probe(asked | seen.unheard),), releases=True),)
+    stale = seen.acting - {master}
+    if stale - seen.alive:
+        return (Stage(settled=True, releases=True),)  # it will be heard, or could have been: nobody is told before it
+    never_told = bool(stale) or (master in asked and master not in seen.acting)
+    gone = sorted(one for one in record.replicas if one in stale or one not in seen.alive) if never_told else []
+    first = _tells(record, stale, seen)
+    told = tuple(tell for tell in due if tell.broker_id not in stale)
+    points = tuple(
+        Point(tell.broker_id) for tell in (*first, *told) if tell.broker_id != master and seen.is_confirmed(tell)
+    )
+    return (
+        Stage(first, releases=True),
+        Stage(tuple(Unregister(one) for one in gone)),
+        Stage(told, waits_for=()),
+        Stage(points, waits_for=(*told, *points)),
+        Stage(settled=True),
+    )
+
+
+def _depose(record: BrokerGroupRecord, seen: Observed, pace: Pace) -> Sequence[Stage]:
+    """Whoever else acts as master hears it first: a third replica linked to it goes on acknowledging to it (hole C)."""
+    if seen.acting is None:
+        return (Stage((Probe(seen.alive - seen.told),)),)
+    stale = sorted((seen.acting - {record.master_broker_id}) & seen.alive)
+    return (
+        Stage(_tells(record, stale, seen), at_most_seconds=pace.slaves_first_unfenced_seconds),
+        Stage(tuple(Unregister(one) for one in stale)),
+    )
+
+
+def _ending(
+    record: BrokerGroupRecord, change: Change, slaves: tuple[Tell, ...], seen: Observed, pace: Pace
+) -> Sequence[Stage]:
+    """906 to each slave that was told, also to those that sleep over it and are late; then what must be put back, and the end."""
+    points = tuple(Point(one) for one in _confirmed(record, slaves, seen))
+    left = change.restore
+    restore: tuple[Effect, ...] = ()
+    if left is not None and left.broker_id in seen.alive:
+        # Also where it is master again: the one that was to follow it died in the midst of the switchover.
+        is_told = left.broker_id in _confirmed(record, slaves, seen)
+        if is_told or (left.broker_id == record.master_broker_id and left.broker_id in seen.told):
+            restore = (Restore(left.broker_id, left.min_in_sync_replicas),)
+    late = [tell for tell in slaves if tell not in seen.ended]
+    return (
+        Stage(
+            points,
+            waits_for=(*points, *late),
+            at_most_seconds=pace.slaves_first_unfenced_seconds,
+            releases=True,
+            settled=left is None,
+        ),
+        Stage(restore),
+        Stage((), waits_for=(*points, *late), settled=True),
+        Stage((Forget(),)),
+    )
+
+
+def _tells(record: BrokerGroupRecord, broker_ids: Iterable[int], seen: Observed) -> tuple[Tell, ...]:
+    """1008 to these; who answered under this epoch before is not told again, but by the course that has begun it."""
+    tells = (Tell(one, record.master_epoch) for one in sorted(broker_ids))
+    return tuple(tell for tell in tells if tell.broker_id not in seen.told or tell in seen.begun)
+
+
+def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observed) -> list[int]:
+    told = {tell.broker_id for tell in tells if seen.is_confirmed(tell)}
+    return sorted(told | ((seen.told & seen.alive) - {record.master_broker_id}))
+
+
+def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
+    """Go through the stages up to the first that is not over."""
+    effects: list[Effect] = []
+    releases = settled = False
+    reached_seconds = seen.since_seconds
+    for stage in course:
+        releases, settled = releases or stage.releases, settled or stage.settled
+        effects += [one for one in stage.effects if one not in seen.begun]
+        waits_for = stage.effects if stage.waits_for is None else stage.waits_for
+        open_ones = [one for one in waits_for if one not in seen.ended]
+        begun_seconds = max([reached_seconds, *(seen.begun.get(one, now_seconds) for one in stage.effects)])
+        if stage.until_seconds is not None and now_seconds < stage.until_seconds:
+            return Next(effects=tuple(effects), until_seconds=stage.until_seconds, releases=releases, settled=settled)
+        if not open_ones:
+            reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
+            continue
+        if stage.at_most_seconds is None:
+            return Next(effects=tuple(effects), releases=releases, settled=settled)
+        until_seconds = begun_seconds + stage.at_most_seconds
+        if now_seconds < until_seconds:
+            return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)
+        reached_seconds = until_seconds
+    return Next(effects=tuple(effects), releases=releases, settled=settled)

@@ -1,0 +1,365 @@
+"""Which replicas a group has once they hold ids (`identity.py`): registered, adopted, cleaned, removed.
+
+Source: docs/reference/controller.md.
+
+**Registration** (1003). A broker registers once at its start (and again only if it is told that the group is unknown). So the
+current master's own registration means that the process which was granted the epoch is gone. Java hands the same epoch to
+the new process, which then writes different bytes under the same (epoch, offset) as the old one. Here the loss is recorded,
+the answer names no master, and the next election grants a new epoch, to the same replica or another (safety rule 6).
+
+**Adoption** (ours): a replica whose disk knows an id that the record does not. The record was lost, the group re-created, or
+etcd restored to before the id was given. Java brokers with an identity file never apply again: refused, they loop for ever on
+2010. Here the id is taken back into the record, without a seat: what the disk holds counts only in a first election on data
+(rules 3 and 5). An id goes to the pod that it is promised to, or to any pod of the group if it is not below the next one, so that
+no other pod can have got it from this record. An id below the next one that no replica holds was cleaned on purpose and stays
+gone (rule 4); except where a higher one was adopted: that record was made again from the brokers, in the order in which they
+were heard, so it knows of no cleaning, and a pod of the group may still come with an id that was jumped over. An id far above
+the next is refused: it would burn all between (`MAX_IDS_AHEAD`).
+
+**Cleaning** (1011, an administrator's). Java forgets too much: cleaning the last in-sync member drops the epochs and the id
+counter, so the next broker gets a used id and an epoch that running brokers ignore; cleaning the master leaves its id as
+master; `isCleanLivingBroker` ignores the list of ids and drops the whole group. Here ids and epochs survive every clean
+(rule 4), a cleaned master is no master, and only the ids that were named are cleaned. Promises to pods that have not started yet
+survive the cleaning of a whole group: they hold no data, and the pod would else be born under another id than its name.
+
+**Removal** (ours) is what scaling in, decommissioning and replacing a lost disk need. An administrator may be wrong on purpose,
+the operator may not: it removes only the dead, never the master (an election comes first), never a seat without which the set
+would be below the floor (rule 1), nor, where masters shrink first, any other disk while the set is below it, and no member at
+all while a replica is eligible under the floor or while no seat says whose data counts: there the elections wait for every
+replica that could hold more, and to forget one of those would be to elect without asking it. A superseded replica (its pod came
+back without the disk) can tell nothing any more, but its seat still counts. Traces: `removal.txt`, `cleaning.txt`.
+"""
+
+from collections.abc import Mapping
+
+from controller_core.codes import ControllerCode
+from controller_core.decision import (
+    AdoptBrokerAnswer,
+    CleanBrokerDataAnswer,
+    Decision,
+    RegisterBrokerAnswer,
+    SyncStateSetBody,
+)
+from controller_core.events import (
+    ADOPTED,
+    BrokerAdopted,
+    BrokerRegistered,
+    BrokersCleaned,
+    Event,
+    MasterProcessLost,
+    apply_event,
+    apply_events,
+)
+from controller_core.holdings import usable_eligible
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_ids
+from controller_core.requests import AdoptBroker, CleanBrokerData, RegisterBroker, RemoveMember
+from controller_core.settings import Adoption, ControllerSettings
+
+MAX_IDS_AHEAD = 1000
+"""How far above the next id an adopted one may lie."""
+MAX_ADOPTED_BY_ONE = 3
+"""How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
+
+
+# A process of the replica has started (1003).
+
+
+def register_broker(
+    record: BrokerGroupRecord | None,
+    request: RegisterBroker,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> Decision:
+    """Note where the replica is, and tell it who is master, if a master is alive."""
+    adopted, refusal = _adopted_first(record, request, settings)
+    known = apply_events(record, adopted)
+    replica = known.claimed_replica(request.broker_id) if known is not None else None
+    if known is None or replica is None:
+        return _refuse_unknown(record, request, refusal)
+    if not request.broker_address:
+        return _refuse_registration(
+            record,
+            request,
+            code=ControllerCode.SYSTEM_ERROR,
+            remark=f"brokerAddress is {request.broker_address!r}, expected <host>:<port>",
+            why="a replica without an address can not be told anything",
+        )
+    events = (*adopted, *_registration_events(known, replica, request.broker_address))
+    after = apply_events(record, events) or known
+    lost = after.master_process_lost and not known.master_process_lost
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=_registration_answer(after, request, live),
+        events=events,
+        record=after,
+        why=f"{replica.broker_id} is at {request.broker_address}"
+        + (", and was adopted: the record did not know it" if adopted else "")
+        + (", and the process that was master is gone: nobody is, until an election" if lost else ""),
+    )
+
+
+def _adopted_first(
+    record: BrokerGroupRecord | None, request: RegisterBroker, settings: ControllerSettings
+) -> tuple[tuple[Event, ...], str]:
+    """Return the adoption of an unknown id, or why it is none."""
+    if request.broker_id is None or not request.broker_address:
+        return (), ""
+    wanted = AdoptBroker(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        broker_id=request.broker_id,
+        broker_address=request.broker_address,
+        requester=request.requester,
+    )
+    event, why = adoption_of(record, wanted, settings)
+    return ((event,) if event is not None else ()), why
+
+
+def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[Event]:
+    events: list[Event] = []
+    shared = any(other.address == address for other in record.replicas.values() if other.broker_id != replica.broker_id)
+    if replica.address != address or not replica.registered or shared:
+        events.append(BrokerRegistered(broker_id=replica.broker_id, address=address))
+    if record.granted_master_id == replica.broker_id:
+        events.append(MasterProcessLost())
+    return events
+
+
+def _registration_answer(
+    record: BrokerGroupRecord, request: RegisterBroker, live: Mapping[int, LiveReplica]
+) -> RegisterBrokerAnswer:
+    body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
+    master = record.granted_master_id
+    address = record.address_of(master)
+    if master is None or master not in live or address is None:
+        return RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name, body=body)
+    return RegisterBrokerAnswer(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        master_broker_id=master,
+        master_address=address,
+        master_epoch=record.master_epoch,
+        sync_state_set_epoch=record.sync_state_set_epoch,
+        body=body,
+    )
+
+
+def _refuse_unknown(record: BrokerGroupRecord | None, request: RegisterBroker, refusal: str) -> Decision:
+    """Refuse in Java's words; to a pod of ours with the reason, for a human who reads its log."""
+    because = f" ({refusal})" if refusal and request.requester else ""
+    if record is None or not record.is_known:
+        remark = f"Broker-set: {request.broker_name} hasn't been registered in controller"
+        return _refuse_registration(
+            record, request, remark=remark + because, why=f"no broker of {request.broker_name} holds an id"
+        )
+    shown = "null" if request.broker_id is None else request.broker_id
+    remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}"
+    return _refuse_registration(record, request, remark=remark + because, why=f"nobody holds the id {shown}" + because)
+
+
+def _refuse_registration(
+    record: BrokerGroupRecord | None,
+    request: RegisterBroker,
+    *,
+    code: ControllerCode = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    remark: str,
+    why: str,
+) -> Decision:
+    return Decision(
+        code=code,
+        remark=remark,
+        answer=RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
+        record=record,
+        why=why,
+    )
+
+
+# A disk knows an id that the record does not.
+
+
+def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings) -> Decision:
+    """Take an unknown id back into the record, or say why not."""
+    if record is not None and record.claimed_replica(request.broker_id) is not None:
+        return Decision(
+            code=ControllerCode.SUCCESS,
+            answer=AdoptBrokerAnswer(adopted=True),
+            record=record,
+            why=f"{request.broker_id} is known",
+        )
+    event, why = adoption_of(record, request, settings)
+    if event is None:
+        return Decision(
+            code=ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+            remark=f"BrokerId: {request.broker_id} is not adopted in broker-set: {request.broker_name} ({why})",
+            answer=AdoptBrokerAnswer(),
+            record=record,
+            why=why,
+        )
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=AdoptBrokerAnswer(adopted=True),
+        events=(event,),
+        record=apply_events(record, (event,)),
+        why=why,
+    )
+
+
+def adoption_of(  # noqa: PLR0911 - each return is one reason
+    record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings
+) -> tuple[BrokerAdopted | None, str]:
+    """Return the adoption of an id that nobody holds, and why; or None, and why not."""
+    broker_id, requester = request.broker_id, request.requester
+    if record is not None and record.claimed_replica(broker_id) is not None:
+        return None, f"{broker_id} is known"
+    if settings.adoption is Adoption.NEVER:
+        return None, "adoption is switched off"
+    if settings.adoption is Adoption.KNOWN_REQUESTERS and not requester:
+        return None, "only a pod of the group is adopted"
+    if not request.broker_address:
+        return None, "a replica without an address can not be told anything"
+    if broker_id < 1:
+        return None, f"{broker_id} is no broker id, expected 1 or more"
+    next_broker_id = record.next_broker_id if record is not None else 1
+    reserved = record.replicas.get(broker_id) if record is not None else None
+    if reserved is not None and (not requester or reserved.reserved_for != requester):
+        return None, f"{broker_id} is reserved for {reserved.reserved_for}"
+    if reserved is None and broker_id < next_broker_id and not (requester and _was_made_again(record, broker_id)):
+        return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
+    if _adopted_from(record, requester) >= MAX_ADOPTED_BY_ONE:
+        return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
+    if broker_id > next_broker_id + MAX_IDS_AHEAD:
+        return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
+    event = BrokerAdopted(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        broker_id=broker_id,
+        address=request.broker_address,
+        reserved_for=requester or "",
+    )
+    return event, f"{broker_id} at {request.broker_address} is adopted: its disk knows the id, the record did not"
+
+
+def _adopted_from(record: BrokerGroupRecord | None, requester: str | None) -> int:
+    """How many ids of this pod were adopted."""
+    replicas = record.replicas.values() if record is not None and requester else ()
+    return sum(one.reserved_for == requester and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
+
+
+def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
+    """Whether a higher id was adopted: the record was made again from its brokers, and may have jumped over this one."""
+    replicas = record.replicas.values() if record is not None else ()
+    return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
+
+
+# A replica is forgotten.
+
+
+def clean_broker_data(
+    record: BrokerGroupRecord | None, request: CleanBrokerData, live: Mapping[int, LiveReplica]
+) -> Decision:
+    """Forget the named replicas, or all of them."""
+    named = (request.broker_controller_ids_to_clean or "").strip()
+    if not named and not request.is_clean_living_broker and record is not None and record.master_broker_id is not None:
+        remark = f"Broker {request.broker_name} is still alive, clean up failure"
+        return _refuse_cleaning(record, remark, why=f"{record.master_broker_id} is recorded as master")
+    broker_ids, malformed = _parse_ids(named)
+    if malformed is not None:
+        remark = (
+            "Please set the option <brokerControllerIdsToClean> according to the format, exception: "
+            f"{malformed!r} is not a broker id"
+        )
+        return _refuse_cleaning(record, remark, why=f"expected ids separated by ';', got {named!r}")
+    for broker_id in sorted(broker_ids):
+        if broker_id in live and not request.is_clean_living_broker:
+            remark = f"Broker [{request.broker_name},  {broker_id}] is still alive, clean up failure"
+            return _refuse_cleaning(record, remark, why=f"{broker_id} is alive")
+    if record is None or not (record.is_known or broker_ids & record.replicas.keys()):
+        remark = f"Broker {request.broker_name} is not existed,clean broker data failure."
+        return _refuse_cleaning(record, remark, why=f"no broker of {request.broker_name} holds an id")
+    claimed = {replica.broker_id for replica in record.replicas.values() if replica.claimed}
+    return _clean(record, frozenset(broker_ids & record.replicas.keys() if named else claimed))
+
+
+def remove_member(
+    record: BrokerGroupRecord | None,
+    request: RemoveMember,
+    live: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+) -> Decision:
+    """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
+    if record is None or request.broker_id not in record.replicas:
+        return Decision(
+            code=ControllerCode.SUCCESS,
+            answer=CleanBrokerDataAnswer(),
+            record=record,
+            why=f"{request.broker_id} is no member",
+        )
+    needed = _needed_for(record, request.broker_id, live, settings)
+    if needed is not None:
+        return _refuse_cleaning(record, f"Broker {request.broker_id} is not removed: {needed}", why=needed)
+    return _clean(record, frozenset({request.broker_id}))
+
+
+def _needed_for(  # noqa: PLR0911 - one return per reason
+    record: BrokerGroupRecord, broker_id: int, live: Mapping[int, LiveReplica], settings: ControllerSettings
+) -> str | None:
+    """Return why a member may not be forgotten; None if it may."""
+    if broker_id == record.master_broker_id:
+        return "it is master"
+    if broker_id in live:
+        return "it is alive"
+    if not record.replicas[broker_id].registered:
+        return None  # no disk ever knew this id
+    if record.lost_seats:
+        return f"rule 2: {draw_ids(record.lost_seats)} lost the last seats, so every disk must be heard"
+    eligible = usable_eligible(record, settings)
+    if eligible:
+        return f"rule 1: {draw_ids(eligible)} are eligible while the set is below the floor, and it may hold more than they"
+    if record.is_first_election:
+        return None if broker_id in record.superseded else "no seat says whose data counts, so it must be heard"
+    return _seat_needed_for(record, broker_id, settings)
+
+
+def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: ControllerSettings) -> str | None:
+    left = record.sync_state_set - {broker_id}
+    floor = settings.min_in_sync_replicas if settings.shrink_floor else 1
+    if broker_id not in record.sync_state_set:
+        if settings.masters_shrink_first and len(left) < floor and broker_id not in record.superseded:
+            return f"rule 1: the set is {draw_ids(left)}, below the least of {floor}, and more disks may be needed"
+        return None
+    if record.master_broker_id is None:
+        return f"nobody is master, and the next one comes from the set {draw_ids(record.sync_state_set)}"
+    if len(left) < floor:
+        return f"rule 1: the set would be {draw_ids(left)}, the least is {floor}"
+    return None
+
+
+def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
+    events = (BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=CleanBrokerDataAnswer(),
+        events=events,
+        record=apply_event(record, events[0]) if events else record,
+        why=f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}",
+    )
+
+
+def _parse_ids(named: str) -> tuple[set[int], str | None]:
+    """Return the ids, and the first part that is none. Trailing separators are allowed, as in Java."""
+    broker_ids: set[int] = set()
+    for part in named.rstrip(";").split(";") if named else ():
+        if not (part.isascii() and part.isdigit()):
+            return set(), part
+        broker_ids.add(int(part))
+    return broker_ids, None
+
+
+def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
+    return Decision(
+        code=ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA,
+        remark=remark,
+        answer=CleanBrokerDataAnswer(),
+        record=record,
+        why=why,
+    )

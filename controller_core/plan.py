@@ -1,0 +1,130 @@
+"""The plan of a change of master: what the record says while one is under way, so that any plane can go on with it.
+
+A change begins and ends in the record. Whoever finds it there (another plane, or the next process of the same one) knows who
+is left and who is made master, how far the change has come, and what a broker was told for the change only and must be told
+back. What brokers have answered is not in it: they are asked again, and every question may be repeated (`change.py`).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ChangeKind(StrEnum):
+    """Why the master changes."""
+
+    FAILOVER = "Failover"
+    """The master is lost, or there was none."""
+    SWITCHOVER = "Switchover"
+    """A person, a rolling update or the preferred master moves it."""
+    DRAIN = "Drain"
+    """The master's pod is about to go."""
+    ELECT = "Elect"
+    """A person chose a member of a group that has no master."""
+    CURE = "Cure"
+    """The master stays, under new epochs: a slave hangs on a wrong link and gives it up for a change of role only."""
+    RECOVERY = "Recovery"
+    """The record went back in time, and brokers may act as masters of what it has forgotten."""
+
+
+class Phase(StrEnum):
+    """How far a change has come. The first two may be given up; from `TELLING` on the new master is in the record."""
+
+    FENCING = "Fencing"
+    """A silent master is being killed; nobody is elected before its death is confirmed, or the fence's time is over."""
+    QUIETING = "Quieting"
+    """The old master is kept from acknowledging (`minInSyncReplicas=99`) until its slaves have all it acknowledged."""
+    TELLING = "Telling"
+    """The election is durable, and the brokers are told in order."""
+    RESTORING = "Restoring"
+    """The change was given up, and what a broker was told for it only is told back; or all are told, and its incident is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What 1004 answers until the brokers have been told in order: the master and the SyncStateSet of before the election."""
+
+    master_broker_id: int | None
+    master_epoch: int
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """A `minInSyncReplicas` that a broker had before the change, and must have again."""
+
+    broker_id: int
+    min_in_sync_replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The change of master under way. `epoch` is the master epoch that is told: 0 until it is decided.
+
+    `from_broker_id` is the master that is left, `to_broker_id` the one that is made; a cure leaves its master and names the
+    `slave`. `cause`, `unfenced` and `started_at` are for people and reports: nothing is decided by them.
+    """
+
+    id: int
+    kind: ChangeKind
+    phase: Phase
+    carried_out_by: str
+    from_broker_id: int | None = None
+    to_broker_id: int | None = None
+    epoch: int = 0
+    slave: int | None = None
+    before: Before | None = None
+    restore: Restore | None = None
+    cause: str = ""
+    unfenced: bool = False
+    started_at: str = ""
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Tells it from every other one, also from one of a record that was lost, whose ids began anew."""
+        return self.id, self.started_at
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the election is in the record."""
+        return self.phase in (Phase.TELLING, Phase.RESTORING) and self.epoch > 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether nothing is left to do but to tell of its incident when that ends."""
+        return self.phase is Phase.RESTORING and self.is_decided and self.restore is None
+
+    def goes_on_in(self, after: "Change | None") -> bool:
+        """Whether that is the same change, and its election still stands."""
+        return after is not None and after.key == self.key and after.is_decided >= self.is_decided
+
+    def describe(self) -> str:
+        """Draw the change in one line, for traces and logs."""
+        parts = [f"change={self.id} {self.kind} {self.phase} by={self.carried_out_by or '-'}"]
+        if self.from_broker_id is not None:
+            parts.append(f"from={self.from_broker_id}")
+        if self.to_broker_id is not None:
+            parts.append(f"to={self.to_broker_id}")
+        if self.slave is not None:
+            parts.append(f"slave={self.slave}")
+        if self.epoch:
+            parts.append(f"epoch={self.epoch}")
+        if self.before is not None:
+            parts.append(f"before=({self.before.master_broker_id or 'none'},{self.before.master_epoch})")
+        if self.restore is not None:
+            parts.append(f"restore=({self.restore.broker_id},{self.restore.min_in_sync_replicas})")
+        return " ".join([*parts, *(["unfenced"] if self.unfenced else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a decision that changes the master writes down with it: the change in the phase `TELLING`.
+
+    Whoever asks leaves `before` out; whoever decides fills it with what the record says at that moment.
+    """
+
+    kind: ChangeKind
+    carried_out_by: str
+    cause: str = ""
+    started_at: str = ""
+    before: Before | None = None

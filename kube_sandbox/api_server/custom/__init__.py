@@ -1,0 +1,1 @@
+"""The kinds of CustomResourceDefinitions: structural schemas, defaults, CEL rules."""

@@ -1,0 +1,170 @@
+"""From a CustomResourceDefinition to served resources.
+
+A definition takes effect in the same call that stores it: there is no moment at which it is Established but not served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kube_sandbox.api_server.custom.structural_schema import NOT_CHECKED, SchemaNode, is_blocking
+from kube_sandbox.api_server.errors import FieldError, invalid
+from kube_sandbox.api_server.json_values import field_at
+from kube_sandbox.api_server.resource_types import Behaviour, ResourceType, ScalePaths
+from kube_sandbox.api_server.tables.rows import printer_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube_sandbox.api_server.json_values import JsonObject
+
+
+_UNTOUCHED = ("apiVersion", "kind", "metadata")
+
+
+class CustomBehaviour(Behaviour):
+    """Custom objects: shaped and judged by the schema of their version."""
+
+    counts_generation = True
+    unconditional_update = False
+
+    def __init__(
+        self, schema: SchemaNode, name_schema: SchemaNode, *, has_status: bool, scale: ScalePaths | None
+    ) -> None:
+        self._schema = schema
+        self._name_schema = name_schema
+        self._has_status = has_status
+        self._scale = scale
+
+    def _scale_errors(self, obj: JsonObject) -> list[FieldError]:
+        """The replicas must be readable as such, whatever the schema says of them."""
+        replicas = field_at(obj, self._scale.spec_replicas) if self._scale is not None else None
+        if self._scale is None or replicas is None:
+            return []
+        path = f".{self._scale.spec_replicas}"
+        if type(replicas) is not int:
+            kind = {str: "string", float: "float64", bool: "bool"}.get(type(replicas), "map[string]interface {}")
+            return [invalid(path, 0, f"{path} accessor error: {replicas} is of the type {kind}, expected int64")]
+        return [invalid(path, replicas, "should be a non-negative integer")] if replicas < 0 else []
+
+    def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
+        unknown: list[str] = []
+        content = self._content(obj)
+        self._schema.prune(content, "", unknown)
+        for name in [name for name in obj if name not in _UNTOUCHED and name not in content]:
+            del obj[name]
+        return unknown
+
+    def set_defaults(self, obj: JsonObject) -> None:
+        self._schema.set_defaults(obj)
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """What a client says about the status of a new object does not count."""
+        if self._has_status:
+            obj.pop("status", None)
+
+    def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
+        errors: list[FieldError] = []
+        if subresource == "status":
+            # The rest is as it was stored, possibly under an older schema: it is not this writer's doing.
+            self._schema.validate(self._content(new), self._content(old or {}), "", errors)
+        else:
+            if old is None and (name := new["metadata"].get("name")):
+                self._name_schema.validate(name, None, "metadata.name", errors)
+            self._schema.validate(self._content(new), self._content(old) if old else None, "", errors)
+        errors += self._scale_errors(new)
+        if not self._schema.has_rules:
+            return errors
+        if is_blocking(errors):
+            return [*errors, NOT_CHECKED]
+        self._schema.judge(new, old, "", errors)
+        return errors
+
+    def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        if path[0] == "metadata":
+            return super().list_map_keys(path)
+        node = self._schema.at(path)
+        if node is None or node.list_type == "atomic":
+            return None
+        return node.list_map_keys
+
+    def key_default(self, path: tuple[str, ...], key: str) -> Any:
+        node = self._schema.at(path)
+        return None if node is None or node.items is None else node.items.default_of(key)
+
+    def is_atomic_map(self, path: tuple[str, ...]) -> bool:
+        node = self._schema.at(path)
+        return node is not None and node.map_type == "atomic"
+
+    def is_always_there(self, path: tuple[str, ...]) -> bool:
+        return path in ((), ("metadata",))
+
+    @staticmethod
+    def _content(obj: JsonObject) -> JsonObject:
+        return {name: value for name, value in obj.items() if name not in _UNTOUCHED}
+
+
+def _schema_of(version: JsonObject) -> SchemaNode:
+    schema = dict((version.get("schema") or {}).get("openAPIV3Schema") or {})
+    properties = schema.get("properties") or {}
+    schema["properties"] = {name: child for name, child in properties.items() if name not in _UNTOUCHED}
+    return SchemaNode(schema)
+
+
+def _name_schema_of(version: JsonObject) -> SchemaNode:
+    """What the schema demands of metadata.name: the one thing of the metadata that it may speak of."""
+    schema: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    for step in ("metadata", "name"):
+        schema = (schema.get("properties") or {}).get(step) or {}
+    return SchemaNode(schema)
+
+
+def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
+    """One resource type for each version of the definition. Several versions differ in their apiVersion only (strategy None)."""
+    spec = definition["spec"]
+    versions = spec["versions"]
+    stored = next(version["name"] for version in versions if version.get("storage"))
+    return [_resource_type(spec, version, "" if len(versions) == 1 else stored) for version in versions]
+
+
+def _in_version(group: str, version: str) -> Callable[[JsonObject], JsonObject]:
+    return lambda obj: {**obj, "apiVersion": f"{group}/{version}"}
+
+
+def _resource_type(spec: JsonObject, version: JsonObject, stored_version: str) -> ResourceType:
+    names = spec["names"]
+    subresources = version.get("subresources") or {}
+    scale = _scale_paths(subresources.get("scale"))
+    return ResourceType(
+        spec["group"],
+        version["name"],
+        names["plural"],
+        names["kind"],
+        singular=names.get("singular", ""),
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        has_status="status" in subresources,
+        scale=scale,
+        selectable_fields=frozenset(
+            entry["jsonPath"].removeprefix(".") for entry in version.get("selectableFields") or ()
+        ),
+        columns=printer_columns(version.get("additionalPrinterColumns") or ()),
+        behaviour=CustomBehaviour(
+            _schema_of(version), _name_schema_of(version), has_status="status" in subresources, scale=scale
+        ),
+        custom=True,
+        served=version.get("served", True),
+        from_stored=_in_version(spec["group"], version["name"]) if stored_version else None,
+        to_stored=_in_version(spec["group"], stored_version) if stored_version else None,
+    )
+
+
+def _scale_paths(scale: JsonObject | None) -> ScalePaths | None:
+    if not scale:
+        return None
+    return ScalePaths(
+        scale["specReplicasPath"].removeprefix("."),
+        scale["statusReplicasPath"].removeprefix("."),
+        scale.get("labelSelectorPath", "").removeprefix("."),
+    )

@@ -1,0 +1,208 @@
+"""Every refusal of the API as one exception that knows its Status object.
+
+Messages and details are shaped like kube-apiserver's (k8s.io/apimachinery/pkg/api/errors and util/validation/field), because
+clients match on them: kopf on the code, the official client on `reason`, kubectl prints `message` as it stands.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kube_sandbox.api_server.json_values import JsonObject
+
+_CAUSE_REASONS = {
+    "Required value": "FieldValueRequired",
+    "Invalid value": "FieldValueInvalid",
+    "Unsupported value": "FieldValueNotSupported",
+    "Duplicate value": "FieldValueDuplicate",
+    "Not found": "FieldValueNotFound",
+    "Forbidden": "FieldValueForbidden",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
+    "Type invalid": "FieldValueTypeInvalid",
+}
+
+
+def _rendered(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One complaint about one field; `kind` is the text Kubernetes prints in front of the value."""
+
+    field: str
+    kind: str
+    detail: str
+
+    @property
+    def message(self) -> str:
+        shown = "Invalid value" if self.kind == "Type invalid" else self.kind
+        return f"{shown}: {self.detail}" if self.detail else shown
+
+    def to_cause(self) -> JsonObject:
+        return {"reason": _CAUSE_REASONS[self.kind], "message": self.message, "field": self.field or "<nil>"}
+
+    def __str__(self) -> str:
+        return f"{self.field or '<nil>'}: {self.message}"
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(field, "Required value", detail)
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(field, "Invalid value", f"{_rendered(value)}: {detail}")
+
+
+def type_invalid(field: str, shown: str, detail: str) -> FieldError:
+    return FieldError(field, "Type invalid", f"{_rendered(shown)}: {detail}")
+
+
+def unsupported(field: str, value: Any, supported: Sequence[Any]) -> FieldError:
+    listed = ", ".join(_rendered(item) for item in supported)
+    return FieldError(field, "Unsupported value", f"{_rendered(value)}: supported values: {listed}")
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError(field, "Duplicate value", _rendered(value))
+
+
+def missing_reference(field: str, value: Any) -> FieldError:
+    return FieldError(field, "Not found", _rendered(value))
+
+
+def forbidden_field(field: str, detail: str) -> FieldError:
+    return FieldError(field, "Forbidden", detail)
+
+
+def too_many(field: str, count: int, most: int) -> FieldError:
+    return FieldError(field, "Too many", f"{count}: must have at most {most} item{'s' if most != 1 else ''}")
+
+
+def too_long(field: str, detail: str) -> FieldError:
+    return FieldError(field, "Too long", detail)
+
+
+@dataclass(frozen=True)
+class GroupResource:
+    """How an error names what it is about: `pods`, or `things.example.dev`."""
+
+    group: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    def details(self, name: str) -> JsonObject:
+        details: JsonObject = {"name": name} if name else {}
+        if self.group:
+            details["group"] = self.group
+        details["kind"] = self.resource
+        return details
+
+
+class StatusError(Exception):
+    """A request refused; the HTTP layer answers with `to_status()`, tests look at `code` and `reason`."""
+
+    def __init__(self, code: int, reason: str, message: str, details: JsonObject | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    def to_status(self) -> JsonObject:
+        status: JsonObject = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        # An error that the server has no word for carries none.
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+def not_found(what: GroupResource, name: str) -> StatusError:
+    return StatusError(404, "NotFound", f'{what} "{name}" not found', what.details(name))
+
+
+class NoSuchPathError(Exception):
+    """A path that is not served: kube-apiserver's mux answers it in plain text, without a Status."""
+
+
+def no_such_path() -> NoSuchPathError:
+    return NoSuchPathError("404 page not found")
+
+
+def already_exists(what: GroupResource, name: str) -> StatusError:
+    return StatusError(409, "AlreadyExists", f'{what} "{name}" already exists', what.details(name))
+
+
+def conflict(what: GroupResource, name: str, why: str) -> StatusError:
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {what} "{name}": {why}', what.details(name))
+
+
+def stale_version(what: GroupResource, name: str) -> StatusError:
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(what, name, why)
+
+
+def forbidden(what: GroupResource, name: str, why: str, causes: list[JsonObject] | None = None) -> StatusError:
+    details = what.details(name)
+    if causes:
+        details["causes"] = causes
+    return StatusError(403, "Forbidden", f'{what} "{name}" is forbidden: {why}', details)
+
+
+def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """422 with one cause per field, worded as `field.ErrorList.ToAggregate` words it."""
+    qualified = f"{kind}.{group}" if group else kind
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    details: JsonObject = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = kind
+    details["causes"] = [error.to_cause() for error in errors]
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
+
+
+def unprocessable(message: str) -> StatusError:
+    return StatusError(422, "Invalid", f"the server rejected our request due to an error in our request: {message}", {})
+
+
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
+
+
+def too_old(requested: int, oldest: int) -> StatusError:
+    return StatusError(410, "Expired", f"too old resource version: {requested} ({oldest})")
+
+
+def method_not_allowed() -> StatusError:
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, {})
+
+
+def unsupported_media_type(content_type: str, accepted: Sequence[str]) -> StatusError:
+    message = (
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        f" (got {content_type!r})"
+    )
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def too_many_requests(message: str, causes: list[JsonObject]) -> StatusError:
+    return StatusError(429, "TooManyRequests", message, {"causes": causes})

@@ -1,0 +1,153 @@
+"""A watch as a stream of JSON lines, with bookmarks, a time limit, and 410 as an ERROR event.
+
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from kube_sandbox.api_server.errors import StatusError, bad_request, too_old
+from kube_sandbox.api_server.http import targets as http_targets
+from kube_sandbox.api_server.store.storage import Version, WatchEvent, encode_json
+
+if TYPE_CHECKING:
+    from kube_sandbox.api_server.http.targets import Target
+    from kube_sandbox.api_server.store.object_store import ObjectStore
+    from kube_sandbox.api_server.store.storage import Watch
+
+#: Turns a version into the JSON that this watcher wants to see: the object itself, or a Table with one row.
+Render = Callable[[Version], bytes]
+
+_DEFAULT_TIMEOUT_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class WatchWish:
+    """What the query of a watch asks for."""
+
+    since: int | None
+    bookmarks: bool
+    initial_events: bool
+    timeout_seconds: float
+
+    @classmethod
+    def read(cls, request: web.BaseRequest) -> WatchWish:
+        query = request.query
+        since_text = query.get("resourceVersion", "")
+        if since_text and not since_text.isdigit():
+            raise bad_request(f'resourceVersion: Invalid value: "{since_text}": expected a whole number')
+        initial = query.get("sendInitialEvents")
+        since = int(since_text) if since_text not in ("", "0") else None
+        timeout = http_targets.whole_number(query, "timeoutSeconds")
+        return cls(
+            since=None if http_targets.is_true(initial) else since,
+            bookmarks=http_targets.is_true(query.get("allowWatchBookmarks")),
+            initial_events=http_targets.is_true(initial),
+            timeout_seconds=float(timeout) if timeout else _DEFAULT_TIMEOUT_SECONDS,
+        )
+
+
+class WatchStream:
+    """One running watch request."""
+
+    def __init__(
+        self, store: ObjectStore, target: Target, wish: WatchWish, render: Render, bookmark_interval_seconds: float
+    ) -> None:
+        self._store = store
+        self._target = target
+        self._wish = wish
+        self._render = render
+        self._bookmark_interval_seconds = bookmark_interval_seconds
+        self._ready = asyncio.Event()
+        self._bookmarked = 0
+
+    async def answer(self, request: web.BaseRequest, stopping: asyncio.Event) -> web.StreamResponse:
+        """Streams until the time is up, the client goes, or the server stops."""
+        selection = http_targets.selection(self._target, request.query)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        initial: list[bytes] = []
+        try:
+            since = self._wish.since
+            if since is None:
+                page = self._store.list_objects(self._target.resource, selection)
+                since = page.resource_version
+                initial = [self._line("ADDED", version) for version in page.items]
+            if since > self._store.storage.revision:
+                raise too_old(since, self._store.storage.revision)
+            watch = self._store.watch(self._target.resource, selection, since=since)
+        except StatusError as error:
+            if error.code != 410:
+                raise
+            await response.prepare(request)
+            await response.write(b'{"type":"ERROR","object":' + encode_json(error.to_status()) + b"}\n")
+            return response
+        watch.on_ready = self._ready.set
+        try:
+            await response.prepare(request)
+            if self._wish.initial_events:
+                initial.append(self._bookmark(ends_initial_events=True))
+            if initial:
+                await response.write(b"".join(initial))
+            await self._follow(watch, response, stopping)
+        except ConnectionError:
+            return response  # the client went away, which is how most watches end
+        finally:
+            watch.close()
+        return response
+
+    async def _follow(self, watch: Watch, response: web.StreamResponse, stopping: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._wish.timeout_seconds
+        self._ready.set()
+        stop = asyncio.ensure_future(stopping.wait())
+        stop.add_done_callback(lambda _: self._ready.set())
+        try:
+            while not stopping.is_set():
+                remaining = ends_at - loop.time()
+                quiet = not await self._is_ready_within(min(remaining, self._bookmark_interval_seconds))
+                self._ready.clear()
+                closed = watch.closed
+                lines = self._lines(watch.take())
+                over = loop.time() >= ends_at
+                if self._wish.bookmarks and quiet and not lines and not closed and self._revision_moved():
+                    lines.append(self._bookmark())
+                if lines:
+                    await response.write(b"".join(lines))
+                if over or closed:
+                    return
+        finally:
+            stop.cancel()
+
+    async def _is_ready_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._ready.wait()
+        except TimeoutError:
+            return False
+
+    def _revision_moved(self) -> bool:
+        return self._store.storage.revision != self._bookmarked
+
+    def _lines(self, events: Iterable[WatchEvent]) -> list[bytes]:
+        resource = self._target.resource
+        return [self._line(event.type, self._store.as_seen(resource, event.version)) for event in events]
+
+    def _line(self, kind: str, version: Version) -> bytes:
+        return b'{"type":"' + kind.encode() + b'","object":' + self._render(version) + b"}\n"
+
+    def _bookmark(self, *, ends_initial_events: bool = False) -> bytes:
+        """All changes up to this revision have been sent: the watch may be resumed from it."""
+        self._bookmarked = self._store.storage.revision
+        resource = self._target.resource
+        meta: dict[str, object] = {"resourceVersion": str(self._bookmarked), "creationTimestamp": None}
+        if ends_initial_events:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}
+        return b'{"type":"BOOKMARK","object":' + self._render(Version(obj, self._bookmarked)) + b"}\n"

@@ -1,0 +1,178 @@
+"""What the API knows of a resource besides its objects: names, scope, subresources, columns, and how it behaves.
+
+Built-in kinds come from a table (`kinds/builtin`), custom ones from their CustomResourceDefinition
+(`custom_resources`). The store treats both alike: all that differs is in the `Behaviour`.
+"""
+
+# The methods of Behaviour are for subclasses to override: their arguments are named for them.
+# ruff: noqa: ARG002
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kube_sandbox.api_server.errors import FieldError, GroupResource
+from kube_sandbox.api_server.kinds import shapes as builtin_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kube_sandbox.api_server.json_values import JsonObject
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a Table; `cell` reads it from an object, given the current time in epoch seconds."""
+
+    name: str
+    cell: Callable[[JsonObject, float], Any]
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class ScalePaths:
+    """Where a custom resource keeps what its scale subresource shows."""
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str = ""
+
+
+class Behaviour:
+    """How writes to a kind are shaped and judged. The base class accepts everything; kinds override what differs."""
+
+    #: The client's model of a built-in kind (`V1Pod`), empty for custom ones.
+    model = ""
+    #: Whether metadata.generation exists and counts changes outside metadata (and status).
+    counts_generation = False
+    #: Whether a PUT may leave metadata.resourceVersion out (most built-in kinds) or not (custom ones, Leases).
+    unconditional_update = True
+    #: Whether deletion marks even an object that goes at once (pods).
+    marks_deletion = False
+    #: Which rule names follow: `subdomain`, `label`, `dns1035` or `path`.
+    name_rule = "subdomain"
+    #: Whether deletion answers with the object (pods, claims, services) or with a Status.
+    returns_deleted_object = False
+
+    def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
+        """Removes fields the kind does not have and tells their paths."""
+        return []
+
+    def set_defaults(self, obj: JsonObject) -> None:
+        """Fills in what the author left out; runs on every write and on every read of stored objects of custom kinds."""
+
+    def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
+        """What admission adds after the author's fields have been noted; nobody owns it."""
+
+    def prepare_create(self, obj: JsonObject) -> None:
+        """Sets what only the server may set on a new object."""
+
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
+        """Carries over what an ordinary update cannot change."""
+
+    def prepare_status_update(self, new: JsonObject, old: JsonObject) -> None:
+        """Carries over what an update of the status subresource cannot change: by default all but status."""
+        metadata = dict(old["metadata"])
+        metadata["resourceVersion"] = new["metadata"].get("resourceVersion", "")
+        status = new.get("status")
+        new.clear()
+        new.update({key: value for key, value in old.items() if key != "status"})
+        new["metadata"] = metadata
+        if status is not None:
+            new["status"] = status
+
+    def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
+        """Complaints about the object as it would be stored."""
+        return []
+
+    def judge_among(self, new: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
+        """Complaints about the object beside all others of its kind, in every namespace."""
+        return []
+
+    def grace_period_seconds(self, obj: JsonObject, asked: int | None) -> int:
+        """How long the object stays after a deletion for someone to finish; only pods have such a someone."""
+        return 0
+
+    def mark_deleted(self, obj: JsonObject) -> JsonObject:
+        """What else changes when deletion begins (a namespace's phase)."""
+        return obj
+
+    def is_held(self, obj: JsonObject) -> bool:
+        """Whether something besides finalizers and the grace period keeps an object that is marked for deletion."""
+        return False
+
+    def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Keys of the list at this path, () for a set, None for an atomic list (path: field names, `*` for items)."""
+        return builtin_shapes.list_map_keys(path)
+
+    def key_default(self, path: tuple[str, ...], key: str) -> Any:
+        """What an item of the keyed list at this path means when it leaves a key out."""
+        return builtin_shapes.key_default(path, key)
+
+    def is_atomic_map(self, path: tuple[str, ...]) -> bool:
+        """Whether the map at this path is owned and replaced as a whole."""
+        return builtin_shapes.is_atomic_map(path)
+
+    def is_always_there(self, path: tuple[str, ...]) -> bool:
+        """Whether the map or list at this path exists in every object, so that nobody owns its existence."""
+        return builtin_shapes.is_always_there(path)
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """One resource in one API version."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    singular: str = ""
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    has_status: bool = False
+    scale: ScalePaths | None = None
+    other_subresources: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    selectable_fields: frozenset[str] = frozenset()
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    custom: bool = False
+    served: bool = True
+    #: Translates an object from the stored version, and back.
+    from_stored: Callable[[JsonObject], JsonObject] | None = None
+    to_stored: Callable[[JsonObject], JsonObject] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.singular:
+            object.__setattr__(self, "singular", self.kind.lower())
+        common = {"metadata.name", "metadata.namespace"} if self.namespaced else {"metadata.name"}
+        object.__setattr__(self, "selectable_fields", self.selectable_fields | common)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> GroupResource:
+        return GroupResource(self.group, self.plural)
+
+    @property
+    def storage_key(self) -> tuple[str, str]:
+        """Under what objects are kept, in whatever version they are seen."""
+        return self.group, self.plural
+
+    @property
+    def list_kind(self) -> str:
+        return f"{self.kind}List"
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        own = (("status",) if self.has_status else ()) + (("scale",) if self.scale else ())
+        return own + self.other_subresources

@@ -1,0 +1,378 @@
+"""The API without its sockets: every verb on every resource, each one an ordinary method call that commits or raises.
+
+A write goes fetch -> shape (patch, defaults, what the server owns) -> judge (validation) -> commit, without an await in
+between, so that there is nothing to interleave with. The clock, the randomness of generated names and uids are passed in:
+a simulation with its own clock and seed gets the same history twice.
+
+Semantics follow k8s.io/apiserver/pkg/registry/generic/registry/store.go and registry/rest.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kube_sandbox.api_server.custom.custom_resources import custom_resource_types
+from kube_sandbox.api_server.errors import (
+    already_exists,
+    bad_request,
+    forbidden,
+    invalid,
+    invalid_object,
+    not_found,
+    unsupported_media_type,
+)
+from kube_sandbox.api_server.json_values import JsonObject, clone
+from kube_sandbox.api_server.kinds.builtin import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    builtin_resources,
+)
+from kube_sandbox.api_server.patching import patches
+from kube_sandbox.api_server.patching.field_managers import Author, lay_over, track_apply, track_update
+from kube_sandbox.api_server.patching.strategic_merge import strategic_merge
+from kube_sandbox.api_server.requests import EVERYTHING, PLAIN_DELETION, Deletion, Selection, Write
+from kube_sandbox.api_server.selectors import selector_predicate
+from kube_sandbox.api_server.store import deletion, metadata, write_checks
+from kube_sandbox.api_server.store.housekeeping import Housekeeping
+from kube_sandbox.api_server.store.registry import ResourceRegistry
+from kube_sandbox.api_server.store.storage import Storage, Version, Watch
+
+if TYPE_CHECKING:
+    from kube_sandbox.api_server.resource_types import ResourceType
+
+CUSTOM_PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+Shape = Callable[[JsonObject], JsonObject]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The answer to a list."""
+
+    items: list[Version]
+    resource_version: int
+
+
+class ObjectStore:
+    """All objects of one embedded API. Objects handed out are shared with the store: read them, never change them."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        seed: int | None = None,
+        history_length: int = 2_000,
+        garbage_collection: bool = True,
+    ) -> None:
+        self.clock = clock
+        self.registry = ResourceRegistry(builtin_resources())
+        self.storage = Storage(history_length=history_length)
+        self._background_asked = False
+        self._random = random.Random(seed)  # noqa: S311  names and uids, nothing secret
+        for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
+            self.create(NAMESPACES, "", {"metadata": {"name": name}}, Write(trusted=True))
+        self._housekeeping = Housekeeping(self, garbage_collection=garbage_collection)
+        #: Told, at most once until `run_background` is called, that there is something to do in the background.
+        self.on_background_work: Callable[[], None] | None = None
+        self.storage.listeners.append(self._notice_background_work)
+
+    def run_background(self) -> None:
+        """Does what a cluster's controllers would do by now: garbage collection, emptying of namespaces."""
+        self._background_asked = False
+        self._housekeeping.run()
+
+    def _notice_background_work(self, *_: object) -> None:
+        if self._housekeeping.has_work and not self._background_asked and self.on_background_work is not None:
+            self._background_asked = True
+            self.on_background_work()
+
+    def resource(self, group: str, version: str, plural: str) -> ResourceType:
+        """The served resource of that name; LookupError where there is none."""
+        found = self.registry.find(group, version, plural)
+        if found is None:
+            raise LookupError(f"no served resource {plural} in {group or 'core'}/{version}")
+        return found
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def get(self, resource: ResourceType, namespace: str, name: str) -> Version:
+        version = self.storage.get(resource.storage_key, (namespace, name))
+        if version is None:
+            raise not_found(resource.group_resource, name)
+        return self.as_seen(resource, version)
+
+    def as_seen(self, resource: ResourceType, version: Version) -> Version:
+        """The version as this API version of the resource shows it."""
+        if resource.from_stored is None:
+            return version
+        return Version(resource.from_stored(version.obj), version.resource_version)
+
+    def list_objects(self, resource: ResourceType, selection: Selection = EVERYTHING) -> Page:
+        predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
+        found = self.storage.all(resource.storage_key, selection.namespace)
+        seen = [self.as_seen(resource, version) for _, version in found]
+        chosen = [version for version in seen if predicate is None or predicate(version.obj)]
+        return Page(chosen, self.storage.revision)
+
+    def watch(self, resource: ResourceType, selection: Selection = EVERYTHING, *, since: int) -> Watch:
+        """Changes after `since`; the versions in its events still have to pass `as_seen`."""
+        predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
+        if predicate is not None and resource.from_stored is not None:
+            inner, convert = predicate, resource.from_stored
+            predicate = lambda obj: inner(convert(obj))  # noqa: E731
+        return self.storage.watch(resource.storage_key, since=since, namespace=selection.namespace, predicate=predicate)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
+        write = write or Write()
+        obj = body if write.owns_body else clone(body)
+        write_checks.check_body(resource, obj, namespace, "", write)
+        new = obj["metadata"]
+        if resource.namespaced:
+            new["namespace"] = namespace
+            self._check_namespace(resource, namespace, new.get("name", ""))
+        metadata.prepare_create(new, uid=self._new_uid(), now_seconds=self.clock(), random_source=self._random)
+        name = str(new.get("name", ""))
+        if resource.behaviour.counts_generation:
+            new["generation"] = 1
+        resource.behaviour.prepare_create(obj)
+        resource.behaviour.set_defaults(obj)
+        write_checks.judge(resource, obj, None, "", self._others(resource, (namespace, name)))
+        if self.storage.get(resource.storage_key, (namespace, name)) is not None:
+            raise already_exists(resource.group_resource, name)
+        write.created = True
+        if write.applied is None:
+            author = self._author(resource, write, "")
+            track_update(resource.behaviour, obj, None, author, ignores_status=resource.has_status)
+        else:
+            author = self._author(resource, write, "")
+            track_apply(resource.behaviour, obj, None, write.applied, author, force=write.force)
+        resource.behaviour.admit(obj, None)
+        return self._commit(resource, (namespace, name), obj, write)
+
+    def update(
+        self,
+        resource: ResourceType,
+        namespace: str,
+        name: str,
+        body: JsonObject,
+        write: Write | None = None,
+        *,
+        subresource: str = "",
+    ) -> Version:
+        write = write or Write()
+        if not resource.behaviour.unconditional_update and not (body.get("metadata") or {}).get("resourceVersion"):
+            complaint = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(resource.group, resource.plural, name, [complaint])
+        return self._change(
+            resource, (namespace, name), lambda _: body if write.owns_body else clone(body), write, subresource
+        )
+
+    def patch_json(
+        self, resource: ResourceType, namespace: str, name: str, operations: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        return self._change(
+            resource, (namespace, name), lambda old: patches.json_patch(clone(old), operations), write, subresource
+        )
+
+    def patch_merge(
+        self, resource: ResourceType, namespace: str, name: str, patch: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        if not isinstance(patch, dict):
+            raise bad_request(f"a merge patch is an object, got {type(patch).__name__}")
+        return self._change(
+            resource, (namespace, name), lambda old: patches.merge_patch(clone(old), patch), write, subresource
+        )
+
+    def patch_strategic(
+        self, resource: ResourceType, namespace: str, name: str, patch: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        if resource.custom:
+            raise unsupported_media_type("application/strategic-merge-patch+json", CUSTOM_PATCH_TYPES)
+        if not isinstance(patch, dict):
+            raise bad_request(f"a strategic merge patch is an object, got {type(patch).__name__}")
+        return self._change(
+            resource, (namespace, name), lambda old: strategic_merge(clone(old), patch), write, subresource
+        )
+
+    def apply(
+        self, resource: ResourceType, namespace: str, name: str, body: Any, write: Write, *, subresource: str = ""
+    ) -> Version:
+        """Server-side apply: creates the object, or lays the configuration over it as its manager's share."""
+        if not isinstance(body, dict):
+            raise bad_request(f"an applied configuration is an object, got {type(body).__name__}")
+        configuration = self._applied_configuration(resource, namespace, name, clone(body), write, subresource)
+        author = self._author(resource, write, subresource)
+        if self.storage.get(resource.storage_key, (namespace, name)) is None:
+            if subresource:
+                raise not_found(resource.group_resource, name)
+            write.applied = lay_over(resource.behaviour, {"metadata": {}}, configuration, author)
+            return self.create(resource, namespace, configuration, write)
+
+        def shape(live: JsonObject) -> JsonObject:
+            write.applied = lay_over(resource.behaviour, clone(live), configuration, author)
+            return write.applied.obj
+
+        return self._change(resource, (namespace, name), shape, write, subresource)
+
+    def _applied_configuration(
+        self, resource: ResourceType, namespace: str, name: str, body: JsonObject, write: Write, subresource: str
+    ) -> JsonObject:
+        """The part of an applied body that its author can own, checked for shape."""
+        if (body.get("metadata") or {}).get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        write_checks.check_declared(resource, body)
+        write_checks.check_body(resource, body, namespace, name, write)
+        body["metadata"]["name"] = name
+        if resource.has_status:
+            if subresource == "status":
+                return {key: body[key] for key in ("apiVersion", "kind", "metadata", "status") if key in body}
+            body.pop("status", None)
+        return body
+
+    def _author(self, resource: ResourceType, write: Write, subresource: str) -> Author:
+        return Author(write.field_manager or "unknown", resource.api_version, subresource, self.clock())
+
+    def _change(
+        self, resource: ResourceType, key: tuple[str, str], shape: Shape, write: Write, subresource: str
+    ) -> Version:
+        """One read-modify-write; `shape` gets the object as its author sees it and gives a new one."""
+        namespace, name = key
+        current = self.get(resource, namespace, name)
+        new = shape(current.obj)
+        write_checks.check_body(resource, new, namespace, name, write)
+        old = current.obj
+        write_checks.check_preconditions(resource, name, new["metadata"], old)
+        new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
+        metadata.prepare_update(new["metadata"], old["metadata"])
+        resource.behaviour.set_defaults(new)
+        resource.behaviour.admit(new, old)
+        if subresource == "status":
+            resource.behaviour.prepare_status_update(new, old)
+        else:
+            self._prepare_main_update(resource, new, old)
+        write_checks.judge(resource, new, old, subresource, self._others(resource, key))
+        metadata.tidy(new["metadata"])
+        author = self._author(resource, write, subresource)
+        if write.applied is None:
+            track_update(resource.behaviour, new, old, author, ignores_status=resource.has_status)
+        else:
+            track_apply(resource.behaviour, new, old, write.applied, author, force=write.force)
+        return self._commit_change(resource, key, new, current, write)
+
+    def replace_internally(
+        self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write
+    ) -> Version:
+        """Commits an object that the server itself has changed where clients may not (a pod's node)."""
+        return self._commit_change(resource, key, obj, self.get(resource, *key), write)
+
+    def _prepare_main_update(self, resource: ResourceType, new: JsonObject, old: JsonObject) -> None:
+        if resource.has_status:
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = old["status"]
+        resource.behaviour.prepare_update(new, old)
+        if resource.behaviour.counts_generation and write_checks.content(new, resource) != write_checks.content(
+            old, resource
+        ):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _commit_change(
+        self, resource: ResourceType, key: tuple[str, str], new: JsonObject, current: Version, write: Write
+    ) -> Version:
+        metadata.tidy(new["metadata"])
+        new["metadata"]["resourceVersion"] = current.obj["metadata"]["resourceVersion"]
+        if write_checks.without_apply_times(new) == write_checks.without_apply_times(current.obj):
+            return current
+        if deletion.is_complete(resource, new) and not write.dry_run:
+            gone = self.remove_now(resource, key)
+            return Version(self._as_answered(new, gone), gone.resource_version)
+        return self._commit(resource, key, new, write)
+
+    def _commit(self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write) -> Version:
+        metadata.tidy(obj["metadata"])
+        if write.dry_run:
+            return Version(obj, self.storage.revision)
+        stored = obj if resource.to_stored is None else resource.to_stored(obj)
+        version = self.as_seen(resource, self.storage.put(resource.storage_key, key, stored))
+        if resource is CUSTOM_RESOURCE_DEFINITIONS:
+            self._follow_definition(version.obj)
+        return version
+
+    def remove_now(self, resource: ResourceType, key: tuple[str, str]) -> Version:
+        """The end of an object: nothing holds it any more."""
+        version = self.as_seen(resource, self.storage.remove(resource.storage_key, key))
+        if resource is CUSTOM_RESOURCE_DEFINITIONS:
+            self._forget_definition(version.obj)
+        return version
+
+    # -- deleting --------------------------------------------------------------------------------------------------
+
+    def delete(
+        self, resource: ResourceType, namespace: str, name: str, options: Deletion = PLAIN_DELETION
+    ) -> tuple[Version, bool]:
+        """The object as it is after the request, and whether it is gone (False: finalizers or a grace period hold it)."""
+        current = self.get(resource, namespace, name)
+        deletion.check_preconditions(resource, name, current.obj["metadata"], options)
+        marked = deletion.begin(resource, current.obj, options, self.clock())
+        if marked is not None and deletion.is_complete(resource, marked):
+            if options.dry_run:
+                return Version(marked, current.resource_version), True
+            gone = self.remove_now(resource, (namespace, name))
+            if resource.behaviour.marks_deletion:
+                gone = Version(self._as_answered(marked, gone), gone.resource_version)
+            return gone, True
+        if marked is None or marked == current.obj:
+            return current, False
+        return self._commit(resource, (namespace, name), marked, Write(dry_run=options.dry_run)), False
+
+    @staticmethod
+    def _as_answered(marked: JsonObject, gone: Version) -> JsonObject:
+        """Who deletes sees the object marked, under the revision of its end."""
+        version = gone.obj["metadata"]["resourceVersion"]
+        return {**marked, "metadata": {**marked["metadata"], "resourceVersion": version}}
+
+    def delete_collection(
+        self, resource: ResourceType, selection: Selection, options: Deletion = PLAIN_DELETION
+    ) -> list[Version]:
+        deleted = []
+        for version in self.list_objects(resource, selection).items:
+            meta = version.obj["metadata"]
+            deleted.append(self.delete(resource, meta.get("namespace", ""), meta["name"], options)[0])
+        return deleted
+
+    def _check_namespace(self, resource: ResourceType, namespace: str, name: str) -> None:
+        found = self.storage.get(NAMESPACES.storage_key, ("", namespace))
+        if found is None:
+            raise not_found(NAMESPACES.group_resource, namespace)
+        if "deletionTimestamp" in found.obj["metadata"]:
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(resource.group_resource, name, why, [cause])
+
+    def _others(self, resource: ResourceType, key: tuple[str, str]) -> Iterator[JsonObject]:
+        yield from (version.obj for name, version in self.storage.all(resource.storage_key) if name != key)
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    # -- definitions of custom resources ---------------------------------------------------------------------------
+
+    def _follow_definition(self, definition: JsonObject) -> None:
+        spec = definition["spec"]
+        self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(definition))
+
+    def _forget_definition(self, definition: JsonObject) -> None:
+        spec = definition["spec"]
+        key = (spec["group"], spec["names"]["plural"])
+        self.registry.replace_custom(*key, [])
+        self.storage.close_watches(key)

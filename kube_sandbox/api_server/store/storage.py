@@ -1,0 +1,228 @@
+"""Committed objects, one counter of revisions, and the recent past for watchers.
+
+The counter plays etcd's revision: every commit takes the next number, and it becomes the object's resourceVersion. The
+past is kept per resource and bounded, as kube-apiserver's watch cache is: a watcher that asks for what has been forgotten
+is told 410 and lists again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from kube_sandbox.api_server.errors import too_old
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.selectors import Predicate
+
+StorageKey = tuple[str, str]
+ObjectKey = tuple[str, str]
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+encode_json = msgspec.json.Encoder().encode
+
+
+class Version:
+    """One committed state of one object. Nobody changes `obj`; its JSON is made once, for all readers and watchers."""
+
+    __slots__ = ("_encoded", "_encoded_as_item", "obj", "resource_version")
+
+    def __init__(self, obj: JsonObject, resource_version: int) -> None:
+        self.obj = obj
+        self.resource_version = resource_version
+        self._encoded: bytes | None = None
+        self._encoded_as_item: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = encode_json(self.obj)
+        return self._encoded
+
+    @property
+    def encoded_as_item(self) -> bytes:
+        """As it stands in a list of a built-in kind, which names its kind only once."""
+        if self._encoded_as_item is None:
+            bare = {key: value for key, value in self.obj.items() if key not in ("apiVersion", "kind")}
+            self._encoded_as_item = encode_json(bare)
+        return self._encoded_as_item
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One commit, as history keeps it; `before` is what selectors need to tell who sees it as an arrival or a departure."""
+
+    type: ChangeType
+    namespace: str
+    version: Version
+    before: Version | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """What one watcher is told."""
+
+    type: ChangeType
+    version: Version
+
+
+class Watch:
+    """One subscription: a queue that commits fill at once and the owner drains when it likes."""
+
+    def __init__(self, storage: Storage, key: StorageKey, namespace: str, predicate: Predicate | None) -> None:
+        self._storage = storage
+        self._key = key
+        self._namespace = namespace
+        self._predicate = predicate
+        self._pending: deque[WatchEvent] = deque()
+        self.on_ready: Callable[[], None] | None = None
+        self.closed = False
+
+    def offer(self, change: Change) -> None:
+        """Called by the storage at every commit; a watcher that lags too far behind is dropped and has to list again."""
+        if self._namespace and change.namespace != self._namespace:
+            return
+        event = self._seen_as(change)
+        if event is None:
+            return
+        if len(self._pending) >= self._storage.most_pending:
+            self.close()
+        else:
+            self._pending.append(event)
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def _seen_as(self, change: Change) -> WatchEvent | None:
+        """A change of selection is an arrival or a departure, whatever happened to the object itself."""
+        if self._predicate is None:
+            return WatchEvent(change.type, change.version)
+        was = change.before is not None and self._predicate(change.before.obj)
+        is_now = change.type != "DELETED" and self._predicate(change.version.obj)
+        if is_now:
+            return WatchEvent("MODIFIED" if was else "ADDED", change.version)
+        return WatchEvent("DELETED", change.version) if was else None
+
+    def take(self) -> list[WatchEvent]:
+        """Everything that has happened since the last call."""
+        taken = list(self._pending)
+        self._pending.clear()
+        return taken
+
+    def close(self) -> None:
+        self.closed = True
+        self._storage.forget_watch(self._key, self)
+        if self.on_ready is not None:
+            self.on_ready()
+
+
+class _Collection:
+    """The objects of one resource, their recent changes and their watchers."""
+
+    def __init__(self, forgotten_up_to: int) -> None:
+        self.objects: dict[ObjectKey, Version] = {}
+        self.history: deque[Change] = deque()
+        self.forgotten_up_to = forgotten_up_to
+        self.watches: list[Watch] = []
+
+
+class Storage:
+    """All collections of one API."""
+
+    def __init__(self, *, history_length: int = 2_000, most_pending: int = 10_000) -> None:
+        self.revision = 1
+        self.most_pending = most_pending
+        self._history_length = history_length
+        self._collections: dict[StorageKey, _Collection] = {}
+        self._start_revision = 1
+        #: Told of every commit, before anybody else hears of it.
+        self.listeners: list[Callable[[StorageKey, ObjectKey, Change], None]] = []
+
+    def _collection(self, key: StorageKey) -> _Collection:
+        found = self._collections.get(key)
+        if found is None:
+            found = self._collections[key] = _Collection(self._start_revision)
+        return found
+
+    def get(self, key: StorageKey, name: ObjectKey) -> Version | None:
+        return self._collection(key).objects.get(name)
+
+    def all(self, key: StorageKey, namespace: str = "") -> list[tuple[ObjectKey, Version]]:
+        """Objects in the order etcd would give them: by namespace, then name."""
+        objects = self._collection(key).objects
+        names = (name for name in objects if name[0] == namespace) if namespace else iter(objects)
+        return [(name, objects[name]) for name in sorted(names)]
+
+    def everything(self) -> Iterator[tuple[StorageKey, ObjectKey, Version]]:
+        for key, collection in list(self._collections.items()):
+            for name, version in list(collection.objects.items()):
+                yield key, name, version
+
+    def put(self, key: StorageKey, name: ObjectKey, obj: JsonObject) -> Version:
+        """Commits an object; it must belong to nobody else from here on."""
+        self.revision += 1
+        obj["metadata"]["resourceVersion"] = str(self.revision)
+        version = Version(obj, self.revision)
+        collection = self._collection(key)
+        before = collection.objects.get(name)
+        collection.objects[name] = version
+        self._tell(key, name, Change("MODIFIED" if before else "ADDED", name[0], version, before))
+        return version
+
+    def remove(self, key: StorageKey, name: ObjectKey) -> Version:
+        """Commits a deletion; what watchers get is the last state, under the deletion's own revision."""
+        collection = self._collection(key)
+        before = collection.objects[name]
+        self.revision += 1
+        last = dict(before.obj)
+        last["metadata"] = {**before.obj["metadata"], "resourceVersion": str(self.revision)}
+        version = Version(last, self.revision)
+        del collection.objects[name]
+        self._tell(key, name, Change("DELETED", name[0], version, before))
+        return version
+
+    def _tell(self, key: StorageKey, name: ObjectKey, change: Change) -> None:
+        for listener in self.listeners:
+            listener(key, name, change)
+        collection = self._collection(key)
+        collection.history.append(change)
+        if len(collection.history) > self._history_length:
+            collection.forgotten_up_to = collection.history.popleft().version.resource_version
+        for watch in tuple(collection.watches):
+            watch.offer(change)
+
+    def watch(self, key: StorageKey, *, since: int, namespace: str = "", predicate: Predicate | None = None) -> Watch:
+        """Everything after revision `since`, first from the past, then as it happens; 410 when that past is gone."""
+        collection = self._collection(key)
+        if since < collection.forgotten_up_to:
+            raise too_old(since, collection.forgotten_up_to)
+        watch = Watch(self, key, namespace, predicate)
+        for change in collection.history:
+            if change.version.resource_version > since:
+                watch.offer(change)
+        collection.watches.append(watch)
+        return watch
+
+    def forget_watch(self, key: StorageKey, watch: Watch) -> None:
+        watches = self._collection(key).watches
+        if watch in watches:
+            watches.remove(watch)
+
+    def forget_past(self) -> None:
+        """Drops all history, as a compaction would: every watcher that resumes from now on gets 410."""
+        for collection in self._collections.values():
+            collection.history.clear()
+            collection.forgotten_up_to = self.revision
+        self._start_revision = self.revision
+
+    def close_watches(self, key: StorageKey | None = None) -> None:
+        """Ends running watches (of one resource or of all): a definition went away, or a test wants to see the resumption."""
+        for collection_key, collection in self._collections.items():
+            if key is None or key == collection_key:
+                for watch in tuple(collection.watches):
+                    watch.close()

@@ -1,0 +1,1 @@
+"""What `kubectl get` prints: the rows and columns that the server makes."""

@@ -1,0 +1,308 @@
+"""Where a pod's address comes from. Every pod start gets a new one, as in a cluster: an address is never an identity.
+
+Loopback mode needs no rights: all of 127.0.0.0/8 is local, so each pod gets an address of 127.64.0.0/10 and is told by
+``POD_IP`` to bind it. The counter is kept on disk, so that a restarted kubelet goes on instead of handing out the addresses
+of yesterday's pods; it begins at a random place, and each address in use is held by an abstract socket, so that two
+sandboxes on one machine never hand out the same one.
+
+As root a pod may have a network namespace on a bridge instead: two programs that bind a fixed port on the wildcard address have no
+other way, and it is where a test cuts a pod off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import os
+import random
+import socket
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOOPBACK_PODS = ipaddress.IPv4Network("127.64.0.0/10")
+
+
+@dataclass(frozen=True, slots=True)
+class PodAddress:
+    """A pod's place in the network; ``command_prefix`` starts a program inside it."""
+
+    ip: str
+    command_prefix: tuple[str, ...] = ()
+    network_namespace: str | None = None
+
+
+class PodNetworkError(Exception):
+    """A pod cannot be given its place in the network; the message says what is in the way."""
+
+
+class AddressesUsedUpError(PodNetworkError):
+    """Every address of the pods' network is in use."""
+
+
+class PodNetwork(Protocol):
+    """What the kubelet asks of a network."""
+
+    @property
+    def node_ip(self) -> str:
+        """The node's own address, where pods reach the host."""
+
+    async def open(self) -> None:
+        """Make what all pods share, and remove what an earlier run left."""
+
+    async def attach(self, pod_uid: str) -> PodAddress:
+        """A fresh address for a pod that starts."""
+
+    async def detach(self, pod_uid: str) -> None:
+        """The pod is over; all its processes are gone."""
+
+    async def close(self) -> None:
+        """Remove everything made."""
+
+
+class AddressCounter:
+    """Hands out a network's addresses in turn, kept in a file: the next one is written before one is given out."""
+
+    def __init__(self, network: ipaddress.IPv4Network, file: Path, *, skip_first: int = 1) -> None:
+        self._network = network
+        self._file = file
+        self._first = skip_first
+        self._count = network.num_addresses - 1 - skip_first  # the last one is the broadcast address
+
+    def start_at_random(self) -> None:
+        """Where nothing is written yet, begin anywhere."""
+        if not self._file.exists():
+            self._write(random.randrange(self._count))  # noqa: S311 (spreads sandboxes apart, no secret)
+
+    def next_address(self, in_use: set[str]) -> str:
+        """The next address that is not in use."""
+        for _ in range(self._count):
+            position = self._read() % self._count
+            self._write((position + 1) % self._count)
+            address = str(self._network[self._first + position])
+            if address not in in_use:
+                return address
+        raise AddressesUsedUpError(f"all {self._count} addresses of {self._network} are in use by running pods")
+
+    def _read(self) -> int:
+        try:
+            return int(self._file.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return 0
+
+    def _write(self, position: int) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(str(position), encoding="ascii")
+        temporary.replace(self._file)
+
+
+class LoopbackNetwork:
+    """Pods on addresses of 127.64.0.0/10."""
+
+    def __init__(self, state_file: Path, *, network: ipaddress.IPv4Network = LOOPBACK_PODS) -> None:
+        self._counter = AddressCounter(network, state_file)
+        self._held: dict[str, tuple[str, socket.socket]] = {}
+
+    @property
+    def node_ip(self) -> str:
+        """Pods reach the host on the loopback address."""
+        return "127.0.0.1"
+
+    async def open(self) -> None:
+        """Nothing is shared; only choose where to begin."""
+        self._counter.start_at_random()
+
+    async def attach(self, pod_uid: str) -> PodAddress:
+        """The next address nobody on this machine holds."""
+        in_use = {held for held, _ in self._held.values()}
+        while True:
+            address = self._counter.next_address(in_use)
+            in_use.add(address)
+            hold = hold_name(f"kube-sandbox-pod-{address}")
+            if hold is not None:
+                self._held[pod_uid] = (address, hold)
+                return PodAddress(ip=address)
+
+    async def detach(self, pod_uid: str) -> None:
+        """Let go of the address."""
+        held = self._held.pop(pod_uid, None)
+        if held is not None:
+            held[1].close()
+
+    async def close(self) -> None:
+        """Let go of all addresses."""
+        for pod_uid in list(self._held):
+            await self.detach(pod_uid)
+
+
+def hold_name(name: str) -> socket.socket | None:
+    """Claim a name on this machine, None if somebody has it: an abstract socket lives exactly as long as its process."""
+    hold = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        hold.bind(f"\0{name}")
+    except OSError:
+        hold.close()
+        return None
+    return hold
+
+
+DEFAULT_BRIDGE = "bgk0"
+DEFAULT_SUBNET = ipaddress.IPv4Network("10.88.0.0/24")
+LONGEST_BRIDGE_NAME = 8  # an interface name has 15 characters; ours add a dot and a number
+COMMAND_SECONDS = 10.0
+
+
+class NetworkNamespaces:
+    """Pods in namespaces ``<bridge>-<address>``; the host is the subnet's first address."""
+
+    def __init__(
+        self,
+        state_file: Path,
+        *,
+        bridge: str = DEFAULT_BRIDGE,
+        subnet: ipaddress.IPv4Network = DEFAULT_SUBNET,
+    ) -> None:
+        if not 0 < len(bridge) <= LONGEST_BRIDGE_NAME:
+            raise ValueError(f"bridge is {bridge!r}, expected a name of 1 to {LONGEST_BRIDGE_NAME} characters")
+        self._bridge = bridge
+        self._subnet = subnet
+        self._counter = AddressCounter(subnet, state_file, skip_first=2)
+        self._addresses: dict[str, str] = {}
+        self._hold: socket.socket | None = None
+
+    @property
+    def node_ip(self) -> str:
+        """The bridge's address, where pods reach the host."""
+        return str(self._subnet[1])
+
+    async def open(self) -> None:
+        """Remove what an earlier run left, make the bridge."""
+        if os.geteuid() != 0:
+            raise PodNetworkError("network namespaces need root; use the loopback network instead")
+        self._hold = hold_name(f"kube-sandbox-bridge-{self._bridge}")
+        if self._hold is None:
+            raise PodNetworkError(f"bridge {self._bridge!r} is used by another kubelet: give this one another name")
+        await self._remove_all()
+        await self._check_subnet_is_free()
+        await _ip(
+            f"link add {self._bridge} type bridge",
+            f"addr add {self.node_ip}/{self._subnet.prefixlen} dev {self._bridge}",
+            f"link set {self._bridge} up",
+        )
+
+    async def attach(self, pod_uid: str) -> PodAddress:
+        """A namespace with one interface, ``eth0``, and the next address that nobody uses."""
+        address = self._counter.next_address(set(self._addresses.values()))
+        self._addresses[pod_uid] = address
+        try:
+            return await self._make(address)
+        except PodNetworkError:
+            # The next attempt takes another address: of this one nothing may stay.
+            with suppress(PodNetworkError):
+                await self.detach(pod_uid)
+            raise
+
+    async def _make(self, address: str) -> PodAddress:
+        namespace, link = self._names(address)
+        await _ip(
+            f"netns add {namespace}",
+            f"link add {link} type veth peer name eth0 netns {namespace}",
+            f"link set {link} master {self._bridge} up",
+        )
+        await _ip(
+            "link set lo up",
+            f"addr add {address}/{self._subnet.prefixlen} dev eth0",
+            "link set eth0 up",
+            f"route add default via {self.node_ip}",
+            namespace=namespace,
+        )
+        # nsenter replaces itself by the program: the process that is signalled is the container's own.
+        prefix = ("nsenter", f"--net=/run/netns/{namespace}", "--")
+        return PodAddress(ip=address, command_prefix=prefix, network_namespace=namespace)
+
+    async def detach(self, pod_uid: str) -> None:
+        """Remove the namespace and its link."""
+        address = self._addresses.pop(pod_uid, None)
+        if address is not None:
+            namespace, link = self._names(address)
+            # The namespace's own removal takes the link down too, but only some time later.
+            await _ip(f"link del {link}", f"netns del {namespace}")
+
+    async def close(self) -> None:
+        """Remove everything."""
+        if self._hold is not None:
+            await self._remove_all()
+            self._addresses.clear()
+            self._hold.close()
+            self._hold = None
+
+    def namespace_of(self, address: str) -> str:
+        """The namespace in which a pod of ours has this address."""
+        return self._names(address)[0]
+
+    def _names(self, address: str) -> tuple[str, str]:
+        number = int(ipaddress.IPv4Address(address)) - int(self._subnet.network_address)
+        return f"{self._bridge}-{address}", f"{self._bridge}.{number}"
+
+    async def _remove_all(self) -> None:
+        links = {link["ifname"] for link in await _ip_json("link", "show")}
+        ours = [name for name in links if name.startswith(f"{self._bridge}.")]
+        if ours:
+            await _ip(*(f"link del {name}" for name in ours))
+        namespaces = [entry["name"] for entry in await _ip_json("netns", "list")]
+        left = [name for name in namespaces if name.startswith(f"{self._bridge}-")]
+        if left:
+            await _ip(*(f"netns del {name}" for name in left))
+        if self._bridge in links:
+            await _ip(f"link del {self._bridge}")
+
+    async def _check_subnet_is_free(self) -> None:
+        for link in await _ip_json("-4", "addr", "show"):
+            for entry in link.get("addr_info", []):
+                other = ipaddress.IPv4Network(f"{entry['local']}/{entry['prefixlen']}", strict=False)
+                if other.overlaps(self._subnet):
+                    raise PodNetworkError(
+                        f"subnet {self._subnet} overlaps {other} of interface {link['ifname']}: give another subnet"
+                    )
+
+
+async def _ip(*commands: str, namespace: str | None = None) -> None:
+    where = () if namespace is None else ("-n", namespace)
+    await _run("ip", *where, "-batch", "-", stdin="\n".join(commands))
+
+
+async def _ip_json(*arguments: str) -> list[dict[str, Any]]:
+    output = await _run("ip", "-j", *arguments)
+    found: list[dict[str, Any]] = json.loads(output or "[]")
+    return found
+
+
+async def _run(*arguments: str, stdin: str = "") -> str:
+    """What the command wrote. PodNetworkError where it cannot be started, does not answer in time, or fails."""
+    what = f"{' '.join(arguments)} ({stdin!r})"
+    # A file, not a pipe: uvloop raises RuntimeError where a command that reads nothing has ended before the pipe is written.
+    with tempfile.TemporaryFile() as commands:
+        commands.write(stdin.encode())
+        commands.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments, stdin=commands, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+        except OSError as error:
+            raise PodNetworkError(f"{what}: {error}") from error
+    try:
+        async with asyncio.timeout(COMMAND_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise PodNetworkError(f"{what}: no answer within {COMMAND_SECONDS:g} s") from None
+    if process.returncode != 0:
+        raise PodNetworkError(f"{what}: {errors.decode().strip()}")
+    return output.decode()

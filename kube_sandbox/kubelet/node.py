@@ -1,0 +1,303 @@
+"""What the node, the scheduler and the volume controllers do elsewhere.
+
+The Node object is made at the start, kept Ready by a heartbeat, told not Ready at the stop. Pods without a node are given to
+this one; several process kubelets may share an API: the first binding wins and the others hear 409. A claim is bound by its
+status alone (no PersistentVolume object), which is what pods and people look at; its volume is a folder, removed when the claim is
+deleted. The ``kubernetes.io/pvc-protection`` finalizer is taken off once no pod uses the claim: without that no claim could be
+deleted from a bare kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kube_sandbox.client import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    AlreadyExistsError,
+    ApiError,
+    ApiUnavailableError,
+    NotFoundError,
+    OutcomeUnknownError,
+    Reflector,
+)
+
+from .files import unique_name
+from .status import timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
+
+    from .files import DataFolders
+
+log = structlog.get_logger(__name__)
+
+PODS_AT_MOST = 250
+RETRY_SECONDS = 0.5
+
+
+def default_labels(node_name: str) -> dict[str, str]:
+    """The labels every kubelet puts on its node, and one that tells what kind of kubelet this is."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {
+        "kubernetes.io/hostname": node_name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": machine,
+        "kube-sandbox/kubelet": "process",
+    }
+
+
+class NodeRegistration:
+    """``register()`` once, then run ``run()`` as a task."""
+
+    def __init__(
+        self,
+        api: KubeClient,
+        node_name: str,
+        node_ip: str,
+        labels: Mapping[str, str],
+        *,
+        heartbeat_seconds: float,
+    ) -> None:
+        self._api = api
+        self._name = node_name
+        self._ip = node_ip
+        self._labels = dict(labels)
+        self._heartbeat_seconds = heartbeat_seconds
+        self._ready_since = timestamp(datetime.now(UTC))
+
+    async def register(self) -> None:
+        """Make the Node, or take over the one of an earlier run; waits for an API that is not there yet."""
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": self._labels}}
+        while True:
+            try:
+                with suppress(AlreadyExistsError):
+                    await self._api.create(NODES, node)
+                await self._post(ready=True)
+            except ApiError as error:
+                log.warning("node not registered yet", node=self._name, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def run(self) -> None:
+        """Say every so often that the node is alive; make the Node again if somebody deleted it."""
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds)
+            try:
+                await self._post(ready=True)
+            except NotFoundError:
+                await self.register()
+            except ApiError as error:
+                log.warning("node heartbeat not posted", node=self._name, error=str(error))
+
+    async def say_not_ready(self) -> None:
+        """The kubelet stops in an orderly way; nobody has to wait for the heartbeat to fail."""
+        with suppress(ApiError):
+            await self._post(ready=False)
+
+    async def _post(self, *, ready: bool) -> None:
+        patch = {"status": self._status(ready=ready)}
+        await self._api.patch(NODES, self._name, patch, subresource="status")
+
+    def _status(self, *, ready: bool) -> JsonObject:
+        capacity = {
+            "cpu": str(os.cpu_count() or 1),
+            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // 1024}Ki",
+            "pods": str(PODS_AT_MOST),
+        }
+        return {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "addresses": [{"type": "InternalIP", "address": self._ip}, {"type": "Hostname", "address": self._name}],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True" if ready else "False",
+                    "reason": "KubeletReady" if ready else "KubeletStopped",
+                    "message": "process kubelet is running" if ready else "process kubelet has stopped",
+                    "lastHeartbeatTime": timestamp(datetime.now(UTC)),
+                    "lastTransitionTime": self._ready_since if ready else timestamp(datetime.now(UTC)),
+                }
+            ],
+            "nodeInfo": {
+                "architecture": self._labels.get("kubernetes.io/arch", ""),
+                "bootID": "",
+                "containerRuntimeVersion": "process://1",
+                "kernelVersion": platform.release(),
+                "kubeProxyVersion": "",
+                "kubeletVersion": "v1.35.4-process",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "local processes",
+                "systemUUID": "",
+            },
+        }
+
+
+BIND_RETRY_SECONDS = 0.2
+
+
+class Scheduler:
+    """Call ``consider()`` with every pod; run ``run()`` as a task."""
+
+    def __init__(self, api: KubeClient, node_name: str, node_labels: Mapping[str, str]) -> None:
+        self._api = api
+        self._node_name = node_name
+        self._node_labels = node_labels
+        self._queue: asyncio.Queue[JsonObject] = asyncio.Queue()
+
+    def consider(self, pod: JsonObject) -> None:
+        """Bind this pod if it waits for a node and ours will do."""
+        spec = pod["spec"]
+        selector = spec.get("nodeSelector") or {}
+        if (
+            not spec.get("nodeName")
+            and "deletionTimestamp" not in pod["metadata"]
+            and not spec.get("schedulingGates")
+            and all(self._node_labels.get(key) == value for key, value in selector.items())
+        ):
+            self._queue.put_nowait(pod)
+
+    async def run(self) -> None:
+        """Bind one pod after the other."""
+        while True:
+            metadata = (pod := await self._queue.get())["metadata"]
+            try:
+                await self._api.bind_pod(
+                    metadata["name"], namespace=metadata["namespace"], node_name=self._node_name, uid=metadata["uid"]
+                )
+            except (ApiUnavailableError, OutcomeUnknownError) as error:
+                # Binding twice is harmless: the second one is refused with 409.
+                log.warning("pod not bound yet", pod=metadata["name"], error=str(error))
+                await asyncio.sleep(BIND_RETRY_SECONDS)
+                self._queue.put_nowait(pod)
+            except ApiError as error:
+                log.debug("pod not bound", pod=metadata["name"], error=str(error))  # gone, or another node's
+
+
+PROTECTION_FINALIZER = "kubernetes.io/pvc-protection"
+CLAIM_RETRY_SECONDS = 0.2
+
+
+class ClaimBinder:
+    """Run ``run()`` as a task. ``folders_in_use`` and ``claims_in_use`` tell what running pods hold."""
+
+    def __init__(
+        self,
+        api: KubeClient,
+        folders: DataFolders,
+        *,
+        folders_in_use: Callable[[], set[Path]],
+        claims_in_use: Callable[[], set[tuple[str, str]]],
+    ) -> None:
+        self._api = api
+        self._folders = folders
+        self._folders_in_use = folders_in_use
+        self._claims_in_use = claims_in_use
+        self._wake = asyncio.Event()
+        self._deleted: set[Path] = set()
+        self.reflector = Reflector(api, PERSISTENT_VOLUME_CLAIMS, on_change=self._changed)
+
+    def folder_of(self, namespace: str, name: str) -> Path | None:
+        """A bound claim's folder; None while it is not bound, or not there."""
+        claim = self.reflector.objects.get((namespace, name))
+        if claim is None or not _is_bound(claim):
+            return None
+        folder = self._folders.claim(claim)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def look_again(self) -> None:
+        """A pod came or went: a claim may be free now."""
+        self._wake.set()
+
+    def _changed(self, event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            self._deleted.add(self._folders.claim(event.object))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Bind, unprotect and remove, whenever something changed."""
+        watching = asyncio.create_task(self.reflector.run())
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                try:
+                    await self._one_pass()
+                except ApiError as error:
+                    log.warning("claims wait for the API", error=str(error))
+                    await asyncio.sleep(CLAIM_RETRY_SECONDS)
+                    self._wake.set()
+        finally:
+            watching.cancel()
+
+    async def _one_pass(self) -> None:
+        for claim in list(self.reflector.objects.values()):
+            if "deletionTimestamp" in claim["metadata"]:
+                await self._unprotect(claim)
+            elif not _is_bound(claim) or _has_grown(claim):
+                await self._bind(claim)
+        for folder in self._deleted - self._folders_in_use():
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            self._deleted.discard(folder)
+            log.info("volume removed with its claim", folder=folder.name)
+
+    async def _bind(self, claim: JsonObject) -> None:
+        self._folders.claim(claim).mkdir(parents=True, exist_ok=True)
+        spec, metadata = claim["spec"], claim["metadata"]
+        requested = (spec.get("resources") or {}).get("requests") or {}
+        status = {
+            "phase": "Bound",
+            "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
+            "capacity": {"storage": requested.get("storage", "1Gi")},
+        }
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        try:
+            await self._api.patch(
+                PERSISTENT_VOLUME_CLAIMS,
+                metadata["name"],
+                patch,
+                namespace=metadata["namespace"],
+                subresource="status",
+            )
+        except NotFoundError:
+            return
+        log.info("claim bound", claim=unique_name(claim))
+
+    async def _unprotect(self, claim: JsonObject) -> None:
+        metadata = claim["metadata"]
+        finalizers = metadata.get("finalizers") or []
+        if PROTECTION_FINALIZER not in finalizers or (metadata["namespace"], metadata["name"]) in self._claims_in_use():
+            return
+        kept = [finalizer for finalizer in finalizers if finalizer != PROTECTION_FINALIZER]
+        patch = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": kept}
+        }
+        try:
+            await self._api.patch(PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"])
+        except NotFoundError:
+            return
+
+
+def _has_grown(claim: JsonObject) -> bool:
+    """A folder has no size of its own, so a claim that asks for more has it at once."""
+    shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    asked = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "1Gi")
+    return bool(shown != asked)
+
+
+def _is_bound(claim: JsonObject) -> bool:
+    return (claim.get("status") or {}).get("phase") == "Bound"

@@ -1,0 +1,273 @@
+"""One start of a container: a process in a session of its own, watched and signalled through a pidfd.
+
+A process id may be reused the moment its process is reaped; a pidfd means that one process for ever. The group is killed
+while its leader is still an unreaped zombie, for the same reason: until then its number cannot belong to anybody else.
+
+Nothing outlives its container or its kubelet unnoticed: every process carries marks in its environment.
+
+One mark is the kubelet's data folder, the other the start of a container. Reading them from ``/proc`` instead of from a list
+of ours means that nothing is missed: neither if the kubelet dies between starting a process and writing it down, nor a
+grandchild in a session of its own, which a process group does not hold. Containers have a process namespace for that;
+we have none, and *terminated* must mean that nothing runs any more (docs/concepts/architecture.md, rule 7: the fence's word). Only
+a process that empties its environment escapes.
+
+Leftovers of a dead kubelet are killed, not adopted: to the API this is a node that rebooted, and the pods start again
+on new addresses with the restart counted, which is what happens to them on a real node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+KUBELET_MARK = "KUBE_SANDBOX_DATA"
+CONTAINER_MARK = "KUBE_SANDBOX_CONTAINER_START"
+
+EXEC_READS = 5
+EXEC_PAUSE_SECONDS = 0.002
+
+
+def kill_leftovers(data_folder: Path, *, deadline_seconds: float = 5.0) -> list[int]:
+    """Kill every process of an earlier kubelet with this data folder and wait until they are gone; returns their pids.
+
+    OSError: TimeoutError of what survives SIGKILL, PermissionError of what we may not kill, EMFILE.
+    """
+    return _kill_marked((f"{KUBELET_MARK}={data_folder}\0",), deadline_seconds)
+
+
+def kill_strays(container_start: str, *, deadline_seconds: float = 5.0) -> list[int]:
+    """Kill what one start of a container left behind, and what was run beside it; wait until it is gone. OSError as above."""
+    whole = f"{CONTAINER_MARK}={container_start}"
+    return _kill_marked((f"{whole}\0", f"{whole}/"), deadline_seconds)
+
+
+def _kill_marked(marks: tuple[str, ...], deadline_seconds: float) -> list[int]:
+    """Kill in passes until one finds nobody: what is found may have started another since the list was read."""
+    wanted = [b"\0" + mark.encode() for mark in marks]
+    killed: list[int] = []
+    while found := _kill_found(wanted, deadline_seconds):
+        killed += found
+    return killed
+
+
+def _kill_found(wanted: list[bytes], deadline_seconds: float) -> list[int]:
+    """One pass. What is found is killed though another could not be; then that one's PermissionError is raised."""
+    found: dict[int, int] = {}
+    refused: PermissionError | None = None
+    try:
+        for pid in _marked_pids(wanted):
+            if (pidfd := _open_marked(pid, wanted)) is not None:
+                found[pid] = pidfd
+                try:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # it has ended by itself
+                except PermissionError as error:
+                    refused = error
+                    os.close(found.pop(pid))
+        _wait_ended(list(found.values()), deadline_seconds)
+    finally:
+        for pidfd in found.values():
+            os.close(pidfd)
+    if refused is not None:
+        raise refused
+    return list(found)
+
+
+def _marked_pids(wanted: list[bytes]) -> list[int]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 (a hundred paths less)
+    return [pid for pid in pids if pid != os.getpid() and _is_marked(pid, wanted)]
+
+
+def _is_marked(pid: int, wanted: list[bytes]) -> bool:
+    content = b"\0" + _environment(pid)
+    return any(mark in content for mark in wanted)
+
+
+def _environment(pid: int) -> bytes:
+    """What a process was started with; empty for one that is gone, and for threads of the kernel.
+
+    In the middle of an exec the kernel shows an empty environment too, so a program's empty one is read again.
+    """
+    for _ in range(EXEC_READS):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+                content = file.read()
+            if content:
+                return content
+            os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - a thread of the kernel has none
+        except OSError:
+            return b""
+        time.sleep(EXEC_PAUSE_SECONDS)
+    return b""
+
+
+def _open_marked(pid: int, wanted: list[bytes]) -> int | None:
+    """First the pidfd, then the question again: what the pidfd names cannot change in between."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    if _is_marked(pid, wanted):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def _wait_ended(pidfds: list[int], deadline_seconds: float) -> None:
+    poller = select.poll()
+    waiting = set(pidfds)
+    for pidfd in pidfds:
+        poller.register(pidfd, select.POLLIN)
+    while waiting:
+        ended = poller.poll(deadline_seconds * 1000)
+        if not ended:
+            raise TimeoutError(f"{len(waiting)} processes survive SIGKILL")
+        for pidfd, _ in ended:
+            poller.unregister(pidfd)
+            waiting.discard(pidfd)
+
+
+log = structlog.get_logger(__name__)
+
+BURY_FIRST_SECONDS = 0.1
+BURY_LAST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to start: arguments, the whole environment (with its marks), working folder, and the file for both outputs."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    working_folder: Path
+    log_file: Path
+    prefix_length: int = 0
+    """How many of the arguments only lead into the pod's network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended. ``code`` is 128 + signal for a killed one, as container engines say it."""
+
+    code: int
+    signal: int
+    finished_at: datetime
+
+
+def start_error_exit() -> Exit:
+    """What container engines report for a program that could not be started at all."""
+    return Exit(code=128, signal=0, finished_at=datetime.now(UTC))
+
+
+class ContainerProcess:
+    """A running process. ``start`` raises OSError if the program cannot be started."""
+
+    def __init__(self, child: subprocess.Popen[bytes], mark: str) -> None:
+        """OSError where the child cannot be watched; the caller kills it then."""
+        self._child = child
+        self._mark = mark
+        self._reaped = False
+        self._burial: asyncio.Task[None] | None = None
+        self.pid = child.pid
+        self.start_ticks = process_start_ticks(child.pid)
+        self._pidfd = os.pidfd_open(child.pid)
+        self.started_at = datetime.now(UTC)
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[Exit] = self._loop.create_future()
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    @classmethod
+    def start(cls, spec: ProcessSpec) -> ContainerProcess:
+        """Start it; both outputs go to the log file, the input is empty."""
+        spec.log_file.parent.mkdir(parents=True, exist_ok=True)
+        with spec.log_file.open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 (running what pods ask for is this program's purpose)
+                list(spec.arguments),
+                env=dict(spec.environment),
+                cwd=spec.working_folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            return cls(child, spec.environment[CONTAINER_MARK])
+        except OSError:
+            # Not watched, it would run on beside the next start of the container, on the same store.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
+
+    def on_exit(self, callback: Callable[[Exit], None]) -> None:
+        """Called before any ``wait`` that begins later returns."""
+        self._exit.add_done_callback(lambda exit_: callback(exit_.result()))
+
+    async def wait(self) -> Exit:
+        """Wait until it ended and nothing that it started runs any more."""
+        return await asyncio.shield(self._exit)
+
+    def terminate(self) -> None:
+        """SIGTERM to the main process only, as Kubernetes does to process 1 of the container."""
+        if not self._reaped:
+            with suppress(PermissionError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group; frozen (SIGSTOP) processes die of it too."""
+        if not self._reaped:
+            with suppress(PermissionError):  # a program that became another user; what is left of it `_bury` tells
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._kill_group()
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._kill_group()
+        return_code = self._child.wait()  # a readable pidfd is an ended process: this does not wait
+        os.close(self._pidfd)
+        self._reaped = True
+        killed_by = max(0, -return_code)
+        exit_ = Exit(128 + killed_by if killed_by else return_code, killed_by, datetime.now(UTC))
+        self._burial = self._loop.create_task(self._bury(exit_))
+
+    async def _bury(self, exit_: Exit) -> None:
+        """The end is told only when nothing of it is left: whatever the machine refuses (EPERM, EMFILE) is tried again."""
+        delay_seconds = BURY_FIRST_SECONDS
+        while True:
+            try:
+                strays = await asyncio.to_thread(kill_strays, self._mark)
+            except OSError as error:
+                log.warning("a container has ended but not all of it", pid=self.pid, error=str(error))
+            else:
+                break
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, BURY_LAST_SECONDS)
+        if strays:
+            log.info("killed what a container left behind", pid=self.pid, strays=strays)
+        self._exit.set_result(exit_)
+
+    def _kill_group(self) -> None:
+        # Setting up the session is the child's first deed, done before Popen returns: the group's number is the pid.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def process_start_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since boot; with the pid it names one process of this boot."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (not a path of ours)
+        # The second field is the program's name in parentheses and may hold anything: count from its end.
+        return int(file.read().rpartition(")")[2].split()[19])

@@ -1,0 +1,293 @@
+"""Puts the parts together: one node of a Kubernetes API whose pods are local processes.
+
+Everything is driven by one watch of all pods. A pod without a node goes to the scheduler, a pod of ours to its worker (one
+per uid, so a pod that is made again under the same name is another pod). What the workers do is level-triggered: the kubelet
+may be stopped and started at any moment, and what it left running is killed before anything is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kube_sandbox.client import PODS, Reflector
+from kube_sandbox.folder_lock import FolderLock
+
+from .container import BackOffSettings, Container
+from .files import DataFolders, NoSuchLogError, newest_log, read_log, unique_name, write_pods_file
+from .network import PodNetworkError
+from .node import ClaimBinder, NodeRegistration, Scheduler, default_labels
+from .pod_worker import NodeParts, PodWorker
+from .process import kill_leftovers
+from .reporting import EventRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from pathlib import Path
+
+    from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
+
+    from .images import ImageCatalogue
+    from .network import PodNetwork
+
+log = structlog.get_logger(__name__)
+
+# Whatever grace a deletion names, a pod that does not end by itself has so long, as under the real kubelet
+# (kubernetes/pkg/kubelet/kuberuntime, minimumGracePeriodInSeconds).
+MINIMUM_GRACE_SECONDS = 2.0
+# How long beyond the pods' grace a stop waits for them, and then for their workers.
+STOP_SECONDS = 10.0
+
+
+class ProcessKubelet:
+    """``start()`` registers the node and begins to run pods; ``stop()`` ends every process it started."""
+
+    def __init__(  # noqa: PLR0913 (the settings of a node)
+        self,
+        api: KubeClient,
+        *,
+        node_name: str,
+        data_dir: Path,
+        network: PodNetwork,
+        images: ImageCatalogue,
+        labels: Mapping[str, str] | None = None,
+        back_off: BackOffSettings | None = None,
+        minimum_grace_seconds: float = MINIMUM_GRACE_SECONDS,
+        heartbeat_seconds: float = 10.0,
+        schedule: bool = True,
+    ) -> None:
+        self._folders = DataFolders(data_dir.resolve())
+        self._network = network
+        self._schedule = schedule
+        node_labels = default_labels(node_name) | dict(labels or {})
+        self._node_name = node_name
+        self._events = EventRecorder(api, node_name)
+        self._scheduler = Scheduler(api, node_name, node_labels)
+        self._registration = NodeRegistration(
+            api, node_name, network.node_ip, node_labels, heartbeat_seconds=heartbeat_seconds
+        )
+        self._claims = ClaimBinder(
+            api, self._folders, folders_in_use=self._claim_folders_in_use, claims_in_use=self._claims_in_use
+        )
+        self._pods = Reflector(api, PODS, on_change=self._pod_changed)
+        self._parts = NodeParts(
+            api=api,
+            node_name=node_name,
+            folders=self._folders,
+            network=network,
+            images=images,
+            claims=self._claims,
+            events=self._events,
+            back_off=back_off or BackOffSettings(),
+            minimum_grace_seconds=minimum_grace_seconds,
+            pods_changed=self._pods_changed,
+        )
+        self._workers: dict[str, PodWorker] = {}
+        self._worker_tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lock: FolderLock | None = None
+        self._writing_pods_file = False
+        self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    @property
+    def node_name(self) -> str:
+        """The node's name."""
+        return self._node_name
+
+    async def start(self, *, timeout_seconds: float = 60.0) -> None:
+        """Kill what an earlier run left, register the node, begin to watch."""
+        self._lock_data_folder()
+        killed = await asyncio.to_thread(kill_leftovers, self._folders.root)
+        if killed:
+            log.warning("killed processes that an earlier kubelet left", pids=killed)
+        await self._network.open()
+        async with asyncio.timeout(timeout_seconds):
+            await self._registration.register()
+        for part in (self._claims.run(), self._pods.run(), self._events.run(), self._registration.run()):
+            self._run_part(part)
+        if self._schedule:
+            self._run_part(self._scheduler.run())
+        await self._pods.wait_synced(timeout_seconds)
+        await asyncio.to_thread(self._remove_folders_of_vanished_pods)
+        self._write_pods_file()
+
+    def _run_part(self, part: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._part_ended)
+        self._tasks.append(task)
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        """No part ends by itself: one that does has met a mistake of ours, and a kubelet without it is deaf or mute."""
+        if not task.cancelled() and not self._failed.done():
+            self._failed.set_result(task.exception() or RuntimeError(f"{task.get_name()} ended"))
+
+    async def failed(self) -> BaseException:
+        """Wait until the kubelet cannot go on; returns what broke it. The caller ends the process, or at least says so."""
+        return await asyncio.shield(self._failed)
+
+    async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        """End all pods' processes (SIGTERM, then SIGKILL) and leave the API's objects as they are.
+
+        Whatever holds a pod up, this ends within the grace and 10 s more; what runs then is killed by its marks, or said.
+        """
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for worker in self._workers.values():
+            worker.node_stops(grace_seconds)
+        await self._end_workers(grace_seconds + STOP_SECONDS)
+        await self._registration.say_not_ready()
+        try:
+            await self._network.close()
+        except PodNetworkError as error:
+            log.warning("what pods had in the network is left for the next start", error=str(error))
+        self._write_pods_file()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    async def _end_workers(self, seconds: float) -> None:
+        if not self._worker_tasks:
+            return
+        _, late = await asyncio.wait(list(self._worker_tasks.values()), timeout=seconds)
+        if not late:
+            return
+        log.warning("pods did not end in time", pods=sorted(task.get_name() for task in late), seconds=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.wait(late, timeout=STOP_SECONDS)
+        try:
+            await asyncio.to_thread(kill_leftovers, self._folders.root)
+        except OSError as error:
+            log.warning("processes of pods are left", error=str(error))
+
+    def container_pid(self, namespace: str, pod: str, container: str) -> int | None:
+        """The process id of a container's main process, None while it does not run."""
+        for worker in self._running(namespace, pod):
+            for candidate in worker.containers:
+                if candidate.name == container and candidate.process is not None:
+                    return candidate.process.pid
+        return None
+
+    def log_provider(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int | None,
+        follow: bool,
+    ) -> AsyncIterator[bytes]:
+        """A container's latest log, as ``kubectl logs`` wants it; raises ``NoSuchLogError``."""
+        workers = self._running(namespace, pod)
+        if not workers:
+            raise NoSuchLogError(f"pod {namespace}/{pod} does not run on node {self._node_name}")
+        worker = workers[-1]
+        file = newest_log(self._folders.logs(worker.pod), container)
+
+        def still_written() -> bool:
+            running = any(c.name == container and c.process is not None for c in worker.containers)
+            return running and newest_log(self._folders.logs(worker.pod), container) == file
+
+        return read_log(file, tail_lines=tail_lines, follow=follow, still_written=still_written)
+
+    def _running(self, namespace: str, pod: str) -> list[PodWorker]:
+        return [
+            worker
+            for worker in self._workers.values()
+            if (worker.pod["metadata"]["namespace"], worker.pod["metadata"]["name"]) == (namespace, pod)
+        ]
+
+    def _lock_data_folder(self) -> None:
+        """Raises FolderInUseError: two kubelets on one folder kill each other's pods as leftovers."""
+        self._folders.root.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock.take(self._folders.lock_file)
+
+    def _remove_folders_of_vanished_pods(self) -> None:
+        alive = {unique_name(pod) for pod in self._pods.objects.values()}
+        for folder in self._folders.all_pods.glob("*"):
+            if folder.name not in alive:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _pod_changed(self, event: WatchEvent) -> None:
+        pod, uid = event.object, event.object["metadata"]["uid"]
+        worker = self._workers.get(uid)
+        if event.type == "DELETED":
+            if worker is not None:
+                worker.vanished()
+            self._claims.look_again()
+        elif worker is not None:
+            worker.update(pod)
+        elif pod["spec"].get("nodeName") == self._node_name:
+            self._start_worker(pod)
+        elif self._schedule:
+            self._scheduler.consider(pod)
+
+    def _start_worker(self, pod: JsonObject) -> None:
+        metadata = pod["metadata"]
+        before = self._running(metadata["namespace"], metadata["name"])
+        predecessor = self._worker_tasks[before[-1].pod["metadata"]["uid"]] if before else None
+        worker = PodWorker(pod, self._parts, predecessor)
+        task = asyncio.create_task(worker.run(), name=f"pod {metadata['name']}")
+        self._workers[metadata["uid"]] = worker
+        self._worker_tasks[metadata["uid"]] = task
+        task.add_done_callback(lambda done: self._worker_ended(metadata["uid"], done))
+
+    def _worker_ended(self, uid: str, task: asyncio.Task[None]) -> None:
+        worker = self._workers.pop(uid)
+        del self._worker_tasks[uid]
+        self._claims.look_again()
+        self._pods_changed()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("pod worker failed", pod=unique_name(worker.pod), exc_info=task.exception())
+
+    def _claim_folders_in_use(self) -> set[Path]:
+        return set().union(*(worker.claim_folders for worker in self._workers.values()))
+
+    def _claims_in_use(self) -> set[tuple[str, str]]:
+        """Claims named by any pod that is not over, as the protection controller sees it."""
+        in_use: set[tuple[str, str]] = set()
+        for pod in self._pods.objects.values():
+            for volume in pod["spec"].get("volumes") or []:
+                if "persistentVolumeClaim" in volume:
+                    in_use.add((pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"]))
+        return in_use
+
+    def _pods_changed(self) -> None:
+        """Write pods.json soon, once for all changes of this moment."""
+        if not self._writing_pods_file:
+            self._writing_pods_file = True
+            asyncio.get_running_loop().call_soon(self._write_pods_file)
+
+    def _write_pods_file(self) -> None:
+        self._writing_pods_file = False
+        content = {"node": self._node_name, "pods": [self._describe(worker) for worker in self._workers.values()]}
+        with suppress(FileNotFoundError):  # the data folder may be removed while the last pod goes
+            write_pods_file(self._folders.pods_file, content)
+
+    def _describe(self, worker: PodWorker) -> dict[str, Any]:
+        metadata = worker.pod["metadata"]
+        return {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "podIP": None if worker.address is None else worker.address.ip,
+            "networkNamespace": None if worker.address is None else worker.address.network_namespace,
+            "folder": str(self._folders.pod(worker.pod)),
+            "logs": str(self._folders.logs(worker.pod)),
+            "containers": [_describe_container(container) for container in worker.containers],
+        }
+
+
+def _describe_container(container: Container) -> dict[str, Any]:
+    process = container.process
+    return {
+        "name": container.name,
+        "pid": None if process is None else process.pid,
+        "startTicks": None if process is None else process.start_ticks,
+        "restartCount": container.report.restart_count,
+    }

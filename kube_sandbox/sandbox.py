@@ -1,0 +1,205 @@
+"""The sandbox: the embedded Kubernetes API and the process kubelet in one process, ready for ``kubectl apply``.
+
+``sandbox()`` is for a test that shares its process; ``run_sandbox()`` is what ``python -m kube_sandbox`` runs. The kubeconfig
+appears last, when the API answers, the kinds are served and the node is Ready: when the file is there, begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
+import yaml
+
+from kube_sandbox.client import CUSTOM_RESOURCE_DEFINITIONS, ApiUnavailableError, KubeClient, OutcomeUnknownError
+
+from .api_server.errors import bad_request
+from .api_server.server import LogProvider, SandboxApiServer
+from .kubelet.files import NoSuchLogError
+from .kubelet.network import DEFAULT_BRIDGE, DEFAULT_SUBNET, LoopbackNetwork, NetworkNamespaces, PodNetwork
+from .kubelet.process_kubelet import ProcessKubelet
+from .real_api_server import ApiServerPrograms, RealApiServer
+from .services import ServiceCarrier
+
+if TYPE_CHECKING:
+    import ipaddress
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from .kubelet.images import ImageCatalogue
+
+# The schema of a kind may have thousands of lines: libyaml reads them in a tenth of the time, where PyYAML was built with it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+log = structlog.get_logger(__name__)
+
+NetworkMode = Literal["loopback", "netns"]
+NODE_NAME = "sandbox"
+FIELD_MANAGER = "kube-sandbox"
+_DEFINITIONS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What runs."""
+
+    server: SandboxApiServer | RealApiServer
+    kubelet: ProcessKubelet
+    kubeconfig: Path
+
+
+def pod_network(
+    mode: NetworkMode,
+    data_dir: Path,
+    *,
+    bridge: str = DEFAULT_BRIDGE,
+    subnet: ipaddress.IPv4Network = DEFAULT_SUBNET,
+) -> PodNetwork:
+    """The network of that name, with its address counter in the data folder."""
+    if mode == "netns":
+        return NetworkNamespaces(data_dir / "next-address", bridge=bridge, subnet=subnet)
+    return LoopbackNetwork(data_dir / "next-address")
+
+
+@asynccontextmanager
+async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its default)
+    *,
+    data_dir: Path,
+    images: ImageCatalogue,
+    definitions: Iterable[dict[str, Any]] = (),
+    host: str = "127.0.0.1",
+    port: int = 0,
+    network: PodNetwork | None = None,
+    kubeconfig_path: Path | None = None,
+    node_url: Callable[[str], Awaitable[str]] | None = None,
+    programs: ApiServerPrograms | None = None,
+) -> AsyncIterator[Sandbox]:
+    """A running sandbox that serves the CustomResourceDefinitions ``definitions`` beside the built-in kinds.
+
+    ``node_url`` is given where the API is and answers where the kubelet finds it: a test that cuts nodes off puts a gate there.
+    ``programs`` are a real kube-apiserver and etcd to run in place of the embedded API.
+    """
+    server: SandboxApiServer | RealApiServer = (
+        SandboxApiServer(host=host, port=port)
+        if programs is None
+        else RealApiServer(data_dir / "api", programs, port=port)
+    )
+    await server.start()
+    try:
+        connection = server.connection
+        if node_url is not None:
+            connection = replace(connection, url=await node_url(server.url))
+        async with KubeClient(connection) as api:
+            await _apply_definitions(api, definitions)
+            kubelet_network = network or pod_network("loopback", data_dir)
+            kubelet = ProcessKubelet(
+                api, node_name=NODE_NAME, data_dir=data_dir, network=kubelet_network, images=images
+            )
+            if isinstance(server, SandboxApiServer):
+                server.log_provider = _log_provider(kubelet)
+            await kubelet.start()
+            carrier = _carry_services(api, kubelet_network)
+            try:
+                kubeconfig = kubeconfig_path or data_dir / "kubeconfig"
+                _write_kubeconfig(server, kubeconfig)
+                yield Sandbox(server, kubelet, kubeconfig)
+            finally:
+                if carrier is not None:
+                    carrier.cancel()
+                    await asyncio.gather(carrier, return_exceptions=True)
+                await kubelet.stop()
+    finally:
+        await server.stop()
+
+
+async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
+    *,
+    data_dir: Path,
+    images: ImageCatalogue,
+    stop: asyncio.Event,
+    definitions: Iterable[dict[str, Any]] = (),
+    host: str = "127.0.0.1",
+    port: int = 0,
+    network_mode: NetworkMode = "loopback",
+    kubeconfig_path: Path | None = None,
+    programs: ApiServerPrograms | None = None,
+) -> None:
+    """Run until ``stop`` is set, then end every process that was started. Raises what broke the kubelet, if anything does."""
+    async with sandbox(
+        data_dir=data_dir,
+        images=images,
+        definitions=definitions,
+        host=host,
+        port=port,
+        network=pod_network(network_mode, data_dir),
+        kubeconfig_path=kubeconfig_path,
+        programs=programs,
+    ) as running:
+        log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
+        await _stopped_or_failed(running.kubelet, stop)
+
+
+def read_definitions(folder: Path) -> list[dict[str, Any]]:
+    """Every document of the folder's ``*.yaml``."""
+    documents: list[dict[str, Any]] = []
+    for file in sorted(folder.glob("*.yaml")):
+        documents += [document for document in yaml.load_all(file.read_bytes(), _LOADER) if document]
+    return documents
+
+
+def _carry_services(api: KubeClient, network: PodNetwork) -> asyncio.Task[None] | None:
+    """Pods in namespaces of their own do not reach the loopback addresses of the sandbox's Services."""
+    if not isinstance(network, LoopbackNetwork):
+        return None
+    return asyncio.create_task(ServiceCarrier(api, node_ip=network.node_ip).run(), name="services")
+
+
+async def _stopped_or_failed(kubelet: ProcessKubelet, stop: asyncio.Event) -> None:
+    stopped = asyncio.create_task(stop.wait())
+    failed = asyncio.create_task(kubelet.failed())
+    await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if failed.done():
+        raise failed.result()
+    failed.cancel()
+
+
+def _log_provider(kubelet: ProcessKubelet) -> LogProvider:
+    """The kubelet's logs, its refusal in the API's words (``kubectl logs`` of a container that never started)."""
+
+    def logs(
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int | None,
+        follow: bool,
+    ) -> AsyncIterator[bytes]:
+        try:
+            return kubelet.log_provider(namespace, pod, container, tail_lines, follow)
+        except NoSuchLogError as error:
+            raise bad_request(str(error)) from error
+
+    return logs
+
+
+async def _apply_definitions(api: KubeClient, definitions: Iterable[dict[str, Any]]) -> None:
+    """Apply each until it is known to be applied: on a busy machine the first answers may come too late."""
+    async with asyncio.timeout(_DEFINITIONS_SECONDS):
+        for definition in definitions:
+            while True:
+                try:
+                    await api.apply(CUSTOM_RESOURCE_DEFINITIONS, definition, field_manager=FIELD_MANAGER)
+                except (ApiUnavailableError, OutcomeUnknownError) as error:
+                    log.warning("definition not applied yet", error=str(error))
+                    await asyncio.sleep(0.1)
+                else:
+                    break
+
+
+def _write_kubeconfig(server: SandboxApiServer | RealApiServer, path: Path) -> None:
+    """All at once: half of it must not be read."""
+    temporary = path.with_name(path.name + ".new")
+    server.write_kubeconfig(temporary)
+    temporary.replace(path)

@@ -1,0 +1,1 @@
+"""Definitions: `crds/` and their reference page, written from the types and rules."""

@@ -1,0 +1,135 @@
+"""Turns the msgspec types into structural schemas as Kubernetes wants them.
+
+msgspec speaks JSON Schema 2020-12 with references and null unions; a CRD allows neither. So references are written out in
+place, `X | null` becomes an optional X, an object whose fields all have defaults gets the default {} (the API server then
+fills in the fields one by one), and the CEL rules of `rules.py` are put where they belong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from brokergroup_operator.api.rules.rules import FIELD_RULES, OBJECT_RULES
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.rules.rule import Rule
+
+REFERENCE_PREFIX = "#/$defs/"
+# Below the API server's own limit: it bounds the cost of rules that read a name, and leaves room for "-<brokerId>".
+MAX_NAME_LENGTH = 52
+NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+# msgspec's word -> the word a CRD uses; everything else that is not listed in KEPT is dropped.
+KEPT_KEYWORDS = (
+    "type", "description", "enum", "format", "pattern", "minimum", "maximum", "minLength", "maxLength",
+    "minItems", "maxItems", "minProperties", "maxProperties", "required", "default",
+)  # fmt: skip
+
+
+class SchemaError(Exception):
+    """A type uses something that a structural schema cannot say. The generator stops; nothing is written."""
+
+
+def structural_schema(
+    kind: type[Struct], *, max_name_length: int = MAX_NAME_LENGTH, named_services: bool = False
+) -> JsonObject:
+    """The openAPIV3Schema of one kind."""
+    _, components = msgspec.json.schema_components([kind], ref_template=REFERENCE_PREFIX + "{name}")
+    converted = _Converter(components).component(kind.__name__)
+    converted["properties"]["metadata"] = _metadata(max_name_length, named_services=named_services)
+    for name in ("apiVersion", "kind"):
+        converted["properties"][name] = {"type": "string"}
+    # The envelope is the API server's business: only our own part is required.
+    converted["required"] = [name for name in converted.get("required", []) if name in {"spec", "record"}]
+    return converted
+
+
+def _metadata(max_name_length: int, *, named_services: bool) -> JsonObject:
+    """A Service's name begins with a letter (RFC 1035), and so must that of an object whose Services are named after it."""
+    begins = ", beginning with a letter" if named_services else ""
+    name: JsonObject = {
+        "type": "string",
+        "maxLength": max_name_length,
+        "pattern": NAME_PATTERN.replace("[a-z0-9]", "[a-z]", 1) if named_services else NAME_PATTERN,
+        "description": f"At most {max_name_length} lower-case letters, digits and dashes{begins}.",
+    }
+    return {"type": "object", "properties": {"name": name}}
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without the entries that are None: absent and null are two things to an API server."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+class _Converter:
+    def __init__(self, components: dict[str, Any]) -> None:
+        self._components = components
+        self._object_rules = {kind.__name__: rules for kind, rules in OBJECT_RULES.items()}
+
+    def component(self, name: str) -> JsonObject:
+        source = self._components[name]
+        converted = self.convert(source, where=name)
+        if "properties" in source:
+            converted["properties"] = {
+                field: self._property(name, field, value) for field, value in source["properties"].items()
+            }
+            _attach(converted, self._object_rules.get(name, ()))
+        return converted
+
+    def _property(self, owner: str, field: str, source: JsonObject) -> JsonObject:
+        converted = self.convert(source, where=f"{owner}.{field}")
+        if "default" in converted:
+            converted["default"] = without_nulls(converted["default"])
+        if converted.get("default", ...) is None:
+            del converted["default"]
+        _attach(converted, FIELD_RULES.get((owner, field), ()))
+        return converted
+
+    def convert(self, source: JsonObject, *, where: str) -> JsonObject:
+        if "$ref" in source:
+            converted = self.component(str(source["$ref"]).removeprefix(REFERENCE_PREFIX))
+        elif "anyOf" in source:
+            converted = self._optional(source["anyOf"], where=where)
+        else:
+            converted = {}
+        converted |= {key: source[key] for key in KEPT_KEYWORDS if key in source}
+        converted |= {key: value for key, value in source.items() if key.startswith("x-kubernetes-")}
+        if "enum" in converted:
+            converted["type"] = "string"
+        if "x-kubernetes-preserve-unknown-fields" in source and "properties" in source:
+            # Kubernetes' own types: the few fields that our rules look at; the others are kept as they are.
+            converted["properties"] = source["properties"]
+        if not converted.get("required", True):
+            del converted["required"]
+        if "items" in source:
+            converted["items"] = self.convert(source["items"], where=f"{where}[]")
+        if isinstance(source.get("additionalProperties"), dict):
+            converted["additionalProperties"] = self.convert(source["additionalProperties"], where=f"{where}{{}}")
+        if "type" not in converted:
+            raise SchemaError(f"{where}: expected a type that a structural schema can say, got {source}")
+        return converted
+
+    def _optional(self, choices: list[JsonObject], *, where: str) -> JsonObject:
+        present = [choice for choice in choices if choice != {"type": "null"}]
+        if len(present) != 1:
+            raise SchemaError(f"{where}: expected one type or None, got a union of {len(present)} types")
+        return self.convert(present[0], where=where)
+
+
+def _attach(schema: JsonObject, rules: tuple[Rule, ...]) -> None:
+    """A field has the rules of its type and its own."""
+    if rules:
+        present = schema.get("x-kubernetes-validations", [])
+        schema["x-kubernetes-validations"] = [*present, *(_rule_object(rule) for rule in rules)]
+
+
+def _rule_object(rule: Rule) -> JsonObject:
+    result = {"rule": rule.rule, "message": rule.message, "reason": rule.reason}
+    return result | ({"fieldPath": rule.field_path} if rule.field_path else {})

@@ -1,0 +1,1 @@
+"""Fields: the parts of a BrokerGroup's spec and status, as types."""

@@ -1,0 +1,1 @@
+"""Meaning: what a spec, an annotation or a Secret says, where more than one field says it. Pure."""

@@ -1,0 +1,93 @@
+"""What `spec.durability` means: the keys of broker.conf, and how many replicas a write needs (docs/concepts/architecture.md).
+
+| durability | broker settings                              | promise                                                     |
+|------------|----------------------------------------------|-------------------------------------------------------------|
+| Strict     | all-ack in the SyncStateSet, at least 2 in it | every SEND_OK is in every later master's log, also after    |
+|            |                                              | losing any one disk                                         |
+| Available  | all-ack in the SyncStateSet, at least 1 in it | the same, except for the loss of the only in-sync disk      |
+| Fast       | acknowledged by the master alone             | none across a failover                                      |
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.brokergroup_status import Durability
+from brokergroup_operator.api.meaning.learners import voting_replicas
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+
+REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
+# The last version of which it was seen that a master asks before its SyncStateSet gets smaller; 5.5.0 asks afterwards.
+LAST_VERSION_TO_ASK_FIRST: Final = (5, 3, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcknowledgementRule:
+    """When a broker says SEND_OK."""
+
+    all_acknowledge: bool
+    # Below that many in the SyncStateSet, a write is refused.
+    minimum_in_sync: int
+    # Where not all acknowledge: how many disks have a message before it is.
+    acknowledging: int = 1
+    # How long a slave may lag before the master drops it from the set; while it lags, all-ack writes wait for it.
+    slave_not_caught_up_milliseconds: int
+
+    @property
+    def shrink_floor(self) -> bool:
+        """Whether the SyncStateSet may not shrink below the minimum: what is acknowledged is then on that many disks (rule 1)."""
+        return self.all_acknowledge and self.minimum_in_sync > 1
+
+
+RULES: Final = {
+    Durability.STRICT: AcknowledgementRule(
+        all_acknowledge=True, minimum_in_sync=2, slave_not_caught_up_milliseconds=3000
+    ),
+    Durability.AVAILABLE: AcknowledgementRule(
+        all_acknowledge=True, minimum_in_sync=1, slave_not_caught_up_milliseconds=3000
+    ),
+    Durability.FAST: AcknowledgementRule(
+        all_acknowledge=False, minimum_in_sync=1, slave_not_caught_up_milliseconds=15_000
+    ),
+}
+
+
+def effective_durability(spec: BrokerGroupSpec) -> Durability:
+    """What the spec says, or what follows from the number of voting replicas where it says nothing."""
+    if spec.durability is not None:
+        return spec.durability
+    return Durability.STRICT if voting_replicas(spec) >= REPLICAS_FOR_STRICT_BY_DEFAULT else Durability.AVAILABLE
+
+
+def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
+    """The durability's rule, with what spec.replication says over it."""
+    rule, wish = RULES[effective_durability(spec)], spec.replication
+    minimum = wish.min_in_sync_replicas or rule.minimum_in_sync
+    lag_seconds = wish.slave_not_catch_up_seconds
+    return AcknowledgementRule(
+        all_acknowledge=rule.all_acknowledge
+        if wish.all_ack_in_sync_state_set is None
+        else wish.all_ack_in_sync_state_set,
+        minimum_in_sync=minimum,
+        acknowledging=wish.in_sync_replicas or minimum,
+        slave_not_caught_up_milliseconds=rule.slave_not_caught_up_milliseconds
+        if lag_seconds is None
+        else lag_seconds * 1000,
+    )
+
+
+def masters_shrink_first(spec: BrokerGroupSpec) -> bool:
+    """Whether a master of this group may have applied a smaller SyncStateSet before it asks for it (apache/rocketmq #9897).
+
+    Where the version is not known, because an image or the operator's own version runs, it may.
+    """
+    if spec.implementation is Implementation.REPLICA:
+        return False
+    if spec.version is None:
+        return True
+    return tuple(int(number) for number in re.findall(r"\d+", spec.version)[:3]) > LAST_VERSION_TO_ASK_FIRST

@@ -1,0 +1,239 @@
+"""RocketMQCluster: NameServers, broker groups and proxies that belong together, as one object.
+
+The groups are BrokerGroups of their own, made from a template; what a group may say is said in `brokergroup.py` alone. NameServers
+and proxies keep nothing on disk, so they are sections here and no kinds: a StatefulSet (brokers know each NameServer by its own
+name) and a Deployment.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from brokergroup_operator.api import bounds
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, ResourceRequirements
+from brokergroup_operator.api.brokergroup_status import Condition
+from brokergroup_operator.api.fields.pod_fields import ImagePullPolicy, LocalReference, SchedulingSpec
+from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
+
+MAX_GROUPS = 64
+MAX_TOPICS = 256
+
+
+class NameServerSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The NameServers: each is told everything by every broker, so any one of them is enough for clients."""
+
+    replicas: Annotated[int, Meta(ge=1, le=9, description="NameServers; each is updated alone.")] = 2
+    resources: ResourceRequirements = ResourceRequirements()
+    scheduling: SchedulingSpec = SchedulingSpec()
+
+
+class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """RocketMQ's Proxy in Cluster mode: clients of the gRPC protocol connect to it, whoever is master."""
+
+    replicas: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | None,
+        Meta(description="Proxies. Absent: nothing is said about it, so that a HorizontalPodAutoscaler may."),
+    ] = None
+    resources: ResourceRequirements = ResourceRequirements()
+    scheduling: SchedulingSpec = SchedulingSpec()
+    config: Annotated[
+        dict[str, bounds.ConfigValue],
+        Meta(
+            max_length=bounds.MAX_CONFIG_ENTRIES,
+            description="Further keys of rmq-proxy.json; a value that is a number, true or false is written as one."
+            " Keys that the operator sets are refused.",
+        ),
+    ] = {}
+
+
+class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
+    """What one group has otherwise than the template says."""
+
+    index: Annotated[int, Meta(ge=0, le=MAX_GROUPS - 1, description="Of the group: the number at the end of its name.")]
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None, Meta(description="In place of template.replicas.")
+    ] = None
+    config: Annotated[
+        dict[str, bounds.ConfigValue],
+        Meta(max_length=bounds.MAX_CONFIG_ENTRIES, description="Over template.config, key by key."),
+    ] = {}
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(max_length=16, description="Further labels of the BrokerGroup, for example its tenant."),
+    ] = {}
+
+
+class BrokerGroupsSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The broker groups: `<cluster>-0`, `<cluster>-1` and so on, each a BrokerGroup."""
+
+    count: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_GROUPS,
+            description="How many. A lower number deletes no group, since it may hold messages: condition Stalled names those"
+            " beyond it, until a person deletes them.",
+        ),
+    ] = 1
+    template: Annotated[
+        BrokerGroupSpec,
+        Meta(
+            description="spec of each BrokerGroup. It names no nameServers, they are the cluster's, and no brokerName: that is"
+            " the BrokerGroup's own name."
+        ),
+    ] = BrokerGroupSpec()
+    overrides: Annotated[
+        list[GroupOverride],
+        Meta(
+            max_length=MAX_GROUPS,
+            description="What single groups have otherwise.",
+            extra_json_schema=bounds.map_list("index"),
+        ),
+    ] = []
+
+
+class MessageType(StrEnum):
+    """What a topic's messages are; RocketMQ's Proxy refuses a message of another type."""
+
+    NORMAL = "Normal"
+    FIFO = "Fifo"
+    DELAY = "Delay"
+    TRANSACTION = "Transaction"
+
+
+class TopicSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """A topic that every group of the cluster has. One that is declared no more is kept: it may hold messages."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=127,
+            pattern="^[A-Za-z0-9_-]{1,127}$",
+            description="Of the topic. Names that RocketMQ uses itself are refused.",
+        ),
+    ]
+    queues: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Queues in each group. A lower number stops writing to the queues beyond it, which are still read.",
+        ),
+    ] = 8
+    message_type: Annotated[
+        MessageType,
+        Meta(description="What its messages are. Never changed of a topic that is there: condition Stalled names it."),
+    ] = MessageType.NORMAL
+
+
+class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """What the user wants."""
+
+    version: Annotated[
+        bounds.VersionText | None,
+        Meta(
+            description="RocketMQ version of NameServers and proxies, and of the groups whose template names neither version nor"
+            " image. Absent: the operator's own (chart: rocketmq.version)."
+        ),
+    ] = None
+    image: Annotated[
+        bounds.ImageText | None,
+        Meta(description="Container image of NameServers and proxies; excludes version. Absent: what version says."),
+    ] = None
+    image_pull_policy: Annotated[ImagePullPolicy, Meta(description="When NameServers and proxies pull the image.")] = (
+        ImagePullPolicy.IF_NOT_PRESENT
+    )
+    image_pull_secrets: Annotated[
+        list[LocalReference],
+        Meta(
+            max_length=16,
+            description="Secrets with which NameServers and proxies pull the image.",
+            extra_json_schema=bounds.map_list("name"),
+        ),
+    ] = []
+    name_server: NameServerSpec = NameServerSpec()
+    broker_groups: BrokerGroupsSpec = BrokerGroupsSpec()
+    topics: Annotated[
+        list[TopicSpec],
+        Meta(
+            max_length=MAX_TOPICS,
+            description="Topics of every group, of one that is added later too.",
+            extra_json_schema=bounds.map_list("name"),
+        ),
+    ] = []
+    proxy: Annotated[ProxySpec | None, Meta(description="Absent: no proxies.")] = None
+
+
+class PartStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    """How many of the pods, or groups, of one part are ready."""
+
+    desired: Annotated[int, Meta(ge=0, description="How many are wanted.")]
+    ready: Annotated[int, Meta(ge=0, description="How many are ready.")]
+    summary: Annotated[str, Meta(max_length=32, description="ready/desired, for kubectl get.")]
+
+
+class GroupSummary(Struct, frozen=True, rename="camel", kw_only=True):
+    """One broker group, as its own status says."""
+
+    name: Annotated[bounds.NameText, Meta(description="Of the BrokerGroup.")]
+    master: Annotated[bounds.NameText | None, Meta(description="The pod of its master.")] = None
+    ready: Annotated[bounds.WordText, Meta(description="Its condition Ready: True, False or Unknown.")]
+    available: Annotated[bounds.WordText, Meta(description="Its condition Available.")]
+    failover_safe: Annotated[bounds.WordText, Meta(description="Its condition FailoverSafe.")]
+
+
+class ClientAddresses(Struct, frozen=True, rename="camel", kw_only=True):
+    """Where clients of the cluster connect, from inside Kubernetes."""
+
+    name_server: Annotated[
+        bounds.AddressText, Meta(description="For clients of the remoting protocol (namesrvAddr), host:port.")
+    ]
+    proxy: Annotated[
+        bounds.AddressText | None, Meta(description="For clients of the gRPC protocol (endpoints), host:port.")
+    ] = None
+
+
+class ClusterStatus(Struct, frozen=True, rename="camel", kw_only=True):
+    """What is. Written by the operator."""
+
+    observed_generation: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
+    ] = None
+    name_servers: PartStatus | None = None
+    broker_groups: PartStatus | None = None
+    proxies: PartStatus | None = None
+    topics: Annotated[
+        PartStatus | None, Meta(description="Of the declared topics: how many every group has as declared.")
+    ] = None
+    clients: Annotated[ClientAddresses | None, Meta(description="Where clients connect.")] = None
+    groups: Annotated[
+        list[GroupSummary],
+        Meta(
+            max_length=2 * MAX_GROUPS,
+            description="The broker groups, those beyond count too.",
+            extra_json_schema=bounds.map_list("name"),
+        ),
+    ] = []
+    conditions: (
+        Annotated[
+            list[Condition],
+            Meta(
+                max_length=8,
+                description="Ready, Available, Reconciling and Stalled; the last two are abnormal while True, as kstatus has it.",
+                extra_json_schema=bounds.map_list("type"),
+            ),
+        ]
+        | None
+    ) = None
+
+
+class RocketMQCluster(Struct, frozen=True, rename="camel", kw_only=True):
+    """A RocketMQ cluster: NameServers, broker groups, and proxies where they are asked for."""
+
+    api_version: str = API_VERSION
+    kind: str = ROCKETMQ_CLUSTER_KIND
+    metadata: bounds.JsonObject = field(default_factory=dict)
+    spec: ClusterSpec = ClusterSpec()
+    status: ClusterStatus | None = None

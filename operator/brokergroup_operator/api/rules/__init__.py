@@ -1,0 +1,1 @@
+"""Rules: what the API server refuses, as CEL; a file for each part of the spec."""

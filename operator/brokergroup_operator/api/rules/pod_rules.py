@@ -1,0 +1,102 @@
+"""Rules of what a pod is made from: network, security, JVM, scheduling and the pod template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup import JvmSpec, SecuritySpec
+from brokergroup_operator.api.fields.pod_fields import NetworkSpec, TemplateSpec, Toleration
+from brokergroup_operator.api.names import OWN_CONTAINERS, OWN_VOLUMES
+from brokergroup_operator.api.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+
+def not_of_the_operator(field: str, own: tuple[str, ...]) -> Rule:
+    """Items of these names are the operator's; a pod template adds, it doesn't change them."""
+    listed = ", ".join(f"'{name}'" for name in own)
+    return Rule(
+        f"self.{field}.all(item, !(item.name in [{listed}]))",
+        f"{field} may not name {', '.join(own)}: those are the operator's own; use the fields of spec, or another name",
+        field_path=f".{field}",
+        reason="FieldValueForbidden",
+    )
+
+
+# On a whole object, by its type.
+OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
+    SecuritySpec: (
+        Rule(
+            "self.signature != 'Required' || has(self.credentialsSecretName)",
+            "signature Required needs credentialsSecretName: without it no broker could sign",
+            field_path=".credentialsSecretName",
+            reason="FieldValueRequired",
+        ),
+    ),
+    NetworkSpec: (
+        Rule(
+            "!(self.haPort in [self.listenPort - 2, self.listenPort, self.listenPort + 2])",
+            "haPort must not be listenPort, nor the fast port two below it, nor the fence's port two above it",
+            field_path=".haPort",
+        ),
+        Rule(
+            "(self.addressing == 'NodePort') == has(self.firstNodePort)",
+            "firstNodePort belongs to addressing NodePort, and to it alone: each member needs a port that is known before"
+            " its broker starts",
+            field_path=".firstNodePort",
+            reason="FieldValueRequired",
+        ),
+    ),
+    Toleration: (
+        Rule(
+            "self.operator != 'Equal' || has(self.key)",
+            "a toleration with operator Equal needs a key; operator Exists without a key bears every taint",
+            field_path=".key",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.operator != 'Exists' || !has(self.value)",
+            "a toleration with operator Exists looks at no value",
+            field_path=".value",
+        ),
+    ),
+    TemplateSpec: (
+        not_of_the_operator("containers", OWN_CONTAINERS),
+        not_of_the_operator("initContainers", OWN_CONTAINERS),
+        not_of_the_operator("volumes", OWN_VOLUMES),
+    ),
+    JvmSpec: (
+        Rule(
+            "self.heapPercent + self.directMemoryPercent <= 90",
+            "heapPercent and directMemoryPercent together must leave 10 percent of limits.memory to the JVM itself",
+            field_path=".heapPercent",
+        ),
+    ),
+}
+
+# On a single field, by its object's type and its name on the wire.
+FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
+    ("TemplateMetadata", "labels"): (
+        Rule(
+            "self.all(key, key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')"
+            " && !key.startsWith('brokergroup.dev/') && !key.startsWith('app.kubernetes.io/'))",
+            "labels must be label names, and those of brokergroup.dev/ and app.kubernetes.io/ are the operator's own",
+            reason="FieldValueForbidden",
+        ),
+    ),
+    ("TemplateMetadata", "annotations"): (
+        Rule(
+            "self.all(key, key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')"
+            " && !key.startsWith('brokergroup.dev/'))",
+            "annotations must be annotation names, and those of brokergroup.dev/ are the operator's own",
+            reason="FieldValueForbidden",
+        ),
+    ),
+    ("SchedulingSpec", "nodeSelector"): (
+        Rule(
+            "self.all(key, key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$'))",
+            "nodeSelector keys must be label names",
+        ),
+    ),
+}

@@ -1,0 +1,1 @@
+"""Which caller may ask what."""

@@ -1,0 +1,1 @@
+"""A change of master: failover, switchover, fence, and telling the brokers."""

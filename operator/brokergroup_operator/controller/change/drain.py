@@ -1,0 +1,87 @@
+"""Moving a master off a pod that is about to go, before it goes.
+
+A Java master that gets a SIGTERM leaves its group without a master for some 9 s (issue 6.3); a switchover costs a quarter of one.
+So as soon as a pod is being deleted (evicted, drained, deleted by hand) its mastership is moved in order, and again while it is
+still master there. Every controller plane does so, the others a while after the first, since several would get in each other's
+way. A deletion without grace is a kill: that is a failover's business.
+
+Nobody is made to wait for this: where no other member can lead, the broker ends as master and the failover does what can be done.
+The broker's preStop holds its SIGTERM back meanwhile (``fence/``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.election_premises import members_leaving
+from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.observe.group_view import GroupViewError
+from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.records.store import RecordStoreError
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.change.switchover import Switchover
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.records.store import GroupKey
+
+log = structlog.get_logger(__name__)
+
+
+class Drain:
+    """Watches all groups for masters that are about to go; woken by the plane's tick and by the pod watch."""
+
+    def __init__(self, *, switchover: Switchover, executor: Executor, settings: PlaneSettings) -> None:
+        self._switchover = switchover
+        self._executor = executor
+        self._settings = settings
+        self._moves: dict[GroupKey, asyncio.Task[None]] = {}
+        self._not_before_seconds: dict[GroupKey, float] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Begin to move the master if its pod is about to go and nobody is at it. Cheap."""
+        master = group.granted_master_id
+        if master is None or master not in members_leaving(group) or group.is_leaving:
+            self._not_before_seconds.pop(group.key, None)
+            return
+        if group.master_change is not None or group.key in self._moves or not group.is_live(master):
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + self._turn_seconds(group)):
+            return
+        task = asyncio.create_task(self._move(group, master), name=f"rmq:drain {group.key}")
+        self._moves[group.key] = task
+        task.add_done_callback(lambda _: self._moves.pop(group.key, None))
+
+    def _turn_seconds(self, group: Group) -> float:
+        rank = rank_of(self._executor.own_address, self._settings.peer_addresses, str(group.key))
+        return rank * self._settings.drain_rank_delay_seconds
+
+    async def _move(self, group: Group, master: int) -> None:
+        log.info("master's pod is about to go: moved first", group=str(group.key), broker_id=master)
+        try:
+            result = await self._switchover.move(
+                group,
+                from_broker_id=master,
+                to_broker_id=None,
+                deadline_seconds=self._settings.switchover_deadline_seconds,
+                only_staying=True,
+                cause=Cause.DRAIN,
+            )
+        except (GroupViewError, RecordStoreError) as error:
+            log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
+            pause_seconds = self._settings.drain_again_seconds
+            self._not_before_seconds[group.key] = asyncio.get_running_loop().time() + pause_seconds
+            return
+        log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)
+
+    async def stop(self) -> None:
+        """Stop moving; a switchover that was begun goes on by itself until the plane ends it."""
+        tasks = list(self._moves.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

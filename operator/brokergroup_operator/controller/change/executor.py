@@ -1,0 +1,511 @@
+"""Carries out what ``controller_core.change`` says is next: the only place of the controller that tells brokers anything of roles.
+
+A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record
+when none is under way. It begins the next effects, waits for one of them to end, and asks again, until nothing is left or the
+record has moved on. Whoever waits for a course waits until it is *settled*: the new master was told, and what must be put back was.
+Members that sleep over their role change (a Java slave may take 5 s) are told to the end beside.
+
+Nothing of a course is needed after a crash: the record has the change, and every effect may be repeated. Only the end of the
+change is not written at once, but when its incident has ended; where there is none, it goes along with the next commit of the
+group, or is written by itself after ``end_of_change_seconds``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.directory.places import ha_address_of
+from brokergroup_operator.controller.group.election_premises import could_have_been_heard
+from brokergroup_operator.controller.group.living import is_outdated, live_members
+from brokergroup_operator.controller.group.patient_decision import decided_at_last
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
+from brokergroup_operator.records.store import RecordStoreError, RecordUnavailableError
+from controller_core.change import (
+    Effect,
+    Ended,
+    Fence,
+    Forget,
+    GiveUp,
+    Level,
+    Observed,
+    Pace,
+    Point,
+    Probe,
+    Restore,
+    Tell,
+    Unregister,
+    next_effects,
+)
+from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.plan import Change, ChangeKind, Phase, Plan
+from controller_core.requests import EndChange, GiveUpChange
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from rocketmq_remoting.bodies import HARuntimeInfoBody
+
+# The discard port of the broker's own host, which refuses without a way through any network.
+NOWHERE = "127.0.0.1:9"
+# While a silent master is fenced it may be heard again at any moment.
+POLL_SECONDS = 0.02
+STOP_SECONDS = 0.5
+# So often it is looked whether the incident of a change that all were told of has ended.
+INCIDENT_POLL_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 1.0
+
+Hand = Callable[[], Awaitable[bool]]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Course:
+    """What has been begun and has ended, of one change under one epoch."""
+
+    group: Group
+    # None: no change is under way, and the brokers are told what the record says.
+    key: tuple[int, str] | None
+    # Which members act as master although the record does not say so; None: they are asked.
+    acting: frozenset[int] | None = None
+    # What the executor cannot do by itself: fence, quiet, level, commit.
+    hands: Mapping[type[Effect], Hand] = field(default_factory=dict)
+    timeline: FailoverTimeline | None = None
+    takes_over: bool = False
+    # Only these are told (again); None: everybody.
+    due: frozenset[int] | None = None
+    may_not_elect_before_seconds: float = 0.0
+    epoch: int = 0
+    phase: Phase | None = None
+    since_seconds: float = 0.0
+    begun: dict[Effect, float] = field(default_factory=dict)
+    ended: dict[Effect, Ended] = field(default_factory=dict)
+    tasks: dict[asyncio.Task[bool], Effect] = field(default_factory=dict)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    # Another plane goes on with the change, and tells of it.
+    lost: bool = False
+    # What a hand failed of; the course ends as if that effect had not been confirmed.
+    error: Exception | None = None
+
+    def is_of(self, record: BrokerGroupRecord | None, own_address: str) -> bool:
+        """Whether the record still asks for this course, and of this plane."""
+        if record is None:
+            return False
+        change = record.change
+        if self.key is None:
+            return not self.group.is_changing and record.master_epoch == self.epoch
+        return change is not None and (change.key, change.carried_out_by) == (self.key, own_address)
+
+    def confirmed(self, effect: Effect) -> bool:
+        """Whether this was done."""
+        return effect in self.ended and self.ended[effect].confirmed
+
+
+class Executor:
+    """Runs the courses of all groups."""
+
+    def __init__(self, calls: BrokerCalls, settings: PlaneSettings) -> None:
+        self._calls = calls
+        self._settings = settings
+        # Which of the plane addresses is this one; known when it listens.
+        self.own_address = settings.advertise_address
+        self._running: set[asyncio.Task[None]] = set()
+        self._tails: set[asyncio.Task[bool]] = set()
+        self._stopping = asyncio.Event()
+        # What was said of a member once is said again only when it has changed.
+        self._complaints: set[tuple[object, ...]] = set()
+
+    def plan(self, kind: ChangeKind, cause: str = "", *, started_at: str = "") -> Plan:
+        """What an election of this plane writes down with it."""
+        return Plan(kind=kind, carried_out_by=self.own_address, cause=cause, started_at=started_at or utc_now())
+
+    def course_of(self, group: Group, change: Change, **more: object) -> Course:
+        """A course of this change, with nothing begun."""
+        group.carried_out.add(change.key)
+        return Course(group, change.key, **more)  # type: ignore[arg-type]
+
+    def may_take_over(self, group: Group, change: Change) -> bool:
+        """Whether nobody seems to carry this change out: it has not moved for longer than it takes, by this plane's own clock.
+
+        One that this process itself does not know of, though it names this plane, was begun before a restart; where no other
+        plane could have the same name it is gone on with at once.
+        """
+        own = change.carried_out_by == self.own_address
+        if own and change.key in group.carried_out:
+            return False
+        if own and group.was_written_here(change):
+            return True  # a broker asked for the election, and was answered
+        if own and not set(self._settings.peer_addresses) - {self.own_address}:
+            return True
+        patience_seconds = self._settings.takeover_seconds
+        if change.phase is Phase.QUIETING:
+            patience_seconds = self._settings.takeover_quieting_seconds
+        elif change.phase is Phase.FENCING:
+            patience_seconds += group.binding.fence_timeout_seconds
+        return group.change_unmoved_seconds >= patience_seconds
+
+    async def agree(self, group: Group, record: BrokerGroupRecord, due: frozenset[int]) -> None:
+        """No change is under way: tell these members what the record says, in order."""
+        await self.run(Course(group, None, epoch=record.master_epoch, due=due))
+
+    async def run(self, course: Course) -> None:
+        """Carry a course out until it is settled; raises what one of its hands failed of. What is left goes on beside."""
+        task = asyncio.create_task(self._run(course), name=f"rmq:change {course.group.key}")
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        settled = asyncio.create_task(course.settled.wait())
+        try:
+            await asyncio.wait([task, settled], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            settled.cancel()
+        if course.error is not None:
+            raise course.error
+        if task.done():
+            task.result()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("change cut off, the next look goes on with it", error=repr(error))
+
+    async def stop(self) -> None:
+        """Write what is over; give up what is still under way: the record says what is to be done, and the next process does it."""
+        self._stopping.set()
+        if self._running:
+            await asyncio.wait(self._running, timeout=STOP_SECONDS)
+        tasks = [*self._running, *self._tails]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- the loop
+
+    async def _run(self, course: Course) -> None:
+        try:
+            await self._go_on(course)
+        except asyncio.CancelledError:
+            for task in course.tasks:
+                task.cancel()
+            raise
+        finally:
+            self._let_go(course)
+
+    def _let_go(self, course: Course) -> None:
+        """A change whose course ended before its end was written is looked for again (``takeover.py``).
+
+        Also where the record does not show it now: a read may have been a stale one (sieve, STALE_READ).
+        """
+        if course.key is not None and not course.confirmed(Forget()):
+            course.group.carried_out.discard(course.key)
+
+    async def _go_on(self, course: Course) -> None:
+        group, clock = course.group, asyncio.get_running_loop().time
+        while course.is_of(group.record, self.own_address):
+            record = group.record
+            assert record is not None
+            if course.key is None:
+                record = replace(record, change=None)  # one that is over, and not written so yet
+            course.epoch = record.master_epoch
+            found = next_effects(record, self._observe(course, record), clock(), self._pace(group))
+            if found.releases and course.key is not None:
+                group.released_change = course.key
+            for effect in found.effects:
+                self._begin(course, record, effect)
+            if found.settled:
+                course.settled.set()
+            if not course.tasks and found.until_seconds is None:
+                return
+            await self._wait(course, found.until_seconds)
+        await self._moved_on(course)
+
+    async def _moved_on(self, course: Course) -> None:
+        """Others changed the record: hands find that out by themselves; what brokers were asked is answered to nobody."""
+        change = course.group.record.change if course.group.record is not None else None
+        course.lost = change is not None and change.key == course.key
+        for task, effect in course.tasks.items():
+            if isinstance(effect, Fence | Level):
+                task.cancel()
+        hands = [task for task, effect in course.tasks.items() if type(effect) in course.hands]
+        if hands:
+            await asyncio.wait(hands)
+        self._collect(course)
+        for task in course.tasks:
+            self._tails.add(task)
+            task.add_done_callback(self._tails.discard)
+
+    async def _wait(self, course: Course, until_seconds: float | None) -> None:
+        timeout_seconds = None
+        if until_seconds is not None:
+            timeout_seconds = max(0.0, until_seconds - asyncio.get_running_loop().time())
+        if course.phase is Phase.FENCING:
+            timeout_seconds = min(POLL_SECONDS, timeout_seconds) if timeout_seconds is not None else POLL_SECONDS
+        if course.tasks:
+            await asyncio.wait(course.tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(timeout_seconds or 0.0)
+        self._collect(course)
+
+    def _collect(self, course: Course) -> None:
+        now_seconds = asyncio.get_running_loop().time()
+        for task in [task for task in course.tasks if task.done()]:
+            effect = course.tasks.pop(task)
+            confirmed = False
+            if not task.cancelled():
+                error = task.exception()
+                if isinstance(error, Exception):
+                    course.error = course.error or error
+                confirmed = error is None and task.result()
+            course.ended[effect] = Ended(now_seconds, confirmed)
+
+    def _observe(self, course: Course, record: BrokerGroupRecord) -> Observed:
+        group, change = course.group, record.change
+        phase = change.phase if change is not None else None
+        if phase is not course.phase or not course.since_seconds:
+            course.phase, course.since_seconds = phase, asyncio.get_running_loop().time()
+        old = change.from_broker_id if change is not None else None
+        told = frozenset(one for one, epoch in group.told.items() if epoch == record.master_epoch)
+        return Observed(
+            alive=frozenset(one for one in live_members(group, record) if not group.registering[one]),
+            told=told,
+            due=course.due,
+            acting=course.acting,
+            unheard=self._unheard(group, record),
+            fenced=old is not None and course.confirmed(Fence(old)),
+            heard=old is not None and group.is_live(old),
+            may_not_elect_before_seconds=course.may_not_elect_before_seconds,
+            since_seconds=course.since_seconds,
+            takes_over=course.takes_over,
+            begun=course.begun,
+            ended=course.ended,
+        )
+
+    def _unheard(self, group: Group, record: BrokerGroupRecord) -> frozenset[int]:
+        """After a restart members are heard one after the other; after that nothing waits for an address that changed hands."""
+        if could_have_been_heard(group, self._settings):
+            return frozenset()
+        heard = group.table.entries(str(group.key))
+        return frozenset(
+            one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard
+        )
+
+    def _pace(self, group: Group) -> Pace:
+        return Pace(
+            slaves_first_seconds=self._settings.slaves_first_seconds,
+            slaves_first_unfenced_seconds=self._settings.slaves_first_unfenced_seconds,
+            fence_seconds=group.binding.fence_timeout_seconds,
+        )
+
+    # ---- the effects
+
+    def _begin(self, course: Course, record: BrokerGroupRecord, effect: Effect) -> None:
+        course.begun[effect] = asyncio.get_running_loop().time()
+        self._stamp(course, record, effect, Step.NOTIFIED)
+        task = asyncio.create_task(self._do(course, record, effect), name=f"rmq:{effect} {course.group.key}")
+        course.tasks[task] = effect
+
+    @staticmethod
+    def _stamp(course: Course, record: BrokerGroupRecord, effect: Effect, step: Step) -> None:
+        if course.timeline is not None and isinstance(effect, Tell) and effect.broker_id == record.master_broker_id:
+            course.timeline.reach(step, time.monotonic())
+
+    async def _do(  # noqa: PLR0911 - one return per kind of effect is the plainest table there is
+        self, course: Course, record: BrokerGroupRecord, effect: Effect
+    ) -> bool:
+        group = course.group
+        match effect:
+            case Probe():
+                course.acting = await self._acting(record, effect.broker_ids)
+                return True
+            case Unregister():
+                return await self._unregister(group, record, effect.broker_id)
+            case Tell():
+                confirmed = await self.tell(group, record, effect)
+                if confirmed and not effect.of_another:
+                    self._stamp(course, record, effect, Step.ROLE_CHANGED)
+                return confirmed
+            case Point():
+                return await self.point(group, record, effect.broker_id, NOWHERE if effect.nowhere else None)
+            case Restore():
+                return await self._restore(group, record, effect)
+            case GiveUp():
+                return await self._give_up(group, course.key[0] if course.key is not None else 0)
+            case Forget():
+                return await self._forget(group, course.key or (0, ""))
+        hand = course.hands.get(type(effect))
+        return await hand() if hand is not None else False
+
+    async def tell(self, group: Group, record: BrokerGroupRecord, effect: Tell) -> bool:
+        """1008 to one member, if it is still the member at that address; success is remembered in ``group.told``."""
+        broker_id = effect.broker_id
+        address = record.address_of(broker_id)
+        if address is None or is_outdated(group, record) or group.registering[broker_id]:
+            return False
+        content = (
+            _of_another_master(replace(record, master_epoch=effect.epoch), broker_id) if effect.of_another else record
+        )
+        if not await self._said(group, broker_id, "role change", lambda: self._calls.change_role(address, content)):
+            return False
+        if is_outdated(group, record):
+            return False
+        if not effect.of_another:
+            group.told[broker_id] = record.master_epoch
+            if broker_id == record.master_broker_id:
+                group.confirm_master(record.master_epoch)
+            group.changed()
+        return True
+
+    async def point(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, ha_address: str | None = None
+    ) -> bool:
+        """906 to one slave: the master's HA address, or another one."""
+        address = record.address_of(broker_id)
+        master_address = record.address_of(record.master_broker_id)
+        if address is None or master_address is None or is_outdated(group, record):
+            return False
+        target = ha_address or ha_address_of(group.binding, master_address)
+        return await self._said(group, broker_id, "HA address", lambda: self._calls.push_ha_address(address, target))
+
+    async def _said(self, group: Group, broker_id: int, what: str, call: Callable[[], Awaitable[None]]) -> bool:
+        """Ask a broker for something; a warning once, and a line when it is done after all."""
+        subject = (group.key, broker_id, what)
+        try:
+            await call()
+        except BrokerCallError as error:
+            tell = log.debug if subject in self._complaints else log.warning
+            tell("not taken", what=what, group=str(group.key), broker_id=broker_id, error=str(error))
+            self._complaints.add(subject)
+            return False
+        if subject in self._complaints:
+            self._complaints.discard(subject)
+            log.info("taken at last", what=what, group=str(group.key), broker_id=broker_id)
+        return True
+
+    async def _unregister(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+        address = record.address_of(broker_id)
+        if address is None:
+            return True
+        failed = await self._calls.unregister(group.binding.name_servers, record, address)
+        for server, error in failed.items():
+            log.warning("not unregistered", group=str(group.key), name_server=server, error=str(error))
+        return not failed
+
+    async def _acting(self, record: BrokerGroupRecord, broker_ids: frozenset[int]) -> frozenset[int]:
+        """907, side by side; a slave without an HA client answers code 1, and acts for nobody."""
+
+        async def status_of(broker_id: int) -> HARuntimeInfoBody | None:
+            address = record.address_of(broker_id)
+            try:
+                return await self._calls.ha_status(address) if address is not None else None
+            except BrokerCallError:
+                return None
+
+        members = sorted(broker_ids)
+        found = await asyncio.gather(*(status_of(one) for one in members))
+        return frozenset(
+            one for one, status in zip(members, found, strict=True) if status is not None and status.master
+        )
+
+    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: Restore) -> bool:
+        address = record.address_of(effect.broker_id)
+        if address is None:
+            return False
+        try:
+            await self._calls.set_min_in_sync_replicas(address, effect.min_in_sync_replicas)
+        except BrokerCallError as error:  # the keeper finds what is left behind
+            log.warning("minInSyncReplicas not restored yet", group=str(group.key), address=address, error=str(error))
+            return False
+        return True
+
+    # ---- the end of a change
+
+    async def _give_up(self, group: Group, change_id: int) -> bool:
+        """Nothing is put back before this is durable: an election on its way would depose a master that acknowledges again."""
+        request = GiveUpChange(
+            broker_name=group.binding.broker_name, change_id=change_id, carried_out_by=self.own_address
+        )
+        await decided_at_last(
+            lambda: group.decide(request),
+            group=group,
+            waits=f"giving change {change_id} up",
+            longest_pause_seconds=LONGEST_RETRY_SECONDS,
+            retried=(RecordUnavailableError,),
+        )
+        return True
+
+    async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
+        """Let the end go along with the next commit, or write it after a while; at once when its incident was told of."""
+        group.change_is_over(key)
+        await self._incident_ends(group, self._settings.end_of_change_seconds)
+        while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
+            if change.carried_out_by != self.own_address:
+                return False
+            is_open = group.has_untold_incident and change.is_decided
+            if is_open and self._stopping.is_set():
+                return False
+            if not (is_open and change.is_told) and not await self._end(group, key, incident_open=is_open):
+                return False
+            if is_open:
+                await self._pause(INCIDENT_POLL_SECONDS)
+        return True
+
+    async def _incident_ends(self, group: Group, timeout_seconds: float) -> None:
+        """Also where there is none something else may be written for that long."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds, has_one = clock() + timeout_seconds, group.has_untold_incident
+        while (left_seconds := deadline_seconds - clock()) > 0 and not self._stopping.is_set():
+            if has_one and not group.has_untold_incident:
+                return
+            await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
+
+    async def _pause(self, seconds: float) -> None:
+        """Until then, or until this plane stops."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _end(self, group: Group, key: tuple[int, str], *, incident_open: bool) -> bool:
+        """Ask until the store takes it: another plane would find the change unmoved, take it over and tell its incident again."""
+        request = EndChange(
+            broker_name=group.binding.broker_name,
+            change_id=key[0],
+            carried_out_by=self.own_address,
+            incident_open=incident_open,
+        )
+        try:
+            await decided_at_last(
+                lambda: group.decide(request),
+                group=group,
+                waits=f"the end of change {key[0]}",
+                longest_pause_seconds=LONGEST_RETRY_SECONDS,
+            )
+        except RecordStoreError as error:  # refused, or not understood: no attempt of ours mends that
+            log.warning("end of the change not written", group=str(group.key), change=key[0], error=str(error))
+            return False
+        return True
+
+
+def utc_now() -> str:
+    """The time as the record and the log show it to people."""
+    return dt.datetime.fromtimestamp(time.time(), dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecord:
+    """The record as the slave to be cured is told it, with anybody but itself and the master as master.
+
+    In a group of two that is an id that nobody has, at the master's address: the id alone makes it another master.
+    """
+    others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
+    if others:
+        return replace(record, master_broker_id=others[0])
+    nobody, address = record.next_broker_id, record.address_of(record.master_broker_id) or ""
+    replicas = {**record.replicas, nobody: Replica(nobody, f"{address};cure", address)}
+    return replace(record, master_broker_id=nobody, replicas=replicas)

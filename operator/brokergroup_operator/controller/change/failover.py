@@ -1,0 +1,575 @@
+"""From the loss of a master to the next one: fence if need be, decide, commit, tell.
+
+``master_watch.py`` says whether the master is dead, and how sure that is. A master that is dead for certain is replaced at
+once. One that is only silent is fenced first; if its death is not confirmed by the fence's deadline the failover goes on and
+says so (``unfenced``). One that is heard again before it was fenced cancels the whole thing.
+
+There is one such task for each group, and none of it is needed after a crash: the record says who is master, the heartbeats
+say who is alive, and the tick asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.change.fencing import FenceOutcome, NoFencer
+from brokergroup_operator.controller.detect.master_watch import Suspicion
+from brokergroup_operator.controller.detect.recovery import ActingMasters
+from brokergroup_operator.controller.directory.places import process_address
+from brokergroup_operator.controller.group.election_premises import (
+    but_the_unsteady,
+    may_be_too_early,
+    may_have_acting_masters,
+    process_lost,
+    replaces_no_master,
+    silence_seconds,
+)
+from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.group.incidents import (
+    masterless_timeline,
+    new_timeline,
+    note_election,
+    trigger_now,
+    withdraw,
+)
+from brokergroup_operator.controller.group.patient_decision import decided_at_last
+from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
+from brokergroup_operator.records.store import (
+    RecordCorruptError,
+    RecordRefusedError,
+    RecordStoreError,
+)
+from controller_core.change import Commit, Fence
+from controller_core.codes import ControllerCode
+from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.recovery import epoch_seen_above
+from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from brokergroup_operator.controller.change.executor import Course, Executor
+    from brokergroup_operator.controller.change.fencing import Fencer
+    from brokergroup_operator.controller.detect.master_watch import MasterWatch
+    from brokergroup_operator.controller.detect.recovery import Recovery
+    from brokergroup_operator.controller.group.group import Group, Premise
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+
+POLL_SECONDS = 0.01
+
+log = structlog.get_logger(__name__)
+
+
+class Failover:
+    """Starts and runs the failovers of all groups."""
+
+    def __init__(
+        self,
+        *,
+        watch: MasterWatch,
+        fencer: Fencer,
+        executor: Executor,
+        recovery: Recovery,
+        settings: PlaneSettings,
+        observer: Observer,
+    ) -> None:
+        self._watch = watch
+        self._recovery = recovery
+        self._fencer = fencer
+        self._executor = executor
+        self._settings = settings
+        self._observer = observer
+
+    def look_at(self, group: Group) -> None:
+        """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
+        record = group.record
+        if record is None or not group.may_begin() or group.is_leaving or group.epoch_jump is not None:
+            return
+        if record.granted_master_id is None:
+            if self._watch.is_warm(group, record) and self._someone_can_lead(group, record):
+                self._start(group, self._elect_for_masterless(group))
+            return
+        if group.wakes and not self._is_awake(group, record, record.granted_master_id):
+            return
+        suspicion = self._watch.suspect(group, record, record.granted_master_id)
+        if suspicion is not None:
+            self._start(group, self._replace(group, record.granted_master_id, suspicion))
+
+    async def settle(self, group: Group, timeout_seconds: float) -> None:
+        """Wait until it is clear who is master: one that lives, or none; at most this long. Begins a failover if there is need."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + timeout_seconds
+        while (left_seconds := deadline_seconds - clock()) > 0:
+            record = group.record
+            if record is None or record.granted_master_id is None or group.is_live(record.granted_master_id):
+                return
+            self.look_at(group)
+            if group.master_change is not None:
+                await asyncio.wait([group.master_change], timeout=left_seconds)
+            else:
+                await asyncio.sleep(POLL_SECONDS)  # not warm yet: the master may be heard any moment
+
+    def _start(self, group: Group, work: Coroutine[None, None, None]) -> None:
+        if group.record is None or epoch_seen_above(group.record, group.live()) is not None:
+            work.close()  # the record is older than the brokers: what they hold is reported first (holdings_watch.py)
+            return
+        task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
+        group.master_change = task
+        task.add_done_callback(lambda done: self._ended(group, done))
+
+    def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
+        group.master_change = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
+        group.changed()
+
+    def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Whether another member of a group that is woken can lead: before one has reported its log, an election would fail.
+
+        The master itself comes back as a new process, and is elected when it registers. A master that was never stopped, for its
+        owner thought better of it, is lost like any other once it was heard for a heartbeat timeout. For less, it may be the woken
+        process, whose registration another plane took and this one did not read.
+        """
+        now_seconds = asyncio.get_running_loop().time()
+        if not group.is_live(master):
+            group.heard_awake_seconds = None
+        elif group.heard_awake_seconds is None:
+            group.heard_awake_seconds = now_seconds
+        elif now_seconds - group.heard_awake_seconds > silence_seconds(group, self._settings):
+            group.wakes = False
+        return not group.wakes or self._others_can_lead(group, record, master)
+
+    @staticmethod
+    def _others_can_lead(group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Whether an election that passes the master over would succeed on what the others have reported."""
+        others = {one: replica for one, replica in group.live().items() if one != master and replica.has_reported}
+        request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
+        return step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS
+
+    @staticmethod
+    def _someone_can_lead(group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether an election without a caller would succeed. The very first one of a group waits for a broker to ask."""
+        if record.is_first_election and record.master_epoch == 0:
+            return False
+        live = {broker_id: replica for broker_id, replica in group.live().items() if replica.has_reported}
+        trial = step(record, ElectMaster(broker_name=record.broker_name), live, group.binding.settings)
+        return trial.code == ControllerCode.SUCCESS
+
+    def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Whether a silent master is the only one who could lead, and has not been silent for too long.
+
+        Where its disk would go with its pod that is never too long: the fence deletes the pod, and so the last copy.
+        """
+        if self._others_can_lead(group, record, master):
+            return False
+        return group.binding.ephemeral or (
+            group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        )
+
+    # ---- the two ways in
+
+    async def _elect_for_masterless(self, group: Group) -> None:
+        record = group.record
+        assert record is not None
+        await self._fail_over(
+            group,
+            masterless_timeline(group, record),
+            # Asked again at the decision: what led to it may have been a report of a process that is gone by now, and to find
+            # nobody would take another epoch for a master that was lost once.
+            lambda now: now is not None and now.granted_master_id is None and self._someone_can_lead(group, now),
+        )
+
+    async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
+        """Decide a broker's own ElectMaster. Its first heartbeat is waited for where nobody can win without it.
+
+        Where brokers may be acting as masters of a record that names nobody, the election is the plane's own: they must be told
+        in order, and not by who asks first.
+        """
+        record = group.record
+        if record is not None and record.granted_master_id is None:
+            if may_be_too_early(group, record, wanted):
+                await group.first_report(wanted.broker_id or 0, self._settings.first_heartbeat_seconds)
+            self.look_at(group)
+            if group.master_change is not None and may_have_acting_masters(group, record):
+                await asyncio.wait([group.master_change], timeout=self._settings.first_heartbeat_seconds)
+        try:
+            return await self._decide_for_caller(group, wanted)
+        except PremiseGoneError:
+            # The master was lost between the caller's look and the decision: a failover comes first.
+            await self.settle(group, self._settings.first_heartbeat_seconds)
+            return await self._decide_for_caller(group, wanted)
+
+    async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
+        """Where the group had lost its master, the answer ends an incident."""
+        record = group.record
+        # What the incident is told with where the store does not answer this write, and only the plan tells what it was.
+        cause = trigger_now(group, Trigger.MASTERLESS)
+        wanted = replace(wanted, plan=self._executor.plan(_kind(group, None), cause))
+
+        def premise(now: BrokerGroupRecord | None) -> bool:
+            return replaces_no_master(group, wanted, now)
+
+        if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
+            decision = await group.decide(wanted, premise=premise)
+            _answered_at_once(group, decision)
+            return decision
+        timeline = masterless_timeline(group, record)
+        if may_have_acting_masters(group, record):
+            wanted = replace(wanted, incumbent=(await self._recovery.acting_masters(group)).incumbent)
+        decision = await group.decide(but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
+        _answered_at_once(group, decision)
+        if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
+            note_election(timeline, decision)
+            self._observer.master_committed(timeline)
+            timeline.reach(Step.NOTIFIED, time.monotonic())
+            group.last_failover = timeline
+            group.open_incident(timeline)
+        return decision
+
+    async def elect(self, group: Group, wanted: ElectMaster) -> tuple[FailoverTimeline, Decision]:
+        """A person's election for a group that lost its master: decided as wanted, then told in order like any other."""
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
+        record = group.record
+        if record is None or group.master_change is not None:
+            raise PremiseGoneError(f"group {group.key}: a change of master is under way")
+        timeline = new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
+        timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
+        timeline.last_sign_of_life_seconds = group.masterless_since_seconds
+        timeline.reach(Step.DETECTED, time.monotonic())
+        decisions: list[Decision] = []
+
+        async def run() -> None:
+            decision = await self._fail_over(
+                group,
+                timeline,
+                lambda now: now is not None and now.granted_master_id is None,
+                wanted=wanted,
+            )
+            if decision is not None:
+                decisions.append(decision)
+
+        self._start(group, run())
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
+        if not decisions:
+            raise PremiseGoneError(f"group {group.key}: the record has moved on, or is older than the brokers")
+        return timeline, decisions[0]
+
+    async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
+        record = group.record
+        assert record is not None
+        verdict = await self._watch.corroborate(group, record, master, suspicion)
+        if verdict is None or group.is_leaving:
+            return
+        if not verdict.certain and self._is_worth_waiting_for(group, record, master):
+            log.info("master silent, and nobody could take its place: waiting", group=str(group.key), master=master)
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)
+            return
+        if group.silent_for_seconds(master) < group.binding.failover_delay_seconds:
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)  # its owner would rather have it back
+            return
+        if not await self._is_our_turn(group, record, master):
+            return
+        if not verdict.certain and self._is_fenced_by_another(group):
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)
+            return
+        timeline = new_timeline(group, record, master, verdict.trigger)
+        timeline.evidence.extend(verdict.evidence)
+        timeline.reach(Step.DETECTED, time.monotonic())
+        group.in_progress = timeline
+        group.changed()
+        self._observer.master_lost(timeline)
+        if suspicion is not Suspicion.CLOSED:
+            group.table.ask_anew(str(group.key))  # a closed connection has said so itself
+
+        def premise(now: BrokerGroupRecord | None) -> bool:
+            return now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
+
+        if verdict.certain:
+            self._note_dead(group, record, master)
+            await self._fail_over(group, timeline, premise)
+        elif isinstance(self._fencer, NoFencer):
+            timeline.evidence.append("there is nothing to fence with here")
+            timeline.reach(Step.FENCED, time.monotonic())
+            timeline.unfenced = True
+            await self._fail_over(group, timeline, premise)
+        else:
+            await self._fence_first(group, record, master, timeline, premise)
+
+    # ---- step by step
+
+    async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Let the planes of better rank act first, a moment each: several that see one death need not race for it."""
+        rank = rank_of(self._executor.own_address, self._settings.peer_addresses, str(group.key))
+        if rank == 0:
+            return True
+        await asyncio.sleep(rank * self._settings.rank_delay_seconds)
+        try:
+            now = await group.load()
+        except RecordStoreError:
+            return True
+        return now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
+
+    def _is_fenced_by_another(self, group: Group) -> bool:
+        change = group.record.change if group.record is not None else None
+        if change is None or change.phase is not Phase.FENCING:
+            return False
+        return not self._executor.may_take_over(group, change)
+
+    @staticmethod
+    def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
+        """Dead for certain: what the table still holds of it is of no use to an election."""
+        if not process_lost(group, master):
+            group.table.forget(group.identity(master))
+            group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
+
+    async def _fence_first(
+        self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline, premise: Premise
+    ) -> None:
+        """The plan is written before the fence, so that the other planes begin none; then the course fences, and elects."""
+        try:
+            change = await self._begin_fencing(group, record, master, timeline)
+        except (RecordRefusedError, RecordCorruptError) as error:
+            self._refused(group, timeline, error)
+            return
+        if change is None:
+            self._withdraw(group, timeline, "another plane is at it")
+            return
+        timeline.change_id = change.id
+        outcome: list[FenceOutcome] = []
+
+        async def fence() -> bool:
+            outcome.append(await self._kill(group, master, record.address_of(master) or ""))
+            timeline.evidence.append(outcome[-1].how)
+            return outcome[-1].confirmed
+
+        async def elect() -> bool:
+            timeline.reach(Step.FENCED, time.monotonic())
+            timeline.unfenced = not (outcome and outcome[-1].confirmed)
+            if not timeline.unfenced:
+                self._note_dead(group, record, master)
+            elif group.binding.unconfirmed_trust:
+                timeline.unconfirmed_trust = group.binding.unconfirmed_trust
+                timeline.evidence.append(timeline.unconfirmed_trust)
+            return await self._elected(group, timeline, premise, decisions)
+
+        decisions: list[Decision] = []
+        course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
+        course.acting = frozenset()
+        course.may_not_elect_before_seconds = self._pod_fence_is_over(group, master)
+        await self._carried_out(group, timeline, course, decisions)
+
+    async def _begin_fencing(
+        self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
+    ) -> Change | None:
+        """Write the plan, or take over one that has not moved; None if another plane's is under way. Waits for the store."""
+        found = group.record.change if group.record is not None else None
+        if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
+            return None
+        wanted = Change(
+            id=0,
+            kind=ChangeKind.FAILOVER,
+            phase=Phase.FENCING,
+            carried_out_by=self._executor.own_address,
+            from_broker_id=master,
+            cause=timeline.trigger.value,
+            started_at=timeline.started_at,
+        )
+        request: BeginChange | TakeOverChange
+        request = BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
+        if found is not None and found.phase is Phase.FENCING:
+            request = TakeOverChange(
+                broker_name=record.broker_name, change=found, carried_out_by=self._executor.own_address
+            )
+        decision = await decided_at_last(lambda: group.decide(request), group=group, waits="change")
+        return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None
+
+    def _pod_fence_is_over(self, group: Group, master: int) -> float:
+        """When the fence inside the master's pod has killed it, where nothing else confirms that.
+
+        `fence.decide.FenceRules` counts on heartbeat timeout and fence timeout from the last heartbeat on, also where a connection
+        that closed told of the loss long before the heartbeat timeout.
+        """
+        binding = group.binding
+        shortest_seconds = binding.shortest_heartbeat_timeout_seconds
+        if not binding.unconfirmed_trust or shortest_seconds is None:
+            return 0.0
+        last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
+        return last_heard + shortest_seconds + binding.fence_timeout_seconds
+
+    async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
+        own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
+        if own is None:
+            how = f"nothing was heard from broker {master} here, so nobody knows which pod at {address} was its"
+            return FenceOutcome(confirmed=False, how=how, untouched=True)
+        deadline_seconds = group.binding.fence_timeout_seconds
+        return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
+
+    async def _fail_over(
+        self, group: Group, timeline: FailoverTimeline, premise: Premise, *, wanted: ElectMaster | None = None
+    ) -> Decision | None:
+        """Elect, commit, tell. The premise is checked against the record that is committed on; None if it does not hold."""
+        group.in_progress = timeline
+        before, acting = group.record, ActingMasters()
+        if before is not None and may_have_acting_masters(group, before):
+            acting = await self._recovery.acting_masters(group)
+        decisions: list[Decision] = []
+        try:
+            elected = await self._elected(group, timeline, premise, decisions, acting=acting, wanted=wanted)
+        except PremiseGoneError:
+            self._outrun(group, timeline)
+            return None
+        except (RecordRefusedError, RecordCorruptError) as error:
+            self._refused(group, timeline, error)
+            return None
+        record = decisions[-1].record
+        if not elected or record is None:
+            self._nobody(group, timeline, decisions[-1], wanted)
+            return decisions[-1]
+        if record.change is None:  # the kind installed in the cluster is older, and keeps no change: the keeper tells
+            self._finish(group, timeline, Outcome.INCOMPLETE)
+            return decisions[-1]
+        course = self._executor.course_of(group, record.change, timeline=timeline)
+        course.acting = frozenset(acting.besides(record.master_broker_id))
+        await self._executor.run(course)
+        if course.lost:
+            self._withdraw(group, timeline, "another plane took the change over")
+        else:
+            self._finish(group, timeline, _outcome(timeline))
+        return decisions[-1]
+
+    async def _carried_out(
+        self, group: Group, timeline: FailoverTimeline, course: Course, decisions: list[Decision]
+    ) -> None:
+        """Run a course that elects by itself, and say how it ended."""
+        try:
+            await self._executor.run(course)
+        except PremiseGoneError:
+            self._outrun(group, timeline)
+        except (RecordRefusedError, RecordCorruptError) as error:
+            self._refused(group, timeline, error)
+        else:
+            if course.lost:
+                self._withdraw(group, timeline, "another plane took the change over")
+            elif not decisions:
+                timeline.evidence.append("the master was heard again")
+                self._withdraw(group, timeline, "the master was heard again, or another plane was faster")
+            elif decisions[-1].code == ControllerCode.SUCCESS:
+                self._finish(group, timeline, _outcome(timeline))
+            else:
+                self._nobody(group, timeline, decisions[-1], None)
+
+    async def _elected(
+        self,
+        group: Group,
+        timeline: FailoverTimeline,
+        premise: Premise,
+        decisions: list[Decision],
+        *,
+        acting: ActingMasters | None = None,
+        wanted: ElectMaster | None = None,
+    ) -> bool:
+        """Commit the election; while the store is away this waits for it, since nothing else can help the group.
+
+        Raises ``PremiseGoneError``, and ``RecordRefusedError`` or ``RecordCorruptError``: those are not mended by asking again.
+        """
+        anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
+        incumbent = acting.incumbent if acting is not None else None
+        request = replace(wanted or anybody, incumbent=incumbent, unfenced=timeline.unfenced)
+        request = replace(
+            but_the_unsteady(group, request),
+            plan=self._executor.plan(_kind(group, wanted), timeline.trigger, started_at=timeline.started_at),
+        )
+        decision = await decided_at_last(
+            lambda: group.decide(request, linearizable=False, timeline=timeline, premise=premise),
+            group=group,
+            waits="election",
+        )
+        group.refusals.over()
+        decisions.append(decision)
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            return False
+        note_election(timeline, decision)
+        self._observer.master_committed(timeline)
+        return True
+
+    # ---- how it ended
+
+    def _outrun(self, group: Group, timeline: FailoverTimeline) -> None:
+        """Another controller plane, or the brokers themselves, were faster; they also tell the members."""
+        group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
+        self._withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
+
+    def _nobody(self, group: Group, timeline: FailoverTimeline, decision: Decision, wanted: ElectMaster | None) -> None:
+        # A group that is being deleted loses its members one by one: that nobody is left is no incident.
+        if wanted is not None:
+            self._finish(group, timeline, Outcome.CANCELLED)
+        elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
+            self._withdraw(group, timeline, decision.why)
+        else:
+            self._finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
+
+    def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
+        pause_seconds = group.refusals.note(asyncio.get_running_loop().time())
+        log.error(
+            "the record store refuses the election: tried again later",
+            group=str(group.key),
+            error=str(error),
+            pause_seconds=pause_seconds,
+        )
+        self._withdraw(group, timeline, f"the record store refuses it: {error}")
+
+    def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
+        log.info("failover withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
+        withdraw(group, timeline, self._observer)
+
+    def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
+        timeline.outcome = outcome
+        group.in_progress = None
+        group.last_failover = timeline
+        group.open_incident(timeline)
+        log.info(
+            "failover ended",
+            group=str(group.key),
+            outcome=outcome.value,
+            trigger=timeline.trigger.value,
+            steps=timeline.milliseconds(),
+            to=timeline.to_broker_id,
+            epoch=timeline.epoch_after,
+        )
+        self._observer.master_changed(timeline)
+        if outcome is Outcome.NO_ELIGIBLE_REPLICA:
+            # This incident ends here; the time without a master goes on, and belongs to the one that finds the next.
+            group.incidents.close()
+            group.masterless_since_seconds = max(timeline.steps.values())
+        group.changed()
+
+
+def _answered_at_once(group: Group, decision: Decision) -> None:
+    """Who asked has its role by the answer: 1004 says the same from then on, as a Java controller's does."""
+    change = decision.record.change if decision.changed and decision.record is not None else None
+    if change is not None:
+        group.released_change = change.key
+
+
+def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
+    if wanted is not None:
+        return ChangeKind.ELECT
+    record = group.record
+    recovers = record is not None and may_have_acting_masters(group, record)
+    return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER
+
+
+def _outcome(timeline: FailoverTimeline) -> Outcome:
+    return Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE

@@ -1,0 +1,224 @@
+"""What the rest of the operator may ask of a group: ids, a switchover, an election, a member's removal, a broker's configuration.
+
+The verbs of ``GroupView``. Each checks what must be so, does it through the one way there is (a decision of the core, the
+switchover, the failover's sequence), and says in words of its own why it did not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.group.election_premises import may_be_alive_unheard
+from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.group.living import live_members
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.observe.group_view import (
+    BrokerUnreachableError,
+    ElectionRefusedError,
+    ElectionResult,
+    GroupUnknownError,
+    GroupViewError,
+    MemberNeededError,
+    SwitchoverResult,
+)
+from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.decision import ReserveBrokerIdAnswer
+from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.controller.change.failover import Failover
+    from brokergroup_operator.controller.change.switchover import Switchover
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.group.groups import Groups
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.timeline import Cause
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.nameserver_bodies import TopicConfig
+
+
+class GroupVerbs:
+    """Does what is asked, for all groups."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        calls: BrokerCalls,
+        failover: Failover,
+        switchover: Switchover,
+        settings: PlaneSettings,
+    ) -> None:
+        self._groups = groups
+        self._calls = calls
+        self._failover = failover
+        self._switchover = switchover
+        self._settings = settings
+
+    def known(self, key: GroupKey) -> Group:
+        """The group, or ``GroupUnknownError``."""
+        group = self._groups.get(key)
+        if group is None:
+            raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
+        return group
+
+    async def reserve_broker_id(self, key: GroupKey, pod_name: str, broker_id: int | None) -> int:
+        """Return the id kept for this pod, reserving the next one durably where it has none."""
+        group = self.known(key)
+        request = ReserveBrokerId(
+            cluster_name=group.binding.cluster_name,
+            broker_name=group.binding.broker_name,
+            reserved_for=pod_name,
+            broker_id=broker_id,
+        )
+        try:
+            decision = await group.decide(request)
+        except RecordStoreError as error:
+            raise GroupViewError(f"group {key}: no broker id reserved for {pod_name}: {error}") from error
+        assert isinstance(decision.answer, ReserveBrokerIdAnswer)
+        if decision.answer.broker_id is None:
+            raise GroupViewError(f"group {key}: {decision.remark}")
+        return decision.answer.broker_id
+
+    async def switch_master(
+        self,
+        key: GroupKey,
+        *,
+        from_broker_id: int | None,
+        to_broker_id: int | None,
+        deadline_seconds: float,
+        cause: Cause,
+    ) -> SwitchoverResult:
+        """Move the mastership in order."""
+        try:
+            return await self._switchover.move(
+                self.known(key),
+                from_broker_id=from_broker_id,
+                to_broker_id=to_broker_id,
+                deadline_seconds=deadline_seconds,
+                cause=cause,
+            )
+        except RecordStoreError as error:
+            raise GroupViewError(f"group {key}: {error}") from error
+
+    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
+        """Make this member master where no master lives; a silent one is first established to be dead, and fenced."""
+        group = self.known(key)
+        try:
+            await group.load()
+            await self._failover.settle(group, self._settings.switchover_deadline_seconds)
+            record = self._electable(group, to_broker_id)
+            wanted = ElectMaster(
+                broker_name=record.broker_name,
+                cluster_name=record.cluster_name,
+                broker_id=to_broker_id,
+                designate_elect=True,
+                unclean=unclean,
+            )
+            timeline, decision = await self._failover.elect(group, wanted)
+        except (RecordStoreError, PremiseGoneError) as error:
+            raise GroupViewError(f"group {key}: {error}") from error
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            raise ElectionRefusedError(f"group {key}: {decision.why}")
+        return ElectionResult(
+            to_broker_id=to_broker_id,
+            epoch=decision.record.master_epoch,
+            unclean=decision.record.unclean_elections > record.unclean_elections,
+            milliseconds=max(timeline.milliseconds().values(), default=0.0),
+            confirmed=Step.ROLE_CHANGED in timeline.steps,
+        )
+
+    def _electable(self, group: Group, to_broker_id: int) -> BrokerGroupRecord:
+        record = group.record
+        if record is None or record.claimed_replica(to_broker_id) is None:
+            raise ElectionRefusedError(f"group {group.key} has no member {to_broker_id}")
+        if (master := record.granted_master_id) is not None:
+            state = "alive: a switchover moves it" if group.is_live(master) else "not known to be dead"
+            raise ElectionRefusedError(f"group {group.key}: broker {master} is master and {state}")
+        if not group.is_live(to_broker_id):
+            raise ElectionRefusedError(f"group {group.key}: broker {to_broker_id} is not alive")
+        return record
+
+    async def remove_member(self, key: GroupKey, broker_id: int) -> None:
+        """Forget a dead member that nothing acknowledged can depend on."""
+        group = self.known(key)
+        try:
+            await group.load()
+            if may_be_alive_unheard(group, broker_id, self._settings):
+                raise MemberNeededError(
+                    f"group {key}: broker {broker_id} is not removed: it may be alive, this controller has not known the group "
+                    "for long enough to have heard it"
+                )
+            decision = await group.decide(RemoveMember(broker_name=group.binding.broker_name, broker_id=broker_id))
+        except RecordStoreError as error:
+            raise GroupViewError(f"group {key}: broker {broker_id} not removed: {error}") from error
+        if decision.code != ControllerCode.SUCCESS:
+            raise MemberNeededError(f"group {key}: broker {broker_id} is not removed: {decision.why}")
+        if decision.changed:
+            group.table.forget(group.identity(broker_id))
+
+    async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
+        """26."""
+        try:
+            return await self._calls.broker_config(self._address(self.known(key), broker_id))
+        except BrokerCallError as error:
+            raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
+
+    async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
+        """25. Not during a change of master: it would lift what keeps the old one from acknowledging."""
+        group = self.known(key)
+        _must_be_at_rest(group, "configuration is left alone")
+        try:
+            await self._calls.update_broker_config(self._address(group, broker_id), values)
+        except BrokerCallError as error:
+            raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
+        # Its minInSyncReplicas is looked at again: what decisions go by may be what was just changed.
+        group.configuration_checked.discard(broker_id)
+        group.changed()
+
+    async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
+        """351, of the master."""
+        group = self.known(key)
+        try:
+            return await self._calls.topic(self._masters_address(group), name)
+        except BrokerCallError as error:
+            raise BrokerUnreachableError(f"group {key}: topic {name}: {error}") from error
+
+    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
+        """17, of the master. Not during a change of master: the next one might never copy it."""
+        group = self.known(key)
+        _must_be_at_rest(group, "topics are left alone")
+        try:
+            await self._calls.put_topic(self._masters_address(group), topic)
+        except BrokerCallError as error:
+            raise BrokerUnreachableError(f"group {key}: topic {topic.topic_name}: {error}") from error
+
+    def _masters_address(self, group: Group) -> str:
+        master = group.record.granted_master_id if group.record is not None else None
+        if master is None:
+            raise BrokerUnreachableError(f"group {group.key} has no master")
+        return self._address(group, master)
+
+    @staticmethod
+    def _address(group: Group, broker_id: int) -> str:
+        record = group.record
+        address = record.address_of(broker_id) if record is not None else None
+        if record is None or address is None or broker_id not in live_members(group, record):
+            raise BrokerUnreachableError(f"group {group.key}: broker {broker_id} is not alive")
+        return address
+
+
+def _must_be_at_rest(group: Group, so: str) -> None:
+    if group.master_change is not None or _is_quieted(group):
+        raise GroupViewError(f"group {group.key}: a change of master is under way, {so}")
+
+
+def _is_quieted(group: Group) -> bool:
+    """Whether a change, of whichever plane, has still to put a minimum back."""
+    change = group.record.change if group.record is not None else None
+    return change is not None and change.restore is not None

@@ -1,0 +1,426 @@
+"""Moving a living master elsewhere without losing an acknowledged message (docs/concepts/architecture.md).
+
+The order stands in ``controller_core.change``; this is what it cannot do by itself, and who may be moved at all:
+
+1. The plan is written (``Quieting``, with the minimum to be put back) before the old master hears anything.
+2. ``minInSyncReplicas=99`` on the old master (25): it acknowledges nothing from now on.
+3. Wait until its slaves have everything (907: no link behind). Who has no link is not elected: a Java master whose link to one
+   slave broke acknowledges without it at once, and its 1001 may come late.
+4. Commit the election. While it is not known whether that arrived, nothing is put back: the record is read until it is known.
+
+Until the election is durable everything can be undone, and is when a step fails. After it the course goes on until all are
+told. If this process dies in between, the next plane finds the plan and what is to be put back (``takeover.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.directory.places import hosts_of_links
+from brokergroup_operator.controller.group.election_premises import but_the_unsteady, members_leaving
+from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.group.incidents import is_unclean, note_election, withdraw
+from brokergroup_operator.controller.group.link_hosts import level_members
+from brokergroup_operator.controller.group.living import live_members
+from brokergroup_operator.controller.group.patient_decision import decided_at_last
+from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
+from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.change import Commit, Level, Quiet
+from controller_core.codes import ControllerCode
+from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.requests import BeginChange, ElectMaster
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
+    from brokergroup_operator.observe.group_view import MetadataDifference
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+
+DRAIN_POLL_SECONDS = 0.005
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One switchover under way. ``planned``: only somebody who holds every acknowledged message may win."""
+
+    election: ElectMaster
+    decided: asyncio.Future[Decision]
+    timeline: FailoverTimeline
+    drain_seconds: float
+    planned: bool
+
+
+class Switchover:
+    """Runs switchovers, one for each group at a time."""
+
+    def __init__(
+        self,
+        *,
+        calls: BrokerCalls,
+        executor: Executor,
+        metadata: MetadataGuard,
+        settings: PlaneSettings,
+        observer: Observer,
+    ) -> None:
+        self._calls = calls
+        self._metadata = metadata
+        self._executor = executor
+        self._settings = settings
+        self._observer = observer
+
+    async def move(
+        self,
+        group: Group,
+        *,
+        from_broker_id: int | None,
+        to_broker_id: int | None,
+        deadline_seconds: float,
+        only_staying: bool = False,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
+    ) -> SwitchoverResult:
+        """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline.
+
+        With `only_staying`, never to a member whose pod is about to go as well.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline_at_seconds = clock() + deadline_seconds
+        record = await group.load_again()
+        if record is None or (master := record.granted_master_id) is None:
+            raise SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
+        if from_broker_id not in (None, master) or to_broker_id == master:
+            return SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
+        election = ElectMaster(
+            broker_name=record.broker_name,
+            cluster_name=record.cluster_name,
+            broker_id=to_broker_id,
+            designate_elect=to_broker_id is not None,
+            passed_over=frozenset({master}) | (members_leaving(group) if only_staying else frozenset()),
+        )
+        election = await self._with_metadata(group, record, but_the_unsteady(group, election), deadline_seconds / 2)
+        now = group.record
+        if now is None or (now.master_epoch, now.granted_master_id) != (record.master_epoch, master):
+            raise SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
+        drain_seconds = deadline_at_seconds - clock()
+        run = self._begin(group, now, master, election, drain_seconds=drain_seconds, planned=True, cause=cause)
+        await asyncio.shield(run.decided)
+        if group.master_change is not None:
+            await asyncio.wait([group.master_change], timeout=max(0.0, deadline_at_seconds - clock()))
+        return _result(run.timeline)
+
+    async def _with_metadata(
+        self, group: Group, record: BrokerGroupRecord, election: ElectMaster, within_seconds: float
+    ) -> ElectMaster:
+        """The election, passing over those that lack topics or groups of the master; refused if nobody is left."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + min(within_seconds, self._settings.metadata_copy_seconds)
+        found: list[MetadataDifference] = []
+        while True:
+            trial = step(record, election, group.live(), group.binding.settings)
+            target = trial.record.master_broker_id if trial.record is not None else None
+            if trial.code != ControllerCode.SUCCESS or target is None:
+                return election  # refused with its reason where the switchover begins
+            missing = await self._metadata.lacking_now(
+                group, record, target, within_seconds=max(0.0, deadline_seconds - clock())
+            )
+            if not missing:
+                return election
+            found += missing
+            others = replace(election, passed_over=election.passed_over | {target})
+            if step(record, others, group.live(), group.binding.settings).code != ControllerCode.SUCCESS:
+                self._metadata.refused(group, record, found)
+                first = missing[0]
+                raise SwitchoverRefusedError(
+                    f"group {group.key}: broker {target} lacks {len(missing)} of the master's metadata, as "
+                    f"{first.kind.value} {first.name!r}: it would be lost (upstream #9804)"
+                )
+            election = others
+
+    async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
+        """The same for an administrator's ElectMaster: returns the decision once it is durable; the rest goes on beside."""
+        clock = asyncio.get_running_loop().time
+        ends_at_seconds = clock() + self._settings.election_waits_seconds
+        while group.master_change is not None and (left_seconds := ends_at_seconds - clock()) > 0:
+            # An election that a broker asked for is told to the others: over in a moment, and no reason to refuse a person.
+            await asyncio.wait([group.master_change], timeout=left_seconds)
+        record = await group.load_again()
+        if record is None:
+            raise SwitchoverRefusedError(f"group {group.key} has no record")
+        await _leave_off_telling(group)  # right before it begins: the next tick would take the telling up again
+        run = self._begin(group, record, from_broker_id, election, drain_seconds=math.inf, planned=False)
+        return await asyncio.shield(run.decided)
+
+    def _begin(
+        self,
+        group: Group,
+        record: BrokerGroupRecord,
+        from_broker_id: int,
+        election: ElectMaster,
+        *,
+        drain_seconds: float,
+        planned: bool,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
+    ) -> _Run:
+        is_superseded = not planned and group.was_elected_here(record.change)
+        if group.master_change is not None or (group.is_changing and _waits(record.change) and not is_superseded):
+            raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
+        if not group.is_live(from_broker_id):
+            raise SwitchoverRefusedError(
+                f"group {group.key}: master {from_broker_id} is not alive, a failover replaces it"
+            )
+        if drain_seconds <= 0:
+            raise SwitchoverRefusedError(f"group {group.key}: no time is left until the deadline")
+        trial = step(record, election, group.live(), group.binding.settings)
+        if trial.code != ControllerCode.SUCCESS:
+            raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
+        if planned and is_unclean(trial):
+            raise SwitchoverRefusedError(
+                f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
+            )
+        run = _Run(
+            election=election,
+            decided=asyncio.get_running_loop().create_future(),
+            timeline=FailoverTimeline(
+                group=group.key,
+                cluster_name=record.cluster_name,
+                broker_name=record.broker_name,
+                kind=Kind.SWITCHOVER,
+                trigger=Trigger.REQUESTED,
+                from_broker_id=from_broker_id,
+                epoch_before=record.master_epoch,
+                started_at_unix_seconds=time.time(),
+                planned_cause=cause,
+                facts=group.binding.member_facts.get(from_broker_id, {}),
+            ),
+            drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
+            planned=planned,
+        )
+        group.master_change = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
+        group.master_change.add_done_callback(lambda task: self._ended(group, task, run.decided))
+        return run
+
+    def _ended(self, group: Group, task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
+        group.master_change = None
+        if task.cancelled():
+            decided.cancel()
+        elif (error := task.exception()) is not None:
+            if not decided.done():
+                decided.set_exception(error)
+            else:
+                log.error("switchover not finished, the keeper does the rest", group=str(group.key), error=repr(error))
+        group.changed()
+
+    async def _run(self, group: Group, record: BrokerGroupRecord, run: _Run) -> None:
+        timeline = run.timeline
+        old = timeline.from_broker_id
+        address = record.address_of(old)
+        if old is None or address is None:
+            raise SwitchoverRefusedError(f"group {group.key}: nobody knows where broker {old} is")
+        timeline.reach(Step.DETECTED, time.monotonic())
+        group.in_progress = timeline
+        self._observer.master_lost(timeline)
+        group.configuration_checked.discard(old)
+        try:
+            change = await self._begin_quieting(group, record, run, address)
+            lost = await self._carry_out(group, record, run, change, address)
+        except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
+            if _is_moved(group.record, timeline) or self._is_anothers(group):
+                self._withdraw(group, timeline, str(error))
+            else:
+                self._finish(group, timeline, Outcome.CANCELLED)
+            raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
+        if lost:
+            self._withdraw(group, timeline, "another plane took the change over")
+        else:
+            self._finish(group, timeline, _outcome(timeline))
+
+    async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
+        """Step 1: whoever finds the plan knows what the old master's minimum was."""
+        timeline = run.timeline
+        previous = await self._calls.min_in_sync_replicas(address)
+        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
+            previous = group.binding.settings.min_in_sync_replicas
+        old = timeline.from_broker_id or 0
+        wanted = Change(
+            id=0,
+            kind=ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER,
+            phase=Phase.QUIETING,
+            carried_out_by=self._executor.own_address,
+            from_broker_id=old,
+            restore=Restore(broker_id=old, min_in_sync_replicas=previous),
+            cause=timeline.planned_cause.value,
+            started_at=timeline.started_at,
+        )
+        decision = await group.decide(
+            BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
+        )
+        if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
+            raise SwitchoverFailedError(decision.why)
+        timeline.change_id = decision.record.change_id
+        return decision.record.change
+
+    async def _carry_out(
+        self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
+    ) -> bool:
+        """Returns whether another plane took the change over."""
+        drained = run
+
+        async def quiet() -> bool:
+            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)
+            return True
+
+        async def level() -> bool:
+            nonlocal drained
+            drained = await self._drained(group, record, run, address)
+            return True
+
+        async def commit() -> bool:
+            decision = await self._commit(group, record, drained, change, address)
+            run.decided.set_result(decision)
+            return True
+
+        hands = {Quiet: quiet, Level: level, Commit: commit}
+        course = self._executor.course_of(group, change, hands=hands, timeline=run.timeline)
+        course.acting = frozenset()
+        await self._executor.run(course)
+        if not run.decided.done():
+            raise SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
+        return course.lost
+
+    def _is_anothers(self, group: Group) -> bool:
+        """Whether another plane moves this very master."""
+        change = group.record.change if group.record is not None else None
+        return change is not None and change.carried_out_by != self._executor.own_address
+
+    async def _still_quiet(self, address: str) -> None:
+        """After step 2: nobody let the old master acknowledge again meanwhile, or what was level may not be so any more."""
+        found = await self._calls.min_in_sync_replicas(address)
+        if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
+            raise SwitchoverFailedError(f"{address} acknowledges again: somebody set its minInSyncReplicas to {found}")
+
+    async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
+        """Step 2: the run with nobody left to win but who is level."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + run.drain_seconds
+        while clock() < deadline_seconds:
+            status = await self._calls.ha_status(address)
+            in_sync = [link for link in status.ha_connection_info if link.in_sync]
+            if in_sync and all(link.diff == 0 for link in in_sync):
+                hosts = hosts_of_links(group.binding, record, record.replicas)
+                level = level_members(hosts, live_members(group, record), status)
+                if level is None or not _needs(record, run.election) - level:
+                    return _of_the_level(record, run, level)
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        raise SwitchoverFailedError(f"slaves of {address} not level within {run.drain_seconds:g} s")
+
+    async def _commit(
+        self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
+    ) -> Decision:
+        """Step 4. The premise: nobody else changed the master in the meantime, and who is to have it still may.
+
+        A write without an answer is asked for again, until the store says whether it has arrived.
+        """
+        timeline = run.timeline
+        election = replace(run.election, plan=self._executor.plan(change.kind, change.cause))
+
+        def premise(now: BrokerGroupRecord | None) -> bool:
+            return (
+                now is not None
+                and now.change is not None
+                and (now.change.id, now.change.carried_out_by) == (change.id, change.carried_out_by)
+                and now.master_epoch == record.master_epoch
+                and now.granted_master_id == record.granted_master_id
+                and not (run.planned and is_unclean(step(now, election, group.live(), group.settings)))
+            )
+
+        async def while_quiet() -> Decision:
+            await self._still_quiet(address)
+            return await group.decide(election, timeline=timeline, premise=premise)
+
+        decision = await decided_at_last(while_quiet, group=group, waits="election")
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            raise SwitchoverFailedError(decision.why)
+        note_election(timeline, decision)
+        self._observer.master_committed(timeline)
+        return decision
+
+    def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
+        """Another plane carries it out, or has."""
+        log.info("switchover withdrawn", group=str(group.key), why=why)
+        withdraw(group, timeline, self._observer)
+
+    def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
+        timeline.outcome = outcome
+        group.in_progress = None
+        group.last_switchover = timeline
+        group.open_incident(timeline)
+        log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
+        self._observer.master_changed(timeline)
+        group.changed()
+
+
+def _waits(change: Change | None) -> bool:
+    """Whether another change waits for its election, or tells of it."""
+    return change is not None and change.phase is not Phase.RESTORING
+
+
+def _outcome(timeline: FailoverTimeline) -> Outcome:
+    return Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+
+
+def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
+    """Whether others changed the master since this switchover began."""
+    return record is not None and record.master_epoch > timeline.epoch_before
+
+
+async def _leave_off_telling(group: Group) -> None:
+    """A person's election supersedes one that a broker asked for, also while it is told: its course ends with the record."""
+    task = group.telling_again
+    if task is None or task is not group.master_change:
+        return
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)  # its callback clears `master_change`
+
+
+def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
+    """Who must be level: the one that was asked for, as far as it is said to have everything that was acknowledged."""
+    wanted = election.broker_id if election.designate_elect else None
+    return record.sync_state_set & ({wanted} if wanted is not None else frozenset())
+
+
+def _of_the_level(record: BrokerGroupRecord, run: _Run, level: frozenset[int] | None) -> _Run:
+    if level is None or run.election.designate_elect or not run.planned:
+        return run
+    behind = record.replicas.keys() - level
+    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
+
+
+def _result(timeline: FailoverTimeline) -> SwitchoverResult:
+    assert timeline.from_broker_id is not None
+    assert timeline.to_broker_id is not None
+    assert timeline.epoch_after is not None
+    phases = timeline.milliseconds()
+    return SwitchoverResult(
+        from_broker_id=timeline.from_broker_id,
+        to_broker_id=timeline.to_broker_id,
+        epoch=timeline.epoch_after,
+        milliseconds=max(phases.values(), default=0.0),
+        phases=phases,
+        confirmed=Step.ROLE_CHANGED in timeline.steps,
+    )

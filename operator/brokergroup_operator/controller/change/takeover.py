@@ -1,0 +1,192 @@
+"""Going on with a change of master that nobody carries out: another plane died in the midst of it, or this one did and was
+started again.
+
+The record has the change; who has seen it unmoved for a while takes it over by compare-and-set and goes on from what it
+observes. A plane that is slow, and not dead, finds that its change is another's and stops. A change that still waited for its
+election is given up: a switchover was voluntary, and a silent master that is heard again needs no other one. Where it is
+silent here too the failover takes over (``failover.py``), and fences once more, for the fence's whole time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.election_premises import could_have_been_heard
+from brokergroup_operator.controller.group.incidents import end_with, has_incident, timeline_of, withdraw
+from brokergroup_operator.controller.peers.dial import dial
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.plan import Phase
+from controller_core.requests import TakeOverChange
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
+
+LOOK_AGAIN_SECONDS = 0.5
+# A plane whose host refuses the connection is dead. On a busy node a living plane may answer a probe too late.
+PROBES = 3
+
+log = structlog.get_logger(__name__)
+
+
+class Takeover:
+    """Looks at the changes of all groups; woken by the plane's tick."""
+
+    def __init__(self, executor: Executor, settings: PlaneSettings, observer: Observer) -> None:
+        self._executor = executor
+        self._settings = settings
+        self._observer = observer
+        # Tasks that tell the incident of a change whose own plane may have died.
+        self._incidents: dict[asyncio.Task[None], GroupKey] = {}
+
+    def look_at(self, group: Group) -> bool:
+        """Begin to go on with the group's change if nobody does; returns whether one is under way. Cheap."""
+        record = group.record
+        change = record.change if record is not None else None
+        while group.incidents.superseded:
+            self._look_at_incident(group, self._tell_of(group, group.incidents.superseded.pop()))
+        if change is not None and change.is_told and self._may_take_incident_over(group, change):
+            self._look_at_incident(group, self._go_on(group, change))
+        if record is None or change is None or not group.is_changing:
+            return False
+        if not group.may_begin() or not group.loaded or not self._executor.may_take_over(group, change):
+            return True
+        if not self._everybody_was_heard(group, record):
+            return True
+        if self._is_the_failovers(group, record, change):
+            return True
+        if change.phase is Phase.TELLING and asyncio.get_running_loop().time() < group.keeper_quiet_until_seconds:
+            return True  # a broker that was just answered takes its role by itself
+        task = asyncio.create_task(self._go_on(group, change), name=f"rmq:takeover {group.key}")
+        group.master_change = task
+        group.telling_again = task if group.was_elected_here(change) else None
+        task.add_done_callback(lambda done: self._ended(group, done))
+        return True
+
+    def _may_take_incident_over(self, group: Group, change: Change) -> bool:
+        """Whether all were told by a plane that may have died since."""
+        busy = group.key in self._incidents.values()
+        return not busy and group.loaded and self._executor.may_take_over(group, change)
+
+    def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
+        """Nothing waits for it."""
+        task = asyncio.create_task(work, name=f"rmq:incident {group.key}")
+        self._incidents[task] = group.key
+        task.add_done_callback(lambda done: self._told(group, done))
+
+    def _told(self, group: Group, task: asyncio.Task[None]) -> None:
+        self._incidents.pop(task, None)
+        self._complain(group, task)
+
+    async def _tell_of(self, group: Group, change: Change) -> None:
+        """This plane has superseded another one's change. If all had been told, a living plane tells more of it than the plan."""
+        if change.is_told and await self._is_carried_out(group, change):
+            return
+        timeline = timeline_of(group, change)
+        end_with(group, timeline)
+        self._observer.incident_closed(timeline)
+
+    async def stop(self) -> None:
+        """Leave the incidents that were not taken over yet to another plane."""
+        tasks = list(self._incidents)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _everybody_was_heard(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether nobody is missing who may act as master, and would have to be told first."""
+        heard = group.table.entries(str(group.key))
+        registered = (one.broker_id for one in record.replicas.values() if one.registered)
+        return could_have_been_heard(group, self._settings) or all(one in heard for one in registered)
+
+    @staticmethod
+    def _is_the_failovers(group: Group, record: BrokerGroupRecord, change: Change) -> bool:
+        """Whether the master that is fenced, or is to be told, is lost here too."""
+        master = record.granted_master_id
+        lost = master is None or not group.is_live(master)
+        return lost and change.phase in (Phase.FENCING, Phase.TELLING)
+
+    async def _go_on(self, group: Group, change: Change) -> None:
+        if await self._is_carried_out(group, change):
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            return
+        taken: Change | None = change
+        if change.carried_out_by != self._executor.own_address:
+            taken = await self._taken_over(group, change)
+        if taken is None:
+            return
+        told = taken.carried_out_by == change.carried_out_by and group.incidents.has(taken.id)
+        timeline = timeline_of(group, taken) if has_incident(taken) and not told else None
+        group.in_progress = timeline
+        course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
+        await self._executor.run(course)
+        if timeline is not None:
+            self._finish(group, timeline, lost=course.lost)
+
+    def _finish(self, group: Group, timeline: FailoverTimeline, *, lost: bool) -> None:
+        if lost:
+            withdraw(group, timeline, self._observer)
+            return
+        end_with(group, timeline)
+        group.in_progress = None
+        if timeline.kind is Kind.SWITCHOVER:
+            group.last_switchover = timeline
+        else:
+            group.last_failover = timeline
+        group.open_incident(timeline)
+        self._observer.master_changed(timeline)
+
+    async def _is_carried_out(self, group: Group, change: Change) -> bool:
+        """Whether the plane that the change names still listens: it may wait for a broker that sleeps over its role change."""
+        own = change.carried_out_by == self._executor.own_address
+        if own:
+            return False
+        if not change.is_told and group.change_unmoved_seconds >= self._settings.takeover_from_living_seconds:
+            return False
+        for _ in range(PROBES):
+            try:
+                await dial(change.carried_out_by, deadline_seconds=self._settings.probe_seconds)
+            except TimeoutError:
+                continue
+            except (OSError, ValueError):
+                return False
+            return True
+        return False
+
+    async def _taken_over(self, group: Group, change: Change) -> Change | None:
+        own = self._executor.own_address
+        request = TakeOverChange(broker_name=group.binding.broker_name, change=change, carried_out_by=own)
+        try:
+            decision = await group.decide(request)
+        except RecordStoreError as error:
+            log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
+            await asyncio.sleep(0.2)
+            return None
+        taken = decision.record.change if decision.record is not None else None
+        if decision.code != ControllerCode.SUCCESS or taken is None:
+            return None
+        log.warning("change of master taken over", group=str(group.key), change=change.describe())
+        return taken
+
+    @staticmethod
+    def _ended(group: Group, task: asyncio.Task[None]) -> None:
+        group.master_change = group.in_progress = None
+        Takeover._complain(group, task)
+        group.changed()
+
+    @staticmethod
+    def _complain(group: Group, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("change not finished, the next look goes on with it", group=str(group.key), error=repr(error))

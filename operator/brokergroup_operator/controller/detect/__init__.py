@@ -1,0 +1,1 @@
+"""Is the master dead, and has the record gone back?"""

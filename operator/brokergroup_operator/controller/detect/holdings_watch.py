@@ -1,0 +1,111 @@
+"""What the brokers' heartbeats say of their disks, held against the record at every beat (safety rules 2 and 3).
+
+A heartbeat costs one comparison (``report_is_news``); only news reach the store, as a ``ReportHoldings`` in the group's turn:
+
+* a member came back with less than it had, or has again what it lost, or knows a higher epoch than the record: at once;
+* marks to be raised, which only make the first kind sharper: all members together, and seldom
+  (``PlaneSettings.mark_pause_seconds``).
+
+The decision is made on the record as the store has it, so an old copy here costs a read and nothing else. What the members told
+is looked up after that read: only then does the table know who has a seat by that record, and what was told under an older one.
+A report that could not be committed is made again by the next heartbeat. An epoch that is too far above the record to be believed
+is told, not committed: elections of the group stand still until its owner accepts it or no living broker reports it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.decision import ReportHoldingsAnswer
+from controller_core.holdings import News, report_is_news
+from controller_core.recovery import waiting_jump
+from controller_core.requests import ReportHoldings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.controller.detect.recovery import Recovery
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+
+log = structlog.get_logger(__name__)
+
+
+class HoldingsWatch:
+    """Looks at every heartbeat of every group; ``on_news`` is called when a report has changed a record."""
+
+    def __init__(
+        self, *, settings: PlaneSettings, recovery: Recovery, observer: Observer, on_news: Callable[[Group], None]
+    ) -> None:
+        self._settings = settings
+        self._recovery = recovery
+        self._observer = observer
+        self._on_news = on_news
+        self._reports: set[asyncio.Task[None]] = set()
+
+    def heard(self, group: Group, broker_id: int) -> None:
+        """A heartbeat of this member was taken into the table. Cheap."""
+        record, holding = group.record, group.table.holding(group.identity(broker_id))
+        if record is None or holding is None:
+            return
+        news = report_is_news(record, holding, group.binding.settings)
+        if news is News.JUMP or group.epoch_jump is not None:
+            self._note_jump(group)
+        if news in (News.NOTHING, News.JUMP) or group.report is not None:
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        if news is News.MARK:
+            if now_seconds < group.next_mark_seconds:
+                return
+            group.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
+        group.report = asyncio.create_task(self._report(group, news), name=f"rmq:report {group.key}")
+        self._reports.add(group.report)
+        group.report.add_done_callback(lambda task: self._ended(group, task))
+
+    async def stop(self) -> None:
+        """Stop reporting; decisions under way run to their end in their groups."""
+        for task in list(self._reports):
+            task.cancel()
+        await asyncio.gather(*self._reports, return_exceptions=True)
+
+    def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
+        self._reports.discard(task)
+        group.report = None
+
+    async def _report(self, group: Group, news: News) -> None:
+        """All members together, whatever the news was: their reports are at hand and a commit costs the same."""
+        if news is News.FLOOR:
+            await self._recovery.find_incumbent(group)
+        try:
+            decision = await group.decide(lambda: _report_of(group))
+        except RecordStoreError as error:
+            log.warning("holdings not reported yet", group=str(group.key), error=str(error))
+            return
+        if decision.changed and isinstance(decision.answer, ReportHoldingsAnswer):
+            self._on_news(group)
+
+    def _note_jump(self, group: Group) -> None:
+        """Whether any living member reports an epoch that waits for a human; told once for each such epoch."""
+        record = group.record
+        assert record is not None
+        jump = waiting_jump(record, group.live(), group.binding.settings)
+        if jump == group.epoch_jump:
+            return
+        group.epoch_jump = jump
+        if jump is not None:
+            log.error(
+                "epoch too far above the record: no election before it is accepted", group=str(group.key), epoch=jump
+            )
+            self._observer.epoch_jump(group.key, jump)
+        group.changed()
+
+
+def _report_of(group: Group) -> ReportHoldings:
+    found = (group.table.holding(group.identity(broker_id)) for broker_id in sorted(group.live()))
+    holdings = tuple(holding for holding in found if holding is not None)
+    return ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)

@@ -1,0 +1,361 @@
+"""Is the master dead? From the heartbeat table's doubts to a verdict that says how sure we are.
+
+A loss is suspected because the master's connection closed, because it is silent, or because it was not heard after our own start.
+Before anything is done about it, the doubt is held against everything else that can be seen at once:
+
+* dead for certain: its address refuses connections, its container was reported terminated, or a new process registered in its
+  place;
+* its connection closed and nothing else: it gets 400 ms to come back, and the whole heartbeat timeout while something still listens
+  at its address, since a healthy broker reconnects only with its next heartbeat;
+* not certainly dead: the other controller planes are asked too, and one that they hear is left alone (``corroboration.py``);
+* never heard by this plane: it may have registered with another plane and not opened its port yet. It gets as long as a start
+  takes, from when the record named it, and a closed port proves its death only when no other plane hears it either;
+* silent: shortly before its deadline it is asked something (907). A master that answers is cut off from us in one direction only,
+  its data path is healthy, and it is left alone; a frozen one does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.controller.directory.places import probe_address, process_address
+from brokergroup_operator.controller.group.election_premises import could_have_been_heard, process_lost
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.dial import dial
+from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.detect.corroboration import Corroboration, HeardElsewhere
+    from brokergroup_operator.controller.detect.pause_guard import PauseGuard
+    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.liveness import HeartbeatEntry
+    from controller_core.model import BrokerGroupRecord
+
+POLL_SECONDS = 0.01
+BETWEEN_PROBES_SECONDS = 0.1
+PROBE_DEADLINE_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Suspicion(StrEnum):
+    """Why a master is believed lost, before anything was verified."""
+
+    CLOSED = "its connection closed"
+    SILENT = "it is silent"
+    UNHEARD = "it was never heard since this controller started"
+    REPORTED = "its container was reported terminated"
+
+
+class Probe(Enum):
+    """Refused proves a death. A listener proves little (a frozen process has one too), and no answer proves nothing."""
+
+    REFUSED = auto()
+    LISTENS = auto()
+    NO_ANSWER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found. ``certain`` means that the process is known to be dead."""
+
+    trigger: Trigger
+    evidence: tuple[str, ...]
+    certain: bool
+
+
+@dataclass(slots=True)
+class _Case:
+    """One suspicion while it is looked into."""
+
+    group: Group
+    record: BrokerGroupRecord
+    master: int
+    address: str
+    # Where its port says whether the process is there; None: nowhere.
+    probed: str | None
+    suspicion: Suspicion
+    deadline_seconds: float
+    listening_deadline_seconds: float
+    evidence: list[str] = field(default_factory=list)
+    question: asyncio.Task[HeardElsewhere] | None = None
+
+    def wait_for_heartbeats(self) -> None:
+        if self.deadline_seconds < self.listening_deadline_seconds:
+            self.deadline_seconds = self.listening_deadline_seconds
+            self.ask_nobody()  # what others said before is old by then
+
+    def ask_nobody(self) -> None:
+        if self.question is not None:
+            self.question.cancel()
+            self.question = None
+
+    def verdict(self, trigger: Trigger, *evidence: str) -> Verdict:
+        return Verdict(trigger, (*self.evidence, *evidence), certain=True)
+
+
+class MasterWatch:
+    """Watches the masters of all groups."""
+
+    def __init__(
+        self,
+        *,
+        directory: GroupDirectory,
+        calls: BrokerCalls,
+        guard: PauseGuard,
+        corroboration: Corroboration,
+        settings: PlaneSettings,
+    ) -> None:
+        self._directory = directory
+        self._corroboration = corroboration
+        self._calls = calls
+        self._guard = guard
+        self._settings = settings
+        self._questions: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        for task in list(self._questions):
+            task.cancel()
+        await asyncio.gather(*self._questions, return_exceptions=True)
+
+    def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
+        """Whether the heartbeat table gives reason to doubt this master. Cheap.
+
+        Nothing is begun before its possible successors could have been heard: a master that died while this controller was away
+        is certainly dead, but whoever is missing from a cold table is not.
+        """
+        now_seconds = asyncio.get_running_loop().time()
+        if not self._could_have_been_heard(group, record, besides=master):
+            return None
+        entry = group.table.entry(group.identity(master))
+        if entry is None:
+            reported = self._is_terminated(group, master, record.address_of(master) or "") is not None
+            overdue = self.is_warm(group, record) and not self._may_be_starting(group)
+            return Suspicion.UNHEARD if reported or overdue else None
+        if entry.connection_id is None:
+            return Suspicion.CLOSED
+        if not entry.alive(now_seconds):
+            return Suspicion.SILENT
+        self._ask_the_silent(group, record, master, entry)
+        # A terminated container whose connection still stands: believed once heartbeats are missing too.
+        silent_for_seconds = now_seconds - entry.last_seen_seconds
+        if master in group.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
+            return Suspicion.REPORTED
+        return None
+
+    def is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Whether silence means anything yet: everybody was heard, or could have been."""
+        if self._guard.distrusts(asyncio.get_running_loop().time()):
+            return False
+        return self._could_have_been_heard(group, record, besides=None)
+
+    def _could_have_been_heard(self, group: Group, record: BrokerGroupRecord, *, besides: int | None) -> bool:
+        if could_have_been_heard(group, self._settings):
+            return True
+        heard = group.table.entries(str(group.key))
+        return all(
+            broker_id in heard or broker_id == besides
+            for broker_id, replica in record.replicas.items()
+            if replica.registered
+        )
+
+    def _may_be_starting(self, group: Group) -> bool:
+        """Whether the master's process may be so new that it has not come to this plane yet.
+
+        One that the record named before this plane knew the group has had its start; then only its rescan counts (``is_warm``).
+        """
+        if group.master_known_seconds <= group.met_seconds:
+            return False
+        known_for_seconds = asyncio.get_running_loop().time() - group.master_known_seconds
+        return known_for_seconds < self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
+
+    async def corroborate(
+        self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
+    ) -> Verdict | None:
+        """Look for certainty while the master may still come back; None when it did, or is not master any more."""
+        clock = asyncio.get_running_loop().time
+        case = self._open(group, record, master, suspicion)
+        probe = asyncio.create_task(_probe(case.probed, after_seconds=0.0), name=f"rmq:probe {group.key}")
+        try:
+            while clock() < case.deadline_seconds:
+                if self._is_settled(case):
+                    return None
+                self._ask_others_near_the_end(case)
+                verdict = self._look(case, probe)
+                if verdict is not None:
+                    return None if await self._is_starting(case, verdict) else verdict
+                if probe.done():
+                    if suspicion is not Suspicion.CLOSED:
+                        break
+                    if probe.result() is Probe.LISTENS:
+                        case.wait_for_heartbeats()
+                    again = _probe(case.probed, after_seconds=BETWEEN_PROBES_SECONDS)
+                    probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
+                await asyncio.wait([probe], timeout=POLL_SECONDS)
+            if await self._is_heard_elsewhere(case) or self._is_settled(case):
+                return None
+            if suspicion is not Suspicion.CLOSED and case.probed is not None and not await _is_answered(probe):
+                case.evidence.append(NO_ANSWER_WORDS)
+        finally:
+            probe.cancel()
+            case.ask_nobody()
+        if suspicion is Suspicion.UNHEARD and await self._answers_as_master(case):
+            return None
+        trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
+        return Verdict(trigger, tuple(case.evidence), certain=False)
+
+    def _ask_others_near_the_end(self, case: _Case) -> None:
+        """Ask beside whatever else is waited for, so that it costs no time of its own."""
+        left_seconds = case.deadline_seconds - asyncio.get_running_loop().time()
+        is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
+        if case.question is None and is_near:
+            asked = self._corroboration.who_hears(case.group.binding.broker_name, case.master)
+            case.question = asyncio.create_task(asked, name=f"rmq:other planes {case.group.key}")
+
+    async def _is_heard_elsewhere(self, case: _Case) -> bool:
+        """Whether enough other planes hear this master to leave it alone; looked at again after a moment."""
+        if case.question is None or case.suspicion is Suspicion.REPORTED:
+            return False
+        testimony = await case.question
+        silent_for_seconds = case.group.silent_for_seconds(case.master)
+        if not testimony.protects(silent_for_seconds, self._settings.other_planes_patience_seconds):
+            if testimony.hearing:
+                case.evidence.append(f"heard by {len(testimony.hearing)} of {testimony.planes} planes, for too long")
+            return False
+        if case.group.spare(case.master):
+            log.warning(
+                "master silent here, but other planes hear it: left alone",
+                group=str(case.group.key),
+                broker_id=case.master,
+                planes=testimony.hearing,
+            )
+            case.group.changed()
+        await asyncio.sleep(self._settings.other_planes_pause_seconds)  # and not asked again at every tick
+        return True
+
+    async def _is_starting(self, case: _Case, verdict: Verdict) -> bool:
+        """Whether the closed port of a master never heard here is one that is not open yet: another plane hears the process."""
+        if case.suspicion is not Suspicion.UNHEARD or verdict.trigger is not Trigger.CONNECTION_REFUSED:
+            return False
+        return await self._is_heard_elsewhere(case)
+
+    def _open(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> _Case:
+        now_seconds = asyncio.get_running_loop().time()
+        grace_seconds = self._settings.probe_seconds
+        listening_deadline_seconds = 0.0
+        if suspicion is Suspicion.CLOSED:
+            distrusted = self._guard.distrusts(now_seconds)
+            grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
+            entry = group.table.entry(group.identity(master))
+            if entry is not None:
+                listening_deadline_seconds = entry.last_seen_seconds + entry.timeout_seconds
+        address = record.address_of(master) or ""
+        return _Case(
+            group=group,
+            record=record,
+            master=master,
+            address=address,
+            probed=probe_address(group.binding, address, group.addresses.channel_hosts.get(master)),
+            suspicion=suspicion,
+            deadline_seconds=now_seconds + grace_seconds,
+            listening_deadline_seconds=max(now_seconds + grace_seconds, listening_deadline_seconds),
+            evidence=[f"{suspicion.value} (broker {master}, {address})"],
+        )
+
+    @staticmethod
+    def _is_settled(case: _Case) -> bool:
+        """Whether the doubt is over: the master was heard again, or is not master any more."""
+        now = case.group.record
+        if now is None or (now.master_broker_id, now.master_epoch) != (case.master, case.record.master_epoch):
+            return True
+        return (
+            case.suspicion is not Suspicion.REPORTED and case.group.is_live(case.master) and not now.master_process_lost
+        )
+
+    def _look(self, case: _Case, probe: asyncio.Task[Probe]) -> Verdict | None:
+        """Whether anything is certain now."""
+        if process_lost(case.group, case.master):
+            return case.verdict(Trigger.CONNECTION_CLOSED, "a new process registered in its place")
+        how = self._is_terminated(case.group, case.master, case.address)
+        if how is not None:
+            return case.verdict(Trigger.CONTAINER_TERMINATED, how)
+        if probe.done() and probe.result() is Probe.REFUSED:
+            return case.verdict(Trigger.CONNECTION_REFUSED, "connection refused")
+        return None
+
+    def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
+        """Of a master that was never heard here, only the address by which it is known can be looked for."""
+        own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
+        return self._directory.is_terminated(group.key, master, address=own or address)
+
+    def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
+        """Shortly before a silent master's deadline, once for each silence: does it still answer?"""
+        now_seconds = asyncio.get_running_loop().time()
+        ask_before_seconds = min(self._settings.small_rpc_deadline_seconds / 2, entry.timeout_seconds / 2)
+        address = record.address_of(master)
+        if group.silent_master_asked_seconds >= entry.last_seen_seconds or address is None:
+            return
+        if entry.deadline_seconds - now_seconds <= ask_before_seconds:
+            group.silent_master_asked_seconds = now_seconds
+            task = asyncio.create_task(self._ask(group, master, address, entry), name=f"rmq:ask {group.key}")
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
+
+    async def _answers_as_master(self, case: _Case) -> bool:
+        """Whether a master that was never heard here does its work: it tells others, as after a change of our address."""
+        owner = self._directory.known_peer(case.address.rpartition(":")[0])
+        own_pod = case.record.replicas[case.master].reserved_for or names.pod_name(case.group.key.name, case.master)
+        if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
+            return False  # the address changed hands (safety rule 8)
+        try:
+            status = await self._calls.ha_status(case.address)
+        except BrokerCallError:
+            return False
+        if status.master:
+            log.warning(
+                "master never heard, but it answers: left alone", group=str(case.group.key), broker_id=case.master
+            )
+            await asyncio.sleep(self._settings.small_rpc_deadline_seconds)  # and not asked again at every tick
+        return status.master
+
+    async def _ask(self, group: Group, master: int, address: str, before: HeartbeatEntry) -> None:
+        try:
+            status = await self._calls.ha_status(address)
+        except BrokerCallError:
+            return
+        entry = group.table.entry(group.identity(master))
+        same_connection = entry is not None and entry.connection_id == before.connection_id
+        if status.master and same_connection and before.connection_id is not None:
+            log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
+            now_seconds = asyncio.get_running_loop().time()
+            group.table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
+
+
+async def _is_answered(probe: asyncio.Task[Probe]) -> bool:
+    """Whether the probe has been answered by now; what came in this moment is read first."""
+    await asyncio.wait([probe], timeout=POLL_SECONDS)
+    return probe.done() and probe.result() is not Probe.NO_ANSWER
+
+
+async def _probe(address: str | None, *, after_seconds: float) -> Probe:
+    """What the host at this address says about its port."""
+    await asyncio.sleep(after_seconds)
+    if address is None:
+        return Probe.NO_ANSWER
+    try:
+        await dial(address, deadline_seconds=PROBE_DEADLINE_SECONDS)
+    except ConnectionRefusedError:
+        return Probe.REFUSED
+    except (OSError, ValueError):
+        return Probe.NO_ANSWER
+    return Probe.LISTENS

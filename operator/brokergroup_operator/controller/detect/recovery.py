@@ -1,0 +1,136 @@
+"""Who acts as master where the record names nobody: asked of the brokers themselves before an election on their data.
+
+A record that went back in time (safety rule 3) has no master and no SyncStateSet to go by, while the brokers may be serving
+as if nothing had happened. The one that in fact acts as master (907) is the one whose acknowledgements count, so it is preferred
+if nobody has a higher epoch; that is for the core to weigh (``ElectMaster.incumbent``). Others that act as master besides, from
+before, must be told first: a third replica must never be linked to one master while another one is elected (hole C).
+
+They are asked before the record says that there is no master (``find_incumbent``): a Python master that reads so at its next poll
+stops acknowledging, and then nobody acts as master any more. If none was found at all, an election waits for reports that are
+younger than that answer (``until_reported_anew``): what a master acknowledged last may be missing in an older one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.adoption import follow_the_moved, moved_to
+from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
+from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.records.store import RecordStoreError
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.model import LiveReplica
+
+POLL_SECONDS = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ActingMasters:
+    """Which living members say that they are master, the weightiest first."""
+
+    broker_ids: tuple[int, ...] = ()
+
+    @property
+    def incumbent(self) -> int | None:
+        """The one whose acknowledgements count."""
+        return self.broker_ids[0] if self.broker_ids else None
+
+    def besides(self, broker_id: int | None) -> tuple[int, ...]:
+        """Those that must hear of another master before anybody else does."""
+        return tuple(one for one in self.broker_ids if one != broker_id)
+
+
+class Recovery:
+    """Asks the brokers."""
+
+    def __init__(self, calls: BrokerCalls, settings: PlaneSettings) -> None:
+        self._calls = calls
+        self._settings = settings
+
+    async def find_incumbent(self, group: Group) -> None:
+        """Note who acts as master while the record is still the old one: somebody of the highest epoch that is reported.
+
+        Members are heard one after the other, so this goes on until such a one is found, or nobody is missing, or whoever is
+        could have been heard.
+        """
+        while True:
+            acting = await self._ask(group)
+            group.acting = acting.broker_ids
+            live = group.live()
+            highest = max((replica.epoch for replica in live.values()), default=-1)
+            if acting.incumbent in live and live[acting.incumbent].epoch >= highest:
+                return
+            if self._nobody_is_missing(group):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def acting_masters(self, group: Group) -> ActingMasters:
+        """Who acts as master, or was found to when that still was no news to anybody."""
+        try:
+            await follow_the_moved(group)
+        except (RecordStoreError, PremiseGoneError) as error:
+            log.warning("addresses not followed yet", group=str(group.key), error=str(error))
+        acting = await self._ask(group)
+        if acting.broker_ids:
+            return acting
+        live = group.live()
+        noted = ActingMasters(tuple(one for one in group.acting if one in live))
+        if not noted.broker_ids:
+            await self._until_reported_anew(group)
+        return noted
+
+    async def _until_reported_anew(self, group: Group) -> None:
+        """Nobody acts as master now, so what is reported from now on is all there is; who stays silent drops out of the living."""
+        group.table.ask_anew(str(group.key))
+        deadline_seconds = asyncio.get_running_loop().time() + silence_seconds(group, self._settings)
+        while asyncio.get_running_loop().time() < deadline_seconds:
+            if all(replica.fresh for replica in group.live().values()):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _nobody_is_missing(self, group: Group) -> bool:
+        record, live = group.record, group.live()
+        if record is None or could_have_been_heard(group, self._settings):
+            return True
+        return all(one.broker_id in live for one in record.replicas.values() if one.registered)
+
+    async def _ask(self, group: Group) -> ActingMasters:
+        """907 to every living member, side by side; one that does not answer within its deadline acts for nobody."""
+        live, addresses = group.live(), _addresses(group)
+        links = await asyncio.gather(*(self._links_as_master(address) for address in addresses.values()))
+        acting = {one: found for one, found in zip(addresses, links, strict=True) if found is not None}
+        return ActingMasters(tuple(sorted(acting, key=lambda one: _weight(live.get(one), acting[one], one))))
+
+    async def _links_as_master(self, address: str) -> int | None:
+        """How many slaves are linked to it; None if it does not act as master."""
+        try:
+            status = await self._calls.ha_status(address)
+        except BrokerCallError:
+            return None
+        return len(status.ha_connection_info) if status.master else None
+
+
+def _weight(replica: LiveReplica | None, links: int, broker_id: int) -> tuple[int, int, int]:
+    """Sorts the highest epoch first, then the one with more slaves."""
+    return (-replica.epoch if replica is not None else 1, -links, broker_id)
+
+
+def _addresses(group: Group) -> dict[int, str]:
+    """Where the living members are, by their own word where a record of another time says otherwise (safety rule 8)."""
+    record, found = group.record, {}
+    for broker_id, replica in sorted(group.live().items()):
+        address = moved_to(group, broker_id) or (record.address_of(broker_id) if record is not None else None)
+        if address is not None and replica.address in ("", address):
+            found[broker_id] = address
+    return found

@@ -1,0 +1,1 @@
+"""Which BrokerGroup a broker name belongs to, and which pod an address."""

@@ -1,0 +1,187 @@
+"""From a BrokerGroup, its pods and its Secret to what the controller plane goes by. Pure.
+
+A broker id belongs to a pod by the record's reservation, not by the pod's name: a pod whose disk was wiped comes back under a new
+id. The reconcile plane writes the id on the pod's label; the name is what it was made with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
+from brokergroup_operator.api.fields.pod_fields import Addressing
+from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
+from brokergroup_operator.api.meaning.durability import acknowledgement_rule, masters_shrink_first
+from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace, SignaturePolicy
+from brokergroup_operator.kube.reflector import key_of
+from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import Adoption, ControllerSettings
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import JsonObject
+
+log = structlog.get_logger(__name__)
+
+
+def binding_of(obj: JsonObject) -> GroupBinding:
+    """Reduce a BrokerGroup to what the controller plane needs; raises msgspec.ValidationError. Without credentials and zones."""
+    group = msgspec.convert(obj, BrokerGroup)
+    namespace, name = key_of(obj)
+    spec = group.spec
+    minimum = spec.failover.minimum_heartbeat_timeout_milliseconds
+    return GroupBinding(
+        key=GroupKey(namespace, name),
+        cluster_name=spec.broker_cluster_name,
+        broker_name=spec.broker_name or name,
+        settings=_settings_of(spec, up_to_epoch=_accepted_epoch(obj)),
+        name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
+        heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
+        minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
+        fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
+        unconfirmed_trust=trust_without_confirmation(spec),
+        failover_delay_seconds=float(spec.failover.delay_seconds),
+        deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
+        hibernated=spec.maintenance.hibernated,
+        signature=SignaturePolicy(spec.security.signature.value),
+        ha_port=spec.network.ha_port,
+        translated=spec.network.addressing.has_member_services,
+        ephemeral=spec.storage.ephemeral is not None,
+        canary=spec.monitoring.canary.enabled,
+        log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
+    )
+
+
+def _as_brokers_mean(address: str, namespace: str) -> str:
+    """A name without a dot is a Service of the brokers' namespace; in the operator's pod it would be one of the operator's."""
+    host, _, port = address.rpartition(":")
+    return address if "." in host or host == "localhost" else f"{host}.{namespace}:{port}"
+
+
+def credentials_secret_of(obj: JsonObject) -> str | None:
+    """The name of the group's Secret."""
+    name = ((obj.get("spec") or {}).get("security") or {}).get("credentialsSecretName")
+    return str(name) if name else None
+
+
+def _accepted_epoch(obj: JsonObject) -> int:
+    try:
+        return accepted_epoch(obj) or 0
+    except AnnotationError as error:
+        log.warning("annotation ignored", group="/".join(key_of(obj)), error=str(error))
+        return 0
+
+
+def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettings:
+    rule = acknowledgement_rule(spec)
+    return ControllerSettings(
+        unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
+        shrink_floor=rule.shrink_floor,
+        masters_shrink_first=masters_shrink_first(spec),
+        min_in_sync_replicas=rule.minimum_in_sync,
+        election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
+        preferred_zones=tuple(spec.failover.preferred_zones),
+        election_policy=spec.failover.election_policy,
+        expected_replicas=spec.replicas,
+        accepted_epoch=up_to_epoch,
+        adoption=Adoption.KNOWN_REQUESTERS,
+    )
+
+
+def peer_of(pod: JsonObject) -> Peer:
+    """Who the pod is."""
+    namespace, name = key_of(pod)
+    group = _labels(pod).get(names.LABEL_BROKER_GROUP)
+    return Peer(namespace=namespace, pod_name=name, group=GroupKey(namespace, group) if group else None)
+
+
+def broker_id_of(pod: JsonObject) -> int | None:
+    """The broker id that the pod carries; None for a pod that is no member of a group."""
+    label = _labels(pod).get(names.LABEL_BROKER_ID, "")
+    if label.isascii() and label.isdecimal() and label != "0":
+        return int(label)
+    group = _labels(pod).get(names.LABEL_BROKER_GROUP)
+    return names.broker_id_of_pod_name(group, str(pod["metadata"]["name"])) if group else None
+
+
+def pod_ip(pod: JsonObject) -> str:
+    """Its address, or the empty text."""
+    return str(pod.get("status", {}).get("podIP", ""))
+
+
+def place_of(pod: JsonObject) -> PodPlace | None:
+    """Where it is, if its broker is known by another address than the pod's own."""
+    text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADDRESS, ""))
+    if text.startswith(":"):
+        text = f"{pod.get('status', {}).get('hostIP', '')}{text}"
+    return PodPlace(ip=pod_ip(pod), address=text) if text and not text.startswith(":") else None
+
+
+def is_at(pod: JsonObject, address: str) -> bool:
+    """Whether the pod's broker is the one at this address (host:port): that by which it is known, or its pod's own.
+
+    A pod that is made again is known by the same Service: only the pod's own tells the two processes apart.
+    """
+    if not pod_ip(pod):
+        return False  # it has not begun: whoever had the address was another
+    place = place_of(pod)
+    return (place is not None and place.address == address) or has_ip_of(pod, address)
+
+
+def has_ip_of(pod: JsonObject, address: str) -> bool:
+    """Whether this is the pod's own address (host:port), and not one by which the pod after it is known too."""
+    return bool(pod_ip(pod)) and pod_ip(pod) == address.rpartition(":")[0]
+
+
+def node_of(pod: JsonObject) -> str:
+    """Where it runs, or the empty text."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def is_over(pod: JsonObject) -> bool:
+    """Whether nothing of it will run again."""
+    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
+def restarts(pod: JsonObject) -> int:
+    """How often its broker was started again."""
+    return int(_broker_status(pod).get("restartCount", 0))
+
+
+def termination(pod: JsonObject) -> str | None:
+    """How the broker's last process ended, or None while one may run."""
+    status = _broker_status(pod)
+    state = status.get("state") or {}
+    terminated = state.get("terminated")
+    if "waiting" in state:  # between two processes (CrashLoopBackOff): the last one has ended, the next has not begun
+        terminated = (status.get("lastState") or {}).get("terminated")
+    if terminated:
+        # The kubelet's word tells a kill for memory from any other one.
+        word = f"{terminated['reason']}, " if terminated.get("reason") == OUT_OF_MEMORY_WORD else ""
+        return f"container terminated ({word}exit code {terminated.get('exitCode')})"
+    return f"pod {pod['status']['phase']}" if is_over(pod) else None
+
+
+def is_leaving(pod: JsonObject) -> bool:
+    """Whether it is being deleted and its broker still runs, with time to hand over. Without grace it has none: that is a kill."""
+    metadata = pod["metadata"]
+    has_time = metadata.get("deletionGracePeriodSeconds") != 0
+    return "deletionTimestamp" in metadata and has_time and termination(pod) is None
+
+
+def _labels(obj: JsonObject) -> dict[str, str]:
+    labels: dict[str, str] = obj["metadata"].get("labels") or {}
+    return labels
+
+
+def _broker_status(pod: JsonObject) -> dict[str, Any]:
+    for status in pod.get("status", {}).get("containerStatuses") or []:
+        if status.get("name") == names.CONTAINER_BROKER:
+            found: dict[str, Any] = status
+            return found
+    return {}

@@ -1,0 +1,379 @@
+"""The directory in Kubernetes: BrokerGroups say what is wanted, pods say who speaks from which address and who is dead.
+
+Both are local copies kept by watches, so they may be old; what that can cost is bounded by what they are used for. An address
+that no known pod has is looked up at the API once more before a new broker is told that it has no reservation. A container
+reported terminated is evidence of a death and stays true for ever, for that process: it is old news only when a newer process of
+the same member is heard, which the failure detector knows better.
+
+The Secret of a group's credentials and the zones of its nodes are read by name (``look_ups.py``). The right to read nodes is
+optional: without it no zone is known and ties are decided without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning.credentials import (
+    CredentialsError,
+    credentials_in,
+    secret_not_found,
+    secret_not_readable,
+)
+from brokergroup_operator.api.meaning.learners import runs_as_learner
+from brokergroup_operator.controller.directory.group_directory import (
+    Credentials,
+    GroupBinding,
+    MemberGone,
+    Peer,
+    PodPlace,
+)
+from brokergroup_operator.controller.directory.kubernetes_binding import (
+    binding_of,
+    broker_id_of,
+    credentials_secret_of,
+    is_over,
+    node_of,
+    peer_of,
+    place_of,
+    pod_ip,
+    restarts,
+    termination,
+)
+from brokergroup_operator.controller.directory.look_ups import LookUps
+from brokergroup_operator.controller.directory.member_facts import NodePlace, member_facts, place_of_node, tenant_of
+from brokergroup_operator.controller.directory.pod_index import PodIndex
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
+
+SYNC_DEADLINE_SECONDS = 30.0
+LOOK_UP_DEADLINE_SECONDS = 1.0
+# A peer that is no pod of ours (mqadmin, say) is not looked up again at every request.
+UNKNOWN_PEER_SECONDS = 2.0
+UNKNOWN_PEERS_LIMIT = 10_000
+CREDENTIALS_REFRESH_SECONDS = 60.0
+ZONES_REFRESH_SECONDS = 600.0
+# What a group names and is not there yet is looked for this often.
+MISSING_SECONDS = 5.0
+FORBIDDEN = 403
+
+log = structlog.get_logger(__name__)
+
+
+class KubernetesDirectory:
+    """BrokerGroups and pods, as the API last told. ``namespace=None`` watches all of them."""
+
+    def __init__(
+        self, api: KubernetesApi, *, namespace: str | None = None, missing_seconds: float = MISSING_SECONDS
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._groups = Reflector(api, BROKER_GROUPS, namespace=namespace, on_change=self._on_group)
+        self._pods = Reflector(
+            api, PODS, namespace=namespace, label_selector=names.LABEL_BROKER_GROUP, on_change=self._on_pod
+        )
+        self._credentials: LookUps[Credentials] = LookUps(
+            wanted=lambda: set(self._secrets.values()),
+            read=self._read_credentials,
+            on_change=self._credentials_changed,
+            refresh_seconds=CREDENTIALS_REFRESH_SECONDS,
+            missing_seconds=missing_seconds,
+        )
+        self._zones: LookUps[NodePlace] = LookUps(
+            wanted=self._nodes_of_pods,
+            read=self._read_zone,
+            on_change=self._zone_changed,
+            refresh_seconds=ZONES_REFRESH_SECONDS,
+            missing_seconds=missing_seconds,
+        )
+        self._nodes_are_readable = True
+        self._complaints: dict[ObjectKey, str] = {}
+        # As declared; and with credentials and zones, which is what others see: by key, and by brokerName.
+        self._declared: dict[GroupKey, GroupBinding] = {}
+        self._bindings: dict[GroupKey, GroupBinding] = {}
+        self._by_name: dict[str, dict[GroupKey, GroupBinding]] = {}
+        self._known_by: dict[str, set[tuple[GroupKey, str]]] = {}
+        self.revision = 0
+        self._secrets: dict[GroupKey, ObjectKey] = {}
+        self._index = PodIndex()
+        self._unknown_until_seconds: dict[str, float] = {}
+        self._gone_callbacks: list[Callable[[MemberGone], None]] = []
+        self._leaving: dict[GroupKey, frozenset[str]] = {}
+        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Watch both kinds; returns when both were listed once, and what they name was looked at."""
+        self._tasks = [
+            asyncio.create_task(self._groups.run(), name="rmq:directory-groups"),
+            asyncio.create_task(self._pods.run(), name="rmq:directory-pods"),
+        ]
+        await self._groups.wait_synced(SYNC_DEADLINE_SECONDS)
+        await self._pods.wait_synced(SYNC_DEADLINE_SECONDS)
+        await self._credentials.refresh()
+        self._tasks += [
+            asyncio.create_task(self._credentials.run(), name="rmq:directory-credentials"),
+            asyncio.create_task(self._zones.run(), name="rmq:directory-zones"),
+        ]
+
+    async def stop(self) -> None:
+        """End the watches and the looking up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def bindings(self) -> list[GroupBinding]:
+        """Every BrokerGroup with a valid spec."""
+        return list(self._bindings.values())
+
+    def binding(self, key: GroupKey) -> GroupBinding | None:
+        """The BrokerGroup of this key."""
+        return self._bindings.get(key)
+
+    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
+        """The one group of that name; where several share it, the one in the peer's namespace."""
+        named = self._by_name.get(broker_name)
+        if named is None:
+            return None
+        found = [binding for binding in named.values() if cluster_name in ("", binding.cluster_name)]
+        if len(found) > 1 and peer is not None:
+            found = [binding for binding in found if binding.key.namespace == peer.namespace]
+        return found[0] if len(found) == 1 else None
+
+    def known_peer(self, host: str) -> Peer | None:
+        """The pod with this IP in the local copy; None where several share it."""
+        return self._index.peer_at(host)
+
+    async def peer(self, host: str) -> Peer | None:
+        """The pod with this IP; an unknown one is looked up at the API, since pods are younger than watches.
+
+        The API is asked for the pods at this one address. What the watch tells meanwhile is known at once, whatever was not found.
+        """
+        now_seconds = asyncio.get_running_loop().time()
+        if self._index.is_known_address(host) or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
+            return self._index.peer_at(host)
+        try:
+            listed = await self._api.list(
+                PODS,
+                namespace=self._namespace,
+                label_selector=names.LABEL_BROKER_GROUP,
+                field_selector=f"status.podIP={host}",
+                timeout_seconds=LOOK_UP_DEADLINE_SECONDS,
+            )
+        except ApiError as error:
+            log.warning("peer not looked up", host=host, error=str(error))
+            return None
+        found = {peer_of(pod) for pod in listed.items if not is_over(pod)}
+        if found:
+            return found.pop() if len(found) == 1 else None
+        if len(self._unknown_until_seconds) >= UNKNOWN_PEERS_LIMIT:
+            self._unknown_until_seconds.clear()
+        self._unknown_until_seconds[host] = now_seconds + UNKNOWN_PEER_SECONDS
+        return None
+
+    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002 - see below
+        """Whether the container at this address was reported terminated, or was so before its pod went.
+
+        The address decides, not the broker id: which pod carries an id is the record's to say, and may have just changed.
+        """
+        return self._index.termination_at(key, address)
+
+    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
+        """Be told when a container is reported terminated or was replaced by a new one."""
+        self._gone_callbacks.append(callback)
+
+    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
+        """Where the group's pods are."""
+        return self._index.hosts(key)
+
+    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
+        """The pods that are known by this address although it is not their own."""
+        return self._known_by.get(address, set())
+
+    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Where the group's pods are that are being deleted and whose brokers still run."""
+        return self._leaving.get(key, frozenset())
+
+    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
+        """Be told when a pod begins to go, and when it is gone."""
+        self._leaving_callbacks.append(callback)
+
+    def registered(self, binding: GroupBinding) -> None:
+        """Nothing new: a BrokerGroup is a group from when it is declared."""
+
+    def subscribe_given_way(self, callback: Callable[[GroupKey], None]) -> None:
+        """Nothing to tell: no BrokerGroup gives way to another."""
+
+    def _on_group(self, event: WatchEvent) -> None:
+        namespace, name = key_of(event.object)
+        key = GroupKey(namespace, name)
+        if event.type == "DELETED":
+            self._declared.pop(key, None)
+            self._secrets.pop(key, None)
+            self._bind(key, None)
+            return
+        try:
+            self._declared[key] = replace(binding_of(event.object), tenant=tenant_of(event.object))
+        except msgspec.ValidationError as error:
+            # The API server validates; this is a CRD newer than this operator. What we knew of the group stays in force.
+            log.error("BrokerGroup not understood", group=str(key), error=str(error))  # noqa: TRY400
+            return
+        self._secrets.pop(key, None)
+        if secret := credentials_secret_of(event.object):
+            self._secrets[key] = (namespace, secret)
+            self._credentials.look_again((namespace, secret))
+        self._compose(key)
+
+    def _bind(self, key: GroupKey, binding: GroupBinding | None) -> None:
+        """Set what is known of a group under its key, its brokerName and its pods' addresses, or nothing any more."""
+        before = self._bindings.pop(key, None)
+        if before is not None:
+            named = self._by_name[before.broker_name]
+            del named[key]
+            if not named:
+                del self._by_name[before.broker_name]
+            for pod, place in before.places.items():
+                self._known_by[place.address].discard((key, pod))
+                if not self._known_by[place.address]:
+                    del self._known_by[place.address]
+        if binding is not None:
+            self._bindings[key] = binding
+            self._by_name.setdefault(binding.broker_name, {})[key] = binding
+            for pod, place in binding.places.items():
+                self._known_by.setdefault(place.address, set()).add((key, pod))
+        self.revision += 1
+
+    def _compose(self, key: GroupKey) -> None:
+        """Put together what is declared, what the Secret says, and where the pods run."""
+        declared = self._declared.get(key)
+        if declared is None:
+            return
+        zones: dict[int, str] = {}
+        places: dict[str, PodPlace] = {}
+        learners: set[int] = set()
+        pods = list(self._index.of_group(key).values())
+        nodes = {node: self._zones.get(("", node)) for node in {node_of(pod) for pod in pods}}
+        for pod in pods:
+            place = place_of(pod)
+            if place is not None and place.ip and not is_over(pod):
+                places[str(pod["metadata"]["name"])] = place
+            broker_id, at = broker_id_of(pod), nodes.get(node_of(pod))
+            if broker_id is not None and at is not None and at.zone:
+                zones[broker_id] = at.zone
+            if broker_id is not None and runs_as_learner(pod):
+                learners.add(broker_id)
+        secret, before = self._secrets.get(key), self._bindings.get(key, declared)
+        binding = replace(
+            declared,
+            settings=replace(declared.settings, zones=zones, never_elect=frozenset(learners)),
+            credentials=self._credentials.get(secret) if secret is not None else None,
+            translated=declared.translated or bool(places),
+            places=places,
+            member_facts=member_facts(before.member_facts, pods, nodes, declared.tenant),
+        )
+        self._bind(key, binding)
+
+    async def _read_credentials(self, secret: ObjectKey) -> Credentials | None:
+        namespace, name = secret
+        try:
+            found = await self._api.get(SECRETS, name, namespace=namespace, timeout_seconds=LOOK_UP_DEADLINE_SECONDS)
+            pair = credentials_in(found)
+        except NotFoundError:
+            self._complain(secret, secret_not_found(namespace, name))
+            return None
+        except CredentialsError as error:
+            self._complain(secret, error)
+            return None
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            self._complain(secret, secret_not_readable(namespace, name))
+            return None
+        self._complaints.pop(secret, None)
+        return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
+
+    def _complain(self, secret: ObjectKey, why: CredentialsError) -> None:
+        """Say it once, not every few seconds."""
+        if self._complaints.get(secret) != str(why):
+            self._complaints[secret] = str(why)
+            log.warning("credentials not usable", reason=why.reason.value, error=str(why))
+
+    def _credentials_changed(self, secret: ObjectKey) -> None:
+        for key in [key for key, wanted in self._secrets.items() if wanted == secret]:
+            self._compose(key)
+            log.info(
+                "credentials read", group=str(key), secret=secret[1], usable=self._credentials.get(secret) is not None
+            )
+
+    def _nodes_of_pods(self) -> set[ObjectKey]:
+        return {("", node_of(pod)) for pod in self._index.all() if node_of(pod)}
+
+    async def _read_zone(self, node: ObjectKey) -> NodePlace | None:
+        try:
+            return place_of_node(await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS))
+        except NotFoundError:
+            return None
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            if self._nodes_are_readable:
+                log.info("nodes may not be read, so nothing is known of zones: the role lacks the verb get on nodes")
+            self._nodes_are_readable = False
+            return NodePlace()
+
+    def _zone_changed(self, node: ObjectKey) -> None:
+        groups = {peer_of(pod).group for pod in self._index.all() if node_of(pod) == node[1]}
+        for key in groups:
+            if key is not None:
+                self._compose(key)
+
+    def _on_pod(self, event: WatchEvent) -> None:
+        pod = event.object
+        previous = self._index.take(event)
+        self._notice_death(event.type, pod, previous)
+        self._notice_place(pod, previous)
+        if (group := peer_of(pod).group) is not None:
+            self._notice_leaving(group)
+
+    def _notice_leaving(self, key: GroupKey) -> None:
+        leaving = self._index.leaving_hosts(key)
+        if leaving != self._leaving.get(key, frozenset()):
+            self._leaving[key] = leaving
+            for callback in self._leaving_callbacks:
+                callback(key)
+
+    def _notice_place(self, pod: JsonObject, previous: JsonObject | None) -> None:
+        group, node = peer_of(pod).group, ("", node_of(pod))
+        if node[1] and not self._zones.is_known(node):
+            self._zones.look_again(node)
+        if group is not None and (previous is None or _place(previous) != _place(pod)):
+            self._compose(group)
+
+    def _notice_death(self, event_type: str, pod: JsonObject, previous: JsonObject | None) -> None:
+        peer = peer_of(pod)
+        broker_id = broker_id_of(pod)
+        if peer.group is None or broker_id is None:
+            return
+        how = termination(pod)
+        if event_type != "DELETED" and how is None and previous is not None and restarts(pod) > restarts(previous):
+            how = "container restarted"
+        if how is not None and (previous is None or termination(previous) is None):
+            for callback in self._gone_callbacks:
+                callback(MemberGone(key=peer.group, broker_id=broker_id, how=how))
+
+
+def _place(pod: JsonObject) -> tuple[int | None, str, str, PodPlace | None]:
+    return broker_id_of(pod), node_of(pod), pod_ip(pod), place_of(pod)

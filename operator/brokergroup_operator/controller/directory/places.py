@@ -1,0 +1,75 @@
+"""Who is behind an address that is not his pod's own: a Service's, a load balancer's, a node's port (spec.network.addressing).
+
+The record knows a member by the address that it advertises. Its connections come from its pod all the same, and only its pod's
+own port says whether its process is dead: an address of a Service without an endpoint refuses whoever dials it, also while the
+broker lives. The pod carries what it advertises as an annotation, so the pod watch tells both. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from controller_core.model import BrokerGroupRecord
+
+
+def advertises(binding: GroupBinding, pod_name: str, address: str) -> bool:
+    """Whether this pod of the group is known by this address, although the address is not its own."""
+    place = binding.places.get(pod_name)
+    return place is not None and place.address == address
+
+
+def pod_ip_behind(binding: GroupBinding, address: str) -> str | None:
+    """The pod that is behind this address now, if there is exactly one."""
+    found = {place.ip for place in binding.places.values() if place.address == address}
+    return found.pop() if len(found) == 1 else None
+
+
+def hosts_of_links(binding: GroupBinding, record: BrokerGroupRecord, broker_ids: Iterable[int]) -> dict[int, str]:
+    """The host that each member's connections come from."""
+    hosts = {}
+    for broker_id in broker_ids:
+        address = record.address_of(broker_id) or ""
+        hosts[broker_id] = pod_ip_behind(binding, address) or address.rpartition(":")[0]
+    return hosts
+
+
+def probe_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:
+    """Where a refused connection means that this very process listens no more; None where nothing can be asked.
+
+    A new pod has the address of the one before it, so the pod of now is asked only if the heartbeats came from there. Where
+    they came from anywhere else, that is perhaps a node that translates addresses: it refuses also while the broker lives.
+    """
+    if not binding.translated:
+        return address
+    if not channel_host or channel_host != pod_ip_behind(binding, address):
+        return None
+    return process_address(binding, address, channel_host)
+
+
+def process_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:
+    """By which the pod of this very process is told from the next one that is known by the same address.
+
+    None where that was never heard: then nobody can tell.
+    """
+    if not binding.translated:
+        return address
+    return f"{channel_host}:{address.rpartition(':')[2]}" if channel_host else None
+
+
+def ha_address_of(binding: GroupBinding, address: str) -> str:
+    """Where the broker at this address serves its log; its port is the one above its own where nobody says otherwise.
+
+    ``BrokerCallError`` for an address that is none: it came from a registration, and nobody can be linked to it.
+    """
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdecimal()):
+        raise BrokerCallError(f"address {address!r}: expected host:port")
+    if binding.log_at_pods:
+        host = pod_ip_behind(binding, address) or host
+    return f"{host}:{binding.ha_port or int(port) + 1}"

@@ -1,0 +1,132 @@
+"""The pods of all groups as the watch last told, found by address and by group: no question about one pod looks at the others.
+
+Which pod speaks from an address, where a group's pods are, which are being deleted with time to hand over, and which processes are
+known to be dead. A container reported terminated is evidence of a death and stays true for that process, also after its pod went:
+until a pod has the address again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.directory.kubernetes_binding import (
+    is_at,
+    is_leaving,
+    is_over,
+    peer_of,
+    place_of,
+    pod_ip,
+    termination,
+)
+from brokergroup_operator.kube.reflector import ObjectKey, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.kube.client import JsonObject, WatchEvent
+    from brokergroup_operator.records.store import GroupKey
+
+
+class PodIndex:
+    """Fed with every event of the pod watch (``take``), which returns the pod as it was before."""
+
+    def __init__(self) -> None:
+        self._pods: dict[ObjectKey, JsonObject] = {}
+        self._by_group: dict[GroupKey, dict[str, JsonObject]] = {}
+        # The pods at each address: several, where pods share their node's.
+        self._by_address: dict[str, set[Peer]] = {}
+        # The pods of each group whose end was reported before they went, by name, and how they ended.
+        self._ended: dict[GroupKey, dict[str, tuple[JsonObject, str]]] = {}
+
+    def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
+        """The group's pods by name."""
+        return self._by_group.get(key, {})
+
+    def all(self) -> list[JsonObject]:
+        """Every pod of every group."""
+        return list(self._pods.values())
+
+    def is_known_address(self, host: str) -> bool:
+        """Whether any pod has this address."""
+        return host in self._by_address
+
+    def peer_at(self, host: str) -> Peer | None:
+        """The pod with this address. Where several share it, the address tells none of them apart: then a key has to."""
+        found = self._by_address.get(host, ())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def hosts(self, key: GroupKey) -> dict[str, str]:
+        """The address of each of the group's pods that has one, by the pod's name."""
+        return {name: pod_ip(pod) for name, pod in self.of_group(key).items() if pod_ip(pod) and not is_over(pod)}
+
+    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Where the group's pods are that are being deleted and whose brokers still run."""
+        return frozenset(_known_by(pod) for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
+
+    def termination_at(self, key: GroupKey, address: str) -> str | None:
+        """How the process at this address (host:port) ended, if its end was reported; None while one may run there."""
+        at_address = [termination(pod) for pod in self.of_group(key).values() if is_at(pod, address)]
+        if at_address:
+            return None if None in at_address else at_address[0]
+        ended = self._ended.get(key, {})
+        return next((how for pod, how in ended.values() if is_at(pod, address)), None)
+
+    def take(self, event: WatchEvent) -> JsonObject | None:
+        """Take in what the watch told of a pod; returns the pod as it was before, None for a new one."""
+        pod = event.object
+        previous = self._pods.pop(key_of(pod), None)
+        if previous is not None:
+            self._remove(previous)
+        if event.type != "DELETED":
+            self._add(pod)
+        elif (group := peer_of(pod).group) is not None and (how := termination(pod)) is not None:
+            # A pod that was removed by force vanishes before its process: only a reported end counts.
+            self._ended.setdefault(group, {})[key_of(pod)[1]] = (pod, how)
+        return previous
+
+    def _add(self, pod: JsonObject) -> None:
+        peer, address = peer_of(pod), pod_ip(pod)
+        self._pods[key_of(pod)] = pod
+        if peer.group is not None:
+            self._by_group.setdefault(peer.group, {})[peer.pod_name] = pod
+        if not address:
+            return
+        if not is_over(pod):
+            # A new pod may have the address of one that is just going; only pods of a node's network share one.
+            shares = (pod.get("spec") or {}).get("hostNetwork")
+            self._by_address[address] = (self._by_address.get(address, set()) if shares else set()) | {peer}
+        self._forget_ends(pod)
+
+    def _remove(self, pod: JsonObject) -> None:
+        peer, address = peer_of(pod), pod_ip(pod)
+        there = self._by_address.get(address)
+        if there is not None:
+            there.discard(peer)
+            if not there:
+                del self._by_address[address]
+        if peer.group is not None:
+            own = self._by_group.get(peer.group, {})
+            own.pop(peer.pod_name, None)
+            if not own:
+                self._by_group.pop(peer.group, None)
+
+    def _forget_ends(self, pod: JsonObject) -> None:
+        """An address that has a pod again says nothing any more about the one that had it."""
+        for group, ended in list(self._ended.items()):
+            for name in [name for name, (one, _) in ended.items() if _share_an_address(one, pod)]:
+                del ended[name]
+            if not ended:
+                del self._ended[group]
+
+
+def _known_by(pod: JsonObject) -> str:
+    place = place_of(pod)
+    return pod_ip(pod) if place is None else place.address
+
+
+def _share_an_address(one: JsonObject, other: JsonObject) -> bool:
+    places = place_of(one), place_of(other)
+    if None in places:
+        return places == (None, None) and pod_ip(one) == pod_ip(other)
+    return places[0] is not None and places[1] is not None and places[0].address == places[1].address

@@ -1,0 +1,1 @@
+"""One broker group's state in this plane."""

@@ -1,0 +1,95 @@
+"""What must be so before an election: questions about a group and its record. Nothing here waits or writes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller_core.codes import ControllerCode
+from controller_core.recovery import epoch_seen_above
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.requests import ElectMaster
+
+
+def silence_seconds(group: Group, settings: PlaneSettings) -> float:
+    """How long a member of this group may be silent."""
+    return group.binding.heartbeat_timeout_seconds or settings.heartbeat_timeout_seconds
+
+
+def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
+    """Whether this controller has known the group for so long that whoever lives has found it."""
+    met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
+    return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
+
+
+def may_be_alive_unheard(group: Group, broker_id: int, settings: PlaneSettings) -> bool:
+    """Whether this member may live although this plane never heard it: the plane has not known the group for long enough."""
+    replica = group.record.replicas.get(broker_id) if group.record is not None else None
+    if replica is None or not replica.registered:
+        return False  # no process ever had this id
+    return group.table.entry(group.identity(broker_id)) is None and not could_have_been_heard(group, settings)
+
+
+def process_lost(group: Group, master: int) -> bool:
+    """Whether this member is master on paper only: a new process registered under its id."""
+    record = group.record
+    return record is not None and record.master_broker_id == master and record.master_process_lost
+
+
+def members_leaving(group: Group) -> frozenset[int]:
+    """The members whose pods are being deleted: they should not be master in a moment."""
+    record = group.record
+    if record is None or not group.leaving_hosts:
+        return frozenset()
+    return frozenset(
+        one
+        for one in record.replicas
+        if {address := record.address_of(one) or "", address.rpartition(":")[0]} & group.leaving_hosts
+    )
+
+
+def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
+    """Pass over those that crash again and again (``crash_loops.py``) or are about to go, if somebody else can lead."""
+    penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
+    leaving = members_leaving(group)
+    if wanted.designate_elect:
+        return wanted
+    for unsteady in (penalised | leaving, leaving, penalised):
+        others = replace(wanted, passed_over=wanted.passed_over | unsteady)
+        if unsteady and step(group.record, others, group.live(), group.binding.settings).code == ControllerCode.SUCCESS:
+            return others
+    return wanted
+
+
+def may_be_too_early(group: Group, record: BrokerGroupRecord, wanted: ElectMaster) -> bool:
+    """Whether a member asks for itself, and nobody can be elected on what was heard so far."""
+    if wanted.designate_elect or record.claimed_replica(wanted.broker_id) is None:
+        return False
+    return step(record, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS
+
+
+def may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
+    """Whether living brokers may act as masters although the record names none: it went back in time, or one was deposed."""
+    return group.deposed_in_office or (record.is_first_election and record.master_epoch > 0)
+
+
+def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
+    """Whether a caller's ElectMaster, decided on this record at this moment, can replace no master that was granted.
+
+    The death of one is established by a failover first, and a living one is drained by a switchover first.
+    """
+    if now is not None and group.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
+        return False  # the record went back in time: who acts as master is found out first
+    master = now.granted_master_id if now is not None else None
+    if master is None:
+        return True
+    if not group.is_live(master):
+        return False
+    designated = wanted.designate_elect and wanted.broker_id not in (None, -1, master)
+    return not designated or step(now, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS

@@ -1,0 +1,588 @@
+"""One broker group inside the controller plane: decisions one after the other, each durable before anybody hears of it.
+
+``decide`` is the only way a record changes. It reads (from the copy of the last commit where that is enough, from the store
+where an answer grants something), lets the pure core decide, commits by compare-and-set, and begins again when somebody else
+was faster. A refusal is never taken from the copy: another controller plane may have moved the record, so the store is asked
+before a broker hears "no".
+
+A decision, once begun, runs to its end even if the one who asked has gone: a commit that is cut off half-way would be a write
+with an unknown outcome for no reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.addresses import AddressNotes
+from brokergroup_operator.controller.group.commit_notes import note_commit
+from brokergroup_operator.controller.group.crash_loops import CrashLoops
+from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
+from brokergroup_operator.controller.group.member_notes import MemberNotes
+from brokergroup_operator.controller.group.refusals import Refusals
+from brokergroup_operator.controller.group.unanswered_write import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
+from brokergroup_operator.records.store import (
+    GroupKey,
+    RecordConflictError,
+    RecordStore,
+    RecordStoreError,
+    RecordUnavailableError,
+    StoredRecord,
+)
+from controller_core.events import ChangeEnded, ChangeTold, apply_events
+from controller_core.liveness import BrokerIdentity, HeartbeatTable, LivenessSettings
+from controller_core.plan import Phase
+from controller_core.requests import ElectMaster
+from controller_core.step import step
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.events import Event
+    from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.plan import Change
+    from controller_core.requests import Request
+    from controller_core.settings import ControllerSettings
+
+log = structlog.get_logger(__name__)
+
+# No change has this key: ids begin with 1.
+_NO_CHANGE = (0, "")
+
+Premise = Callable[["BrokerGroupRecord | None"], bool]
+
+
+class PremiseGoneError(Exception):
+    """The record is not any more what made somebody ask for this decision; nothing was decided."""
+
+
+class Group:
+    """What the plane holds of one group. Nothing in here is needed after a restart but to be faster."""
+
+    # The takeover that tells the members of an election which this plane wrote for a broker: `master_change`, while that runs.
+    telling_again: asyncio.Task[None] | None = None
+    # Whether this process saw the record change to this master and epoch, rather than found it so.
+    saw_master_begin: bool = False
+    # Whether the record was seen to have a registered broker: the directory was told.
+    has_registered: bool = False
+    binding: GroupBinding
+    # Its master was put to sleep with it, and no other was elected since.
+    wakes: bool = False
+    # Since when the master of a group that is woken has been heard without a pause.
+    heard_awake_seconds: float | None = None
+    # The BrokerGroup is declared no more.
+    gone: bool = False
+
+    def __init__(
+        self,
+        binding: GroupBinding,
+        *,
+        store: RecordStore,
+        settings: PlaneSettings,
+        observer: Observer,
+        on_change: Callable[[Group], None],
+    ) -> None:
+        self.bind(binding)
+        # What the heartbeat table and the log call the group.
+        self.name = str(binding.key)
+        # Each group has its own lines: looking at one group must not cost more when there are a thousand.
+        self.table = HeartbeatTable(LivenessSettings(timeout_seconds=settings.startup_timeout_seconds))
+        self.met_seconds = asyncio.get_running_loop().time()
+        # Which epoch each member has acknowledged by answering 1008, in this process's life.
+        self.told: dict[int, int] = {}
+        # Members whose configuration was looked at for a leftover of an interrupted switchover.
+        self.configuration_checked: set[int] = set()
+        # What each member's broker last said is its minInSyncReplicas: the spec may have changed since it started.
+        self.minimums: dict[int, int] = {}
+        # Members whose container was reported terminated while their connection still stood.
+        self.reported_dead: set[int] = set()
+        # When a silent master was last asked whether it is still there.
+        self.silent_master_asked_seconds = 0.0
+        # How often a silent master was left alone because other planes heard it: each silence counts once.
+        self.spared_on_testimony = 0
+        self._spared_silence_seconds: float | None = None
+        self.in_progress: FailoverTimeline | None = None
+        self.last_failover: FailoverTimeline | None = None
+        self.last_switchover: FailoverTimeline | None = None
+        # This plane's failover or switchover under way, and when the next one may begin after the store refused one.
+        self.master_change: asyncio.Task[None] | None = None
+        self.refusals = Refusals()
+        # The changes that this process carries out, or has; the last one it wrote; and the one whose new state 1004 may tell.
+        self.carried_out: set[tuple[int, str]] = set()
+        self._written_here = _NO_CHANGE
+        self.released_change, self._change_over = _NO_CHANGE, _NO_CHANGE
+        self._change_seen: tuple[Change | None, float] = (None, self.met_seconds)
+        # The epoch at which the master told us that it is master.
+        self.confirmed_epoch = 0
+        # The epoch under which the master, told and alive, says that it is none (denied_masters.py).
+        self.denied_epoch = 0
+        # Somebody else (another plane, or a broker that was just answered) is about to do what the keeper would do.
+        self.keeper_quiet_until_seconds = 0.0
+        # A group in which nothing is to be done is not looked at until then, unless something in it changes.
+        self._rest_until_seconds = 0.0
+        self._rests = False
+        # Groups are looked at spread over time, not all in one turn of the loop.
+        self._stagger = zlib.crc32(str(binding.key).encode()) / 2**32
+        self._store = store
+        self._settings = settings
+        self._observer = observer
+        self._on_change = on_change
+        self._lock = asyncio.Lock()
+        self.registering: Counter[int] = Counter()
+        self._stored: StoredRecord | None = None
+        # Since when the record has named its present master in its present epoch, as far as this plane saw it.
+        self.master_known_seconds = self.met_seconds
+        self._copy_is_good = self._was_read = False
+        self._unanswered = UnansweredWrites()
+        self.incidents = Incidents(observer)
+        self._decisions: set[asyncio.Task[Decision]] = set()
+        # An epoch that members report and that waits for a human (safety rule 3): nobody is elected meanwhile.
+        self.epoch_jump: int | None = None
+        # The report of holdings under way, and when marks alone are worth the next one (holdings_watch.py).
+        self.report: asyncio.Task[None] | None = None
+        self.next_mark_seconds = 0.0
+        self.addresses = AddressNotes()
+        self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
+        # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
+        self.deposed_in_office = False
+        # Who acted as master when the record was found to be older than its brokers, by their present processes (recovery.py).
+        self.acting: tuple[int, ...] = ()
+        # Living members that the master has no link to (links.py).
+        self.unlinked: frozenset[int] = frozenset()
+        # Where the members' pods are that are being deleted (drain.py).
+        self.leaving_hosts: frozenset[str] = frozenset()
+        # Which masters crash again and again.
+        self.crash_loops = CrashLoops()
+        # Since when the group has had no master, and no incident covers the time.
+        self.masterless_since_seconds: float | None = None
+
+    @property
+    def key(self) -> GroupKey:
+        """The BrokerGroup's namespace and name."""
+        return self.binding.key
+
+    @property
+    def settings(self) -> ControllerSettings:
+        """What to decide by: the owner's wish, and whether the brokers are known to keep its minimum yet (safety rule 1)."""
+        wanted = self.binding.settings
+        if not wanted.shrink_floor:
+            return wanted
+        known = [self.minimums[broker_id] for broker_id in self.live() if broker_id in self.minimums]
+        return replace(wanted, floor_kept=min(known, default=0) >= wanted.min_in_sync_replicas)
+
+    @property
+    def record(self) -> BrokerGroupRecord | None:
+        """The copy of the record: as of the last read or commit here. Good for looking, not for granting."""
+        return self._stored.record if self._stored is not None else None
+
+    @property
+    def granted_master_id(self) -> int | None:
+        """The master, as far as the copy says."""
+        return self.record.granted_master_id if self.record is not None else None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the record was read at least once and nothing is known to have moved it since."""
+        return self._copy_is_good
+
+    def identity(self, broker_id: int) -> BrokerIdentity:
+        """A member's name in the heartbeat table."""
+        return BrokerIdentity(self.name, broker_id)
+
+    def live(self) -> dict[int, LiveReplica]:
+        """The members that are alive now."""
+        return self.table.live(str(self.key), asyncio.get_running_loop().time())
+
+    def is_live(self, broker_id: int) -> bool:
+        """Whether one member is alive now."""
+        entry = self.table.entry(self.identity(broker_id))
+        return entry is not None and entry.alive(asyncio.get_running_loop().time())
+
+    def changed(self) -> None:
+        """Tell whoever watches this group that its snapshot is another one now."""
+        self._rests = False
+        self._on_change(self)
+
+    def rests(self, now_seconds: float) -> bool:
+        """Whether nothing can have happened in this group that a look would find."""
+        return self._rests and now_seconds < self._rest_until_seconds
+
+    def rest(self, now_seconds: float, master: int) -> None:
+        """Nothing is to be done here now: look again before the master's next deadline, or when something changes."""
+        entry = self.table.entry(self.identity(master))
+        busy = self.incidents.is_open or self.reported_dead or self.leaving_hosts or self.master_change or self.wakes
+        if entry is None or busy:
+            return
+        look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
+        rest_seconds = self._settings.rest_seconds * (0.5 + self._stagger)
+        self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds)
+        self._rests = True
+
+    def distrust_copy(self, version: str | None = None) -> None:
+        """Somebody may have written the record: the next look reads it again. A version we hold already changes nothing."""
+        if version is None or self._stored is None or self._stored.version != version:
+            self._copy_is_good = False
+            self._rests = False
+
+    def take_watched(self, delivered: StoredRecord) -> bool:
+        """Take the record that the store's watch has delivered for the copy; False where it must be read instead.
+
+        That costs no request to the store. The copy is for looking, for 1004, and for what the record's own epochs fence:
+        ``decide`` reads the store before it grants a role, whatever the copy says (`tests/controller/test_watched_records.py`).
+        """
+        held = self._stored
+        if held is None or not self._copy_is_good or self._lock.locked() or held.uid != delivered.uid:
+            return False
+        if not (held.version.isdecimal() and delivered.version.isdecimal()):
+            return False  # no order is known: the watch may be behind what was read or written here
+        if int(delivered.version) > int(held.version):
+            self._take(delivered)
+        return True
+
+    def record_to_tell(self) -> BrokerGroupRecord | None:
+        """What 1004 may tell now: the state of before, until the plane that carries the change out has told the brokers in order.
+
+        Another plane cannot see that but by the end of the change, and waits for it for ``hold_back_seconds`` at most.
+        """
+        record = self.record
+        change = record.change if record is not None else None
+        if record is None or change is None or change.phase is not Phase.TELLING or change.key == self.released_change:
+            return record
+        return record if self.change_unmoved_seconds >= self._settings.hold_back_seconds else record.as_told_before
+
+    @property
+    def change_unmoved_seconds(self) -> float:
+        """For how long, by this plane's own clock, the change under way has been seen as it is now."""
+        return asyncio.get_running_loop().time() - self._change_seen[1]
+
+    def change_is_over(self, key: tuple[int, str]) -> None:
+        """Nothing is left to do for it: its end goes along with the next commit."""
+        self._change_over = key
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether the record has a change of master for which something is left to do."""
+        change = self.record.change if self.record is not None else None
+        return change is not None and change.key != self._change_over and not change.is_told
+
+    def was_elected_here(self, change: Change | None) -> bool:
+        """Whether this plane wrote that election: what is left of it is telling, which a person's election supersedes."""
+        return change is not None and change.is_decided and self.was_written_here(change)
+
+    def was_written_here(self, change: Change) -> bool:
+        """Whether this process wrote that change into the record."""
+        return change.key == self._written_here
+
+    def may_begin(self) -> bool:
+        """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
+        return self.master_change is None and not self.refusals.forbids(asyncio.get_running_loop().time())
+
+    def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
+        """A heartbeat came; a master whose epoch file has the record's epoch is master in deed."""
+        record = self.record
+        if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
+            self.confirm_master(record.master_epoch)
+        self.members.reported(broker_id)
+        if came_back:
+            self.reported_dead.discard(broker_id)
+            self.changed()
+
+    def bind(self, binding: GroupBinding) -> None:
+        """Its owner's wishes have changed."""
+        self.wakes |= binding.hibernated
+        self.binding = binding
+        self.gone = False
+
+    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
+        """Wait for a member's first heartbeat if it has told nothing of its disk yet; at most this long."""
+        entry = self.table.entry(self.identity(broker_id))
+        if entry is not None and entry.replica.has_reported:
+            return
+        await self.members.first_report(broker_id, timeout_seconds)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its owner is deleting it, or has, or puts it to sleep: a master that goes now is no loss."""
+        return self.binding.deleting or self.gone
+
+    def new_process(self, broker_id: int) -> None:
+        """A member registered: nothing that its former process was told or had configured is known of this one."""
+        self.members.new_process(broker_id)
+        self.told.pop(broker_id, None)
+        self.configuration_checked.discard(broker_id)
+        self.reported_dead.discard(broker_id)
+        self.acting = tuple(one for one in self.acting if one != broker_id)
+        self.changed()
+
+    @contextmanager
+    def registering_member(self, broker_id: int) -> Iterator[None]:
+        """While a new process's registration is decided it must not hear what was true for the process before it.
+
+        A master that is told its old epoch reigns on in it, although another process wrote under it (rule 6).
+        """
+        self.registering[broker_id] += 1
+        try:
+            yield
+        finally:
+            self.registering[broker_id] -= 1
+
+    def answered_election(self) -> None:
+        """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""
+        now_seconds = asyncio.get_running_loop().time()
+        self.keeper_quiet_until_seconds = now_seconds + self._settings.link_missing_seconds
+
+    def silent_for_seconds(self, broker_id: int) -> float:
+        """How long this member has not been heard here."""
+        return asyncio.get_running_loop().time() - self._last_heard_seconds(broker_id)
+
+    def spare(self, master: int) -> bool:
+        """Note that a silent master is left alone on the word of other planes; returns whether that is new in this silence."""
+        heard_seconds = self._last_heard_seconds(master)
+        if self._spared_silence_seconds == heard_seconds:
+            return False
+        self._spared_silence_seconds = heard_seconds
+        self.spared_on_testimony += 1
+        return True
+
+    def _last_heard_seconds(self, broker_id: int) -> float:
+        entry = self.table.entry(self.identity(broker_id))
+        if entry is not None:
+            return entry.last_seen_seconds
+        return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
+
+    def open_incident(self, timeline: FailoverTimeline) -> None:
+        """Keep a timeline open until enough members are in sync again, and what is watched of the recovery was seen."""
+        self.incidents.open(timeline, awaited=awaited_steps(self.binding, self._settings))
+        self._note_in_sync()
+
+    def confirm_master(self, epoch: int) -> None:
+        """The master told that it is master of this epoch."""
+        if epoch <= self.confirmed_epoch:
+            return
+        self.confirmed_epoch = epoch
+        self.incidents.role_changed(epoch)
+        self._note_in_sync()
+        self.changed()
+
+    def master_said(self, epoch: int, *, is_master: bool) -> None:
+        """What the master that answered our role change to this epoch says of itself (907)."""
+        denied_epoch = 0 if is_master else epoch
+        if denied_epoch != self.denied_epoch:
+            self.denied_epoch = denied_epoch
+            self.changed()
+
+    def _note_in_sync(self) -> None:
+        if self.record is not None and len(self.record.sync_state_set) >= self.binding.settings.min_in_sync_replicas:
+            self.incidents.in_sync()
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write can be acknowledged: a live master that knows its epoch, and enough live members in sync.
+
+        Who has died may stay in the set, which is not made smaller than the minimum: it acknowledges nothing all the same.
+        """
+        record = self.record
+        if record is None or record.granted_master_id is None:
+            return False
+        return (
+            self.confirmed_epoch >= record.master_epoch
+            and self.denied_epoch != record.master_epoch
+            and self.is_live(record.granted_master_id)
+            and sum(map(self.is_live, record.sync_state_set)) >= self.binding.settings.min_in_sync_replicas
+        )
+
+    async def load_again(self) -> BrokerGroupRecord | None:
+        """The record, read from the store whatever the copy says: what begins voluntarily begins with the truth."""
+        self.distrust_copy()
+        return await self.load()
+
+    async def load(self) -> BrokerGroupRecord | None:
+        """The record, read from the store unless the copy is good."""
+        if not self._copy_is_good:
+            async with self._lock:
+                if not self._copy_is_good:
+                    await self._read(self._settings.record_deadline_seconds)
+        return self.record
+
+    async def decide(
+        self,
+        request: Request | Callable[[], Request],
+        *,
+        linearizable: bool = True,
+        timeline: FailoverTimeline | None = None,
+        premise: Premise | None = None,
+    ) -> Decision:
+        """Decide, commit, and return the decision once it is durable. Raises ``RecordStoreError``: then nothing is granted.
+
+        A request that is made of what members told is given as a function, called after each read of the record: what is told
+        counts under the record that was known by then (``HeartbeatTable.note_seats``).
+        With a ``premise``, the record that is decided on must fulfil it, also after others moved it: else ``PremiseGoneError``.
+        """
+        task = asyncio.create_task(
+            self._decide_in_turn(request, linearizable, timeline, premise), name=f"rmq:decide {self.key}"
+        )
+        self._decisions.add(task)
+        task.add_done_callback(self._decided)
+        return await asyncio.shield(task)
+
+    async def _decide_in_turn(
+        self,
+        request: Request | Callable[[], Request],
+        linearizable: bool,
+        timeline: FailoverTimeline | None,
+        premise: Premise | None,
+    ) -> Decision:
+        async with self._lock:
+            asked_for = request if callable(request) else lambda: request
+            return await self._decide(asked_for, linearizable=linearizable, timeline=timeline, premise=premise)
+
+    async def _decide(
+        self,
+        asked_for: Callable[[], Request],
+        *,
+        linearizable: bool,
+        timeline: FailoverTimeline | None,
+        premise: Premise | None,
+    ) -> Decision:
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + self._settings.record_deadline_seconds
+        read_again = linearizable or not self._copy_is_good
+        while True:
+            left_seconds = deadline_seconds - clock()
+            if left_seconds <= 0:
+                raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
+            if read_again:
+                await self._read(left_seconds)
+            request = asked_for()
+            if (written := self._unanswered.take(request, self.record)) is not None:
+                return self._concluded(request, written, timeline)
+            if premise is not None and not premise(self.record):
+                raise PremiseGoneError(f"record of {self.key} has moved on")
+            decision = self._with_the_end(step(self.record, request, self.live(), self.settings))
+            if timeline is not None:
+                timeline.reach(Step.DECIDED, time.monotonic())
+            # A refusal from the copy may be old news: it counts only when the record was read for it.
+            left_seconds = deadline_seconds - clock()
+            final = read_again if not decision.changed else await self._committed(request, decision, left_seconds)
+            read_again = True
+            if final:
+                return self._concluded(request, decision, timeline)
+
+    def _with_the_end(self, decision: Decision) -> Decision:
+        """The end of a change costs no write of its own where something is written anyway."""
+        after = decision.record
+        change = after.change if after is not None else None
+        if not decision.changed or change is None or change.key != self._change_over:
+            return decision
+        end: Event = ChangeTold() if self.has_untold_incident else ChangeEnded()
+        if isinstance(end, ChangeTold) and change.is_told:
+            return decision
+        return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
+
+    @property
+    def has_untold_incident(self) -> bool:
+        """Whether the end of a change of this plane has not been told of yet."""
+        return self.in_progress is not None or self.incidents.is_open
+
+    def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
+        if isinstance(request, ElectMaster):
+            self._observer.election_decided(self.key, decision)
+        if timeline is not None and decision.changed:
+            timeline.reach(Step.COMMITTED, time.monotonic())
+        return decision
+
+    async def _committed(self, request: Request, decision: Decision, left_seconds: float) -> bool:
+        """Commit; returns False when somebody else was faster."""
+        before = self.record
+        try:
+            await self._commit(decision, max(left_seconds, 0.05))
+        except RecordUnavailableError as error:
+            self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
+            raise
+        except RecordConflictError:
+            self._observer.record_conflict(self.key, self.record)
+            return False
+        return True
+
+    async def _read(self, deadline_seconds: float) -> None:
+        self._take(await self._store.read(self.key, deadline_seconds=deadline_seconds))
+
+    def _take(self, stored: StoredRecord | None) -> None:
+        """Let this be the copy, and note what it says that the one before did not."""
+        before, first_read = self._stored, not self._was_read
+        self._stored = stored
+        self._copy_is_good = self._was_read = True
+        if not first_read:
+            self._note_master(before)
+        self._note_change()
+        self.table.note_seats(str(self.key), self.record)
+        if (written := self._unanswered.find(self._stored)) is not None:
+            self._is_durable(written.before, written.decision)
+        else:
+            self.incidents.moved_by_another(before.record if before is not None else None, self.record)
+        if self._stored != before:
+            self._note_in_sync()
+            self.changed()
+
+    async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
+        before, stored_before = self.record, self._stored
+        try:
+            self._stored = await self._store.commit(self.key, decision.record, self._stored, deadline_seconds)
+        except RecordStoreError:
+            # Unknown or refused: whatever we do next begins with a look at the store.
+            self._copy_is_good = False
+            raise
+        self._copy_is_good = True
+        self._note_master(stored_before)
+        self.table.note_seats(str(self.key), self.record)
+        self._is_durable(before, decision)
+        self._note_in_sync()
+        self.changed()
+
+    def _note_master(self, before: StoredRecord | None) -> None:
+        """Another master, or the same one in a new epoch, is another process, or was told something new: it begins to be known."""
+        was, now = before.record if before is not None else None, self.record
+        self._note_change()
+        if now is not None and (
+            was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch)
+        ):
+            self.master_known_seconds = asyncio.get_running_loop().time()
+            self.saw_master_begin = was is not None
+            if was is not None and now.granted_master_id is not None:
+                self.wakes = self.binding.hibernated
+
+    def _note_change(self) -> None:
+        change = self.record.change if self.record is not None else None
+        if change != self._change_seen[0]:
+            self._change_seen = (change, asyncio.get_running_loop().time())
+
+    def _is_durable(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
+        log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
+        was = before.change if before is not None else None
+        now = decision.record.change if decision.record is not None else None
+        if was is not None and is_left_untold(self, was, decision):
+            self.incidents.superseded.append(was)
+        if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
+            self._written_here = now.key
+        if self.record is not None:
+            note_commit(self, self._observer, before, self.record, decision)
+
+    async def stop(self) -> None:
+        """Wait for the decisions under way: none is cut off half-way."""
+        await asyncio.gather(*self._decisions, return_exceptions=True)
+
+    def _decided(self, task: asyncio.Task[Decision]) -> None:
+        self._decisions.discard(task)
+        if not task.cancelled():
+            task.exception()  # the one who asked may have left at its deadline

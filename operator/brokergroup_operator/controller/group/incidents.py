@@ -1,0 +1,261 @@
+"""Changes of master as incidents: when one begins, what ends it, and who is told.
+
+An incident stays open after the change itself until enough members are in sync for a write to be acknowledged again, and until
+what is watched of the recovery (``upkeep/recovery_watch.py``) was seen or given up; or until it is as old as nobody waits any
+longer for that. Its change stays in the record until then: the plane that goes on with the change, or supersedes it, tells of
+the incident, under the same id. One that had been told already, and whose end was not written yet, is told twice; who reads the
+logs merges by id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from controller_core.change import MOVES_A_LIVING_MASTER
+from controller_core.events import ChangeEnded, MasterElected
+from controller_core.plan import ChangeKind
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
+
+# What a master that says that it is master brings to its end.
+_NOT_OVER = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
+
+
+class Incidents:
+    """The open incident of one group, if there is one."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._open: FailoverTimeline | None = None
+        self._awaited: frozenset[Step] = frozenset()
+        self._told_of: int | None = None
+        # Changes of other planes that this one has superseded, and whose incidents are to be told of (takeover.py).
+        self.superseded: list[Change] = []
+
+    @property
+    def recovering(self) -> tuple[FailoverTimeline, frozenset[Step]] | None:
+        """The open incident whose new master has confirmed its role, with what is still to be seen of it; None: no such."""
+        if self._open is None or Step.ROLE_CHANGED not in self._open.steps or not self._awaited:
+            return None
+        return self._open, self._awaited
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one waits for its end."""
+        return self._open is not None
+
+    def has(self, change_id: int) -> bool:
+        """Whether this plane tells of that change, or has just told of it."""
+        return change_id in (self._told_of, self._open.change_id if self._open is not None else None)
+
+    def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
+        """Keep a timeline open until enough members are in sync again and the awaited steps were seen, or ``close`` ends it."""
+        self.close()
+        self._open, self._awaited = timeline, awaited
+        if timeline.outcome is Outcome.CANCELLED:
+            self.close()
+
+    def close(self, *, older_than_seconds: float = 0.0) -> None:
+        """End the open incident as it stands, if it is that old."""
+        timeline = self._open
+        if timeline is None or time.monotonic() - timeline.steps[Step.DETECTED] < older_than_seconds:
+            return
+        self._open, self._told_of = None, timeline.change_id
+        if timeline.outcome is Outcome.RUNNING:
+            timeline.outcome = Outcome.INCOMPLETE
+        self._observer.incident_closed(timeline)
+
+    def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
+        """Another plane wrote the record. One that took the change over, or superseded it before all were told, tells of it."""
+        timeline, before = self._open, was.change if was is not None else None
+        if timeline is None or now is None:
+            return
+        if before is not None and before.id == timeline.change_id:
+            after = now.change
+            is_superseded = after is None or not before.goes_on_in(after)
+            if not is_superseded and after is not None and after.carried_out_by == before.carried_out_by:
+                return
+            if not (is_superseded and before.is_told):
+                self._open = None
+                self._observer.failover_withdrawn(timeline)
+                return
+        epoch = timeline.epoch_after or 0
+        if now.granted_master_id not in (None, timeline.to_broker_id) and now.master_epoch > epoch:
+            self.close()
+
+    def role_changed(self, epoch: int) -> None:
+        """The new master of this epoch said that it is master."""
+        timeline = self._open
+        # A master that says so late was given up on by then: its incident counted as incomplete until now.
+        if timeline is not None and timeline.outcome in _NOT_OVER and timeline.epoch_after == epoch:
+            timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+            timeline.outcome = Outcome.COMPLETED
+            self._observer.master_changed(timeline)
+
+    def in_sync(self) -> None:
+        """A write can be acknowledged again, as far as the set goes."""
+        if self._open is not None and Step.ROLE_CHANGED in self._open.steps:
+            self._open.reach(Step.IN_SYNC, time.monotonic())
+            self._close_if_recovered()
+
+    def saw(self, timeline: FailoverTimeline, step: Step, at_seconds: float) -> None:
+        """An awaited step was seen at that time of the monotonic clock."""
+        if self._open is timeline and step in self._awaited:
+            timeline.reach(step, at_seconds)
+            self.await_no_longer(timeline, step)
+
+    def await_no_longer(self, timeline: FailoverTimeline, *steps: Step) -> None:
+        """These steps are not waited for any more, seen or not."""
+        if self._open is timeline:
+            self._awaited -= frozenset(steps)
+            self._close_if_recovered()
+
+    def _close_if_recovered(self) -> None:
+        if self._open is not None and Step.IN_SYNC in self._open.steps and not self._awaited:
+            self.close()
+
+
+def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[Step]:
+    """What is watched of a recovery besides the SyncStateSet: a group without NameServers has no route to look at."""
+    if not settings.recovery_watch_seconds:
+        return frozenset()
+    awaited = {Step.INDEX_CAUGHT_UP}
+    if binding.name_servers:
+        awaited.add(Step.ROUTE_VISIBLE)
+    if binding.canary:
+        awaited.add(Step.FIRST_ACK)
+    return frozenset(awaited)
+
+
+def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
+    """The incident of a group that was found without a master, from the time when it had none."""
+    lost = record.master_broker_id
+    if lost is not None and record.master_process_lost:
+        group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
+    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS)
+    timeline.evidence.append(
+        f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+    )
+    timeline.last_sign_of_life_seconds = group.masterless_since_seconds
+    timeline.reach(Step.DETECTED, time.monotonic())
+    return timeline
+
+
+def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer) -> None:
+    """End a change of master in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
+    timeline.outcome = Outcome.CANCELLED
+    group.in_progress = None
+    observer.failover_withdrawn(timeline)
+    group.changed()
+
+
+def is_left_untold(group: Group, was: Change | None, decision: Decision) -> bool:
+    """Whether a decision of ours has superseded another plane's change: whoever does that tells of it."""
+    now = decision.record.change if decision.record is not None else None
+    return (
+        was is not None
+        and has_incident(was)
+        and not was.goes_on_in(now)
+        and not any(isinstance(event, ChangeEnded) for event in decision.events)
+        and was.key not in group.carried_out
+        and not group.incidents.has(was.id)
+    )
+
+
+def has_incident(change: Change) -> bool:
+    """Not a first election, a cure, or a change that is given up."""
+    replaces = change.before is not None and change.before.master_epoch > 0
+    return replaces and change.is_decided and change.kind is not ChangeKind.CURE
+
+
+def timeline_of(group: Group, change: Change) -> FailoverTimeline:
+    """The incident of a change that another plane began, as far as the plan tells of it."""
+    timeline = FailoverTimeline(
+        group=group.key,
+        cluster_name=group.binding.cluster_name,
+        broker_name=group.binding.broker_name,
+        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
+        trigger=_trigger(change),
+        from_broker_id=change.from_broker_id,
+        epoch_before=change.before.master_epoch if change.before is not None else 0,
+        started_at_unix_seconds=_unix_seconds(change.started_at),
+        change_id=change.id,
+        evidence=[f"taken over from {change.carried_out_by}", *([change.cause] if change.cause else [])],
+        unfenced=change.unfenced,
+        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
+    )
+    timeline.to_broker_id, timeline.epoch_after = change.to_broker_id, change.epoch
+    if change.cause in set(Cause):
+        timeline.planned_cause = Cause(change.cause)
+    age_seconds = max(0.0, time.time() - timeline.started_at_unix_seconds)
+    timeline.reach(Step.DETECTED, time.monotonic() - age_seconds)
+    return timeline
+
+
+def end_with(group: Group, timeline: FailoverTimeline) -> None:
+    """How it went, as far as this plane knows: the master may have said so of itself."""
+    if group.confirmed_epoch == timeline.epoch_after:
+        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+    timeline.outcome = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+
+
+def _trigger(change: Change) -> Trigger:
+    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
+        return Trigger.REQUESTED
+    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
+
+
+def _unix_seconds(text: str) -> float:
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return time.time()
+
+
+def is_unclean(decision: Decision) -> bool:
+    """Whether somebody is elected who may lack what was acknowledged."""
+    return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)
+
+
+def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
+    """Who was elected, by a decision that is durable."""
+    assert decision.record is not None
+    timeline.to_broker_id = decision.record.master_broker_id
+    timeline.epoch_after = decision.record.master_epoch
+    timeline.change_id = decision.record.change_id
+    timeline.unclean = is_unclean(decision)
+
+
+def trigger_now(group: Group, trigger: Trigger) -> Trigger:
+    """What begins a change of master: the master of a group that is woken was not lost, whatever shows that it is gone."""
+    return Trigger.WOKEN if group.wakes and trigger is not Trigger.REQUESTED else trigger
+
+
+def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:
+    """An incident that begins now. What was heard of the master of a group that is woken ended on purpose."""
+    trigger = trigger_now(group, trigger)
+    was_lost = trigger is not Trigger.WOKEN
+    entry = group.table.entry(group.identity(master)) if master is not None and was_lost else None
+    return FailoverTimeline(
+        group=group.key,
+        cluster_name=record.cluster_name,
+        broker_name=record.broker_name,
+        kind=Kind.FAILOVER,
+        trigger=trigger,
+        from_broker_id=master,
+        epoch_before=record.master_epoch,
+        started_at_unix_seconds=time.time(),
+        last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
+        facts=group.binding.member_facts.get(master or 0, {}),
+    )

@@ -1,0 +1,38 @@
+"""Whose links a master has, as far as its 907 tells: links carry no broker id, only the host they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.bodies import HARuntimeInfoBody
+
+
+def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
+    """The slaves that have no link at this master. Links carry no broker id, only the host they come from.
+
+    Where several slaves share a host, the hosts prove nothing: then all of them count as missing while links are missing at all.
+    """
+    linked = [link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info]
+    if len(set(hosts.values())) == len(hosts):
+        return [broker_id for broker_id, host in hosts.items() if host not in linked]
+    return list(hosts) if len(linked) < len(hosts) else []
+
+
+def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:
+    """The members that have all that this master has; None where hosts do not tell whose a link is."""
+    # A dead member may have had an address that a living one has now.
+    by_host = {hosts[broker_id]: broker_id for broker_id in (*hosts, *live)}
+    level: set[int] = set()
+    for link in status.ha_connection_info:
+        broker_id = by_host.get(link.addr.rpartition(":")[0].lstrip("/"))
+        if broker_id is None:
+            return None
+        level |= {broker_id} if link.diff == 0 else set()
+    return frozenset(level) if all(by_host[hosts[one]] == one for one in live) else None
+
+
+def respelled(address: str) -> str:
+    """The same address in other characters: a leading zero before the port."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:0{port}"

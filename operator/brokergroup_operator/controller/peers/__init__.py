@@ -1,0 +1,1 @@
+"""What the plane asks of brokers, NameServers and other planes."""

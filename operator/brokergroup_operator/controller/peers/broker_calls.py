@@ -1,0 +1,335 @@
+"""What the controller plane asks of brokers and NameServers: one method for each request, each with a deadline, none repeated here.
+
+The verbs and what they are worth were measured on Java brokers 5.5.0:
+
+* 1008 as an RPC answers when the role change is done, or at once with 0 when the epoch is not above the broker's own: so a 0 says
+  "told", and only the master's 907 or a heartbeat says "done".
+* 906 before the 1008 answer is wiped, and never closes a link that lives.
+* 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
+* 25 with ``minInSyncReplicas=99`` stops a master from acknowledging within milliseconds, and persists in the broker's file.
+
+What goes to a broker is signed with its group's credentials where there are any: a broker with ``authenticationEnabled`` refuses
+the Java controller's 1008, which is never signed, and learns of a role change only by asking.
+
+A call that fails returns its failure as a value where the sequence goes on regardless, since a sequence is repeated until it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.peers.metadata import read_metadata
+from rocketmq_remoting.bodies import BrokerMemberGroupBody, BrokerRuntimeInfoBody, HARuntimeInfoBody, SyncStateSetBody
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
+from rocketmq_remoting.errors import BodyError, RemotingError
+from rocketmq_remoting.headers import (
+    CreateTopicRequestHeader,
+    ExchangeHAInfoRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketmq_remoting.nameserver_bodies import TopicAnswerBody, TopicConfig
+from rocketmq_remoting.properties import decode_properties, encode_properties
+from rocketmq_remoting.signature import sign_command
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from brokergroup_operator.controller.peers.metadata import Metadata
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.client import RemotingClient
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.signature import Credentials
+
+# More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
+FENCING_MIN_IN_SYNC_REPLICAS = 99
+MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
+# Comes and goes at a slave, whose tables are then of another version than the master's. Nobody may write, read or consume with
+# it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
+PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
+# Reading this much would hold up heartbeats: it is done in a thread.
+LARGE_BODY_BYTES = 256 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+# As which a NameServer knows a master, whatever its id in the record.
+MASTER_ID = 0
+# A topic's permission in Java's bits.
+WRITE_AND_READ = 6
+# Java's int and its long have no more.
+_DIGITS_OF_INT = 10
+_DIGITS_OF_LONG = 19
+
+
+class BrokerCallError(Exception):
+    """A broker did not do what it was asked, or did not answer; the message names broker, request and what came back."""
+
+
+class NotPermittedError(BrokerCallError):
+    """A broker refuses a request for whom it is from, or what it is about, and will until a person changes that."""
+
+    def __init__(self, address: str, code: int, remark: str, access_key: str | None) -> None:
+        super().__init__(f"{address}: {code} answered {ResponseCode.NO_PERMISSION.value}: {remark}")
+        self.address = address
+        self.code = code
+        self.remark = remark
+        # Who signed it; None: nobody.
+        self.access_key = access_key
+
+
+class BrokerCalls:
+    """The client side of the controller plane. ``credentials_of`` says whom a broker's address wants requests signed by."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        settings: PlaneSettings,
+        *,
+        credentials_of: Callable[[str], Credentials | None] = lambda _: None,
+        receiver_check: Callable[[str, Callable[[], Awaitable[dict[str, str]]]], Awaitable[str | None]] | None = None,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._credentials_of = credentials_of
+        self._receiver_check = receiver_check
+
+    def signed_by(self, credentials: Credentials | None) -> BrokerCalls:
+        """The same calls, all of them signed by these, or by nobody: for brokers of one group, whatever address they have."""
+        return BrokerCalls(
+            self._client,
+            self._settings,
+            credentials_of=lambda _: credentials,
+            receiver_check=self._receiver_check,
+        )
+
+    async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
+        """1008: tell a broker who is master; returns when it has changed its role (or had)."""
+        master_address = record.address_of(record.master_broker_id)
+        header = NotifyBrokerRoleChangedRequestHeader(
+            master_address=master_address,
+            master_broker_id=record.master_broker_id,
+            master_epoch=record.master_epoch,
+            sync_state_set_epoch=record.sync_state_set_epoch,
+        )
+        body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch)
+        await self._tell(
+            address,
+            request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=body.encode()),
+            self._settings.role_change_deadline_seconds,
+        )
+
+    async def unregister(
+        self, name_servers: Iterable[str], record: BrokerGroupRecord, address: str
+    ) -> dict[str, BrokerCallError]:
+        """104: take an old master off every NameServer, side by side; returns the ones that failed."""
+        header = UnRegisterBrokerRequestHeader(
+            cluster_name=record.cluster_name, broker_addr=address, broker_name=record.broker_name, broker_id=MASTER_ID
+        )
+        command = request(RequestCode.UNREGISTER_BROKER, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
+        servers = list(name_servers)
+        results = await asyncio.gather(
+            *(self._ask(server, command, self._settings.name_server_deadline_seconds) for server in servers),
+            return_exceptions=True,
+        )
+        failed: dict[str, BrokerCallError] = {}
+        for server, result in zip(servers, results, strict=True):
+            if isinstance(result, BrokerCallError):
+                failed[server] = result
+            elif isinstance(result, BaseException):
+                raise result
+        return failed
+
+    async def push_ha_address(self, address: str, ha_address: str) -> None:
+        """906: point a slave's HA client at the master."""
+        header = ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
+        command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode())
+        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def ha_status(self, address: str) -> HARuntimeInfoBody:
+        """907: which slaves are linked to this broker, and how far behind each is."""
+        command = request(RequestCode.GET_BROKER_HA_STATUS)
+        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+        try:
+            return HARuntimeInfoBody.decode(answer.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: 907 answered something unreadable: {error}") from error
+
+    async def bytes_behind_dispatch(self, address: str) -> int | None:
+        """28: how much of its log a broker has not built consume queues and index of yet; None where it does not say."""
+        answer = await self._ask(
+            address, request(RequestCode.GET_BROKER_RUNTIME_INFO), self._settings.small_rpc_deadline_seconds
+        )
+        try:
+            return _number(
+                BrokerRuntimeInfoBody.decode(answer.body).table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG
+            )
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: 28 answered something unreadable: {error}") from error
+
+    async def routed_master(self, name_server: str, cluster_name: str, broker_name: str) -> str | None:
+        """901: the address to which a NameServer sends the group's producers; None while it knows no master."""
+        header = GetBrokerMemberGroupRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
+        command = request(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
+        answer = await self._ask(name_server, command, self._settings.name_server_deadline_seconds)
+        try:
+            return BrokerMemberGroupBody.decode(answer.body).broker_member_group.broker_addrs.get(MASTER_ID)
+        except BodyError as error:
+            raise BrokerCallError(f"{name_server}: 901 answered something unreadable: {error}") from error
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """26: all that the broker says of its configuration."""
+        answer = await self._ask(
+            address, request(RequestCode.GET_BROKER_CONFIG), self._settings.small_rpc_deadline_seconds
+        )
+        try:
+            return decode_properties(answer.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: 26 answered something unreadable: {error}") from error
+
+    async def min_in_sync_replicas(self, address: str) -> int | None:
+        """26: the live value of minInSyncReplicas; None where the broker does not say."""
+        return live_minimum(await self.broker_config(address))
+
+    async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
+        """25: change these, live and in the broker's file."""
+        command = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
+        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
+        """25: change minInSyncReplicas."""
+        await self.update_broker_config(address, {MIN_IN_SYNC_REPLICAS: str(value)})
+
+    async def metadata(self, address: str) -> Metadata:
+        """21, 201, 43: topics, groups and offsets. Asked without a page, all of it comes (5.5.0 pages for who names one)."""
+        deadline_seconds = self._settings.metadata_deadline_seconds
+        codes = (
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            RequestCode.GET_ALL_CONSUMER_OFFSET,
+        )
+        bodies = [(await self._ask(address, request(code), deadline_seconds)).body for code in codes]
+        try:
+            if sum(len(body or b"") for body in bodies) < LARGE_BODY_BYTES:
+                return read_metadata(*bodies)
+            return await asyncio.to_thread(read_metadata, *bodies)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: {error}") from error
+
+    async def deliver(self, address: str, message: RemotingCommand) -> bool:
+        """310: True when the broker acknowledged the message, False when it has no such topic; BrokerCallError otherwise."""
+        answer = await self._answer(address, message, self._settings.small_rpc_deadline_seconds)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return False
+        _must_succeed(address, message, answer)
+        return True
+
+    async def topic(self, address: str, name: str) -> TopicConfig | None:
+        """351: a topic as the broker has it; None where it has none."""
+        command = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": name})
+        answer = await self._answer(address, command, self._settings.small_rpc_deadline_seconds)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        _must_succeed(address, command, answer)
+        try:
+            return TopicAnswerBody.decode(answer.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: 351 answered something unreadable: {error}") from error
+
+    async def put_topic(self, address: str, topic: TopicConfig) -> None:
+        """17: make a topic, or change one; attributes that `topic` does not name stay."""
+        await self._tell(address, _creation_of(topic), self._settings.small_rpc_deadline_seconds)
+
+    async def copy_topics_again(self, address: str) -> None:
+        """17 and 215: a topic comes and goes at this slave only; finding another version, it replaces all its topics.
+
+        A broker that registers each topic by itself would leave the name with the NameServers: it is not asked.
+        """
+        if (await self._config_of_slave(address)).get("enableSingleTopicRegister") == "true":
+            raise BrokerCallError(
+                f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
+            )
+        deadline_seconds = self._settings.small_rpc_deadline_seconds
+        passing = TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
+        await self._tell(address, _creation_of(passing), deadline_seconds)
+        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
+        try:
+            await self._tell(address, deletion, deadline_seconds)
+        except BrokerCallError as error:  # the next copy takes the topic away as well
+            log.info("passing topic not deleted", address=address, error=str(error))
+
+    async def copy_groups_again(self, address: str) -> None:
+        """200: the same with a subscription group, which the copy takes away (207 makes it anew, measured on 5.5.0)."""
+        await self._config_of_slave(address)
+        body = json.dumps({"groupName": PASSING_NAME, "consumeEnable": False}).encode()
+        command = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+
+    async def _config_of_slave(self, address: str) -> dict[str, str]:
+        """26. Who was made master meanwhile copies from nobody: the group would stay, and go to all its slaves."""
+        configuration = await self.broker_config(address)
+        if (role := configuration.get("brokerRole", "")).endswith("_MASTER"):
+            raise BrokerCallError(f"{address}: not made to copy, its brokerRole is {role}")
+        return configuration
+
+    async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
+        """Something that changes a broker: only to the one that is meant (safety rule 8, ``addresses.py``)."""
+        if self._receiver_check is not None:
+            reason = await self._receiver_check(address, lambda: self.broker_config(address))
+            if reason is not None:
+                raise BrokerCallError(f"{address}: {command.code} not sent: {reason}")
+        await self._ask(address, command, deadline_seconds)
+
+    async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
+        answer = await self._answer(address, command, deadline_seconds)
+        _must_succeed(address, command, answer)
+        return answer
+
+    async def _answer(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
+        credentials = self._credentials_of(address)
+        if credentials is not None:
+            command = sign_command(command, credentials)
+        try:
+            answer = await self._client.invoke(address, command, timeout_seconds=deadline_seconds)
+        except (RemotingError, ValueError) as error:
+            raise BrokerCallError(f"{address}: {command.code}: {error}") from error
+        if answer.code == ResponseCode.NO_PERMISSION:
+            access_key = credentials.access_key if credentials is not None else None
+            raise NotPermittedError(address, command.code, answer.remark or "", access_key)
+        return answer
+
+
+def _must_succeed(address: str, command: RemotingCommand, answer: RemotingCommand) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerCallError(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
+
+
+def _creation_of(topic: TopicConfig) -> RemotingCommand:
+    header = CreateTopicRequestHeader(
+        topic=topic.topic_name,
+        default_topic=topic.topic_name,
+        read_queue_nums=topic.read_queue_nums,
+        write_queue_nums=topic.write_queue_nums,
+        perm=topic.perm,
+        topic_filter_type=topic.topic_filter_type,
+        topic_sys_flag=topic.topic_sys_flag,
+        order=topic.order,
+        attributes=",".join(f"+{name}={value}" for name, value in sorted(topic.attributes.items())) or None,
+    )
+    return request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode())
+
+
+def live_minimum(properties: Mapping[str, str]) -> int | None:
+    """minInSyncReplicas as a broker says it; None where that is none (`int` raises for thousands of digits)."""
+    return _number(properties.get(MIN_IN_SYNC_REPLICAS, ""), _DIGITS_OF_INT)
+
+
+def _number(text: str, most_digits: int) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= most_digits else None

@@ -1,0 +1,1 @@
+"""What the plane looks after without haste: metadata, links, sets that came apart."""

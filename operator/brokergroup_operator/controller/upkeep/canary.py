@@ -1,0 +1,218 @@
+"""The canary: a message a second from the operator's own producer, so that an incident knows the first write that a client saw.
+
+It does as a client does: it asks the NameServers for the group's master, sends there, and looks again after every failure. The
+plane of rank 0 sends all the time; any other one sends while it changes the master itself, so that whoever tells the incident has
+seen it. A message that fails is not sent again: the next one is another, and comes sooner.
+
+It signs as its group, wherever the NameServers send it. A broker that refuses it for a right that it lacks goes on doing so until
+a person changes that: it is told once, by the plane of rank 0, no incident waits for the first write then
+(``recovery_watch.py``), and the broker is asked no oftener than in peace.
+
+Off by default (``spec.monitoring.canary``): it writes into the group, and makes a topic where brokers make none by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, NotPermittedError
+from brokergroup_operator.controller.upkeep.canary_refusal import Refusal
+from brokergroup_operator.observe.timeline import Step
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.message_headers import SendMessageRequestHeaderV2
+from rocketmq_remoting.nameserver_bodies import TopicConfig
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
+    from rocketmq_remoting.command import RemotingCommand
+
+TOPIC = "BROKERGROUP_CANARY"
+QUEUES = 1
+TOPIC_CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+PRODUCER_GROUP = "brokergroup-operator-canary"
+# A broker that makes topics by itself makes them as this one is.
+_TEMPLATE = "TBW102"
+# An incident is looked at many times while so many messages are sent.
+_ACKNOWLEDGEMENTS_KEPT = 64
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What brokers answered the canary of one group."""
+
+    # Of the last acknowledged messages: the time (monotonic clock) and the broker's address.
+    acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_ACKNOWLEDGEMENTS_KEPT))
+    # The last refusal; None: a message was acknowledged since.
+    refusal: Refusal | None = None
+    # What was told of it.
+    told: tuple[str | None, str] | None = None
+
+
+class Canary:
+    """One task for each group that has it on."""
+
+    # The address that brokers are told of this plane; by it, it knows its rank.
+    own_address = ""
+
+    def __init__(self, calls: BrokerCalls, settings: PlaneSettings, observer: Observer) -> None:
+        self._calls = calls
+        self._settings = settings
+        self._observer = observer
+        self._tasks: dict[GroupKey, asyncio.Task[None]] = {}
+        self._answers: dict[GroupKey, _Answers] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Start the group's canary, where its spec asks for one and none runs yet."""
+        if group.key not in self._tasks and self._is_wanted(group):
+            task = asyncio.create_task(self._send_while_wanted(group), name=f"rmq:canary {group.key}")
+            self._tasks[group.key] = task
+            task.add_done_callback(lambda done: self._ended(done, group.key))
+
+    def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
+        """When this broker acknowledged the first message after that time; None: none yet. Monotonic clock."""
+        answers = self._answers.get(key)
+        acknowledged = answers.acknowledged if answers is not None else ()
+        return next((at for at, broker in acknowledged if broker == by and at >= since_seconds), None)
+
+    def refusal(self, key: GroupKey, by: str, *, since_seconds: float) -> NotPermittedError | None:
+        """How this broker refused the last message, if it did so after that time. Monotonic clock."""
+        answers = self._answers.get(key)
+        last = answers.refusal if answers is not None else None
+        return (
+            last.error if last is not None and last.error.address == by and last.at_seconds >= since_seconds else None
+        )
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _is_wanted(self, group: Group) -> bool:
+        binding = group.binding
+        if not binding.canary or binding.deleting or group.gone:
+            return False
+        return _is_changing(group) or self._is_first(group)
+
+    def _is_first(self, group: Group) -> bool:
+        return rank_of(self.own_address, self._settings.peer_addresses, str(group.key)) == 0
+
+    def _ended(self, task: asyncio.Task[None], key: GroupKey) -> None:
+        del self._tasks[key]
+        self._answers.pop(key, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("canary ended", group=str(key), exc_info=error)
+
+    async def _send_while_wanted(self, group: Group) -> None:
+        answers = self._answers[group.key] = _Answers()
+        was_acknowledged = True
+        while self._is_wanted(group):
+            began_seconds = time.monotonic()
+            try:
+                broker = await self._send(group)
+                now_seconds = time.monotonic()
+                answers.acknowledged.append((now_seconds, broker))
+                answers.refusal, is_acknowledged = None, True
+            except BrokerCallError as error:
+                now_seconds, is_acknowledged = time.monotonic(), False
+                if isinstance(error, NotPermittedError):
+                    answers.refusal = Refusal(TOPIC, now_seconds, error)
+                elif was_acknowledged:
+                    log.warning("canary not acknowledged", group=str(group.key), error=str(error))
+            was_acknowledged = is_acknowledged
+            if self._is_first(group):
+                self._tell(group.key, answers)
+            self._observer.canary_sent(group.key, is_acknowledged, now_seconds - began_seconds)
+            await asyncio.sleep(self._pause_seconds(group, is_acknowledged or answers.refusal is not None))
+
+    def _pause_seconds(self, group: Group, was_answered: bool) -> float:
+        is_hurried = not was_answered or _is_changing(group)
+        return self._settings.canary_retry_seconds if is_hurried else self._settings.canary_period_seconds
+
+    def _tell(self, key: GroupKey, answers: _Answers) -> None:
+        """Say that the canary is refused, or is not any more, where that is news."""
+        refusal = answers.refusal
+        cause = refusal.cause if refusal is not None else None
+        if cause == answers.told:
+            return
+        answers.told = cause
+        if refusal is None:
+            log.info("canary acknowledged again", group=str(key))
+        else:
+            error = refusal.error
+            log.warning(
+                "canary refused",
+                group=str(key),
+                broker=error.address,
+                user=error.access_key,
+                needs=refusal.needs,
+                error=error.remark,
+            )
+        self._observer.canary_refused(key, str(refusal) if refusal is not None else "")
+
+    async def _send(self, group: Group) -> str:
+        """Send one message, and return the address that acknowledged it."""
+        broker = await self._route(group)
+        message = _message(group.binding.broker_name)
+        # Not as whoever the record has at that address: a broker that came back elsewhere is routed to before it is written there.
+        calls = self._calls.signed_by(group.binding.credentials)
+        if not await calls.deliver(broker, message):
+            await calls.put_topic(broker, TOPIC_CONFIG)
+            if not await calls.deliver(broker, message):
+                raise BrokerCallError(f"{broker}: made topic {TOPIC}, and says that it does not exist")
+        return broker
+
+    async def _route(self, group: Group) -> str:
+        """The master as the first NameServer tells it that knows one."""
+        binding, failures = group.binding, list[str]()
+        for server in binding.name_servers:
+            try:
+                master = await self._calls.routed_master(server, binding.cluster_name, binding.broker_name)
+            except BrokerCallError as error:
+                failures.append(str(error))
+                continue
+            if master is not None:
+                return master
+            failures.append(f"{server} knows no master")
+        raise BrokerCallError(f"no route to {binding.broker_name}: {'; '.join(failures)}")
+
+
+def _is_changing(group: Group) -> bool:
+    """Whether this plane changes the master, or did, and the first acknowledged message after it is not known yet."""
+    recovering = group.incidents.recovering
+    return group.in_progress is not None or (recovering is not None and Step.FIRST_ACK in recovering[1])
+
+
+def _message(broker_name: str) -> RemotingCommand:
+    now_ms = time.time_ns() // 1_000_000
+    header = SendMessageRequestHeaderV2(
+        producer_group=PRODUCER_GROUP,
+        topic=TOPIC,
+        default_topic=_TEMPLATE,
+        default_topic_queue_nums=QUEUES,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=now_ms,
+        flag=0,
+        properties="",
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        broker_name=broker_name,
+    )
+    return request(RequestCode.SEND_MESSAGE_V2, ext_fields=header.encode(), body=str(now_ms).encode())

@@ -1,0 +1,202 @@
+"""Making the brokers agree with the record, for as long as it takes: the level-triggered half of every role change.
+
+The sequences tell each member once, in the right order. The keeper looks at what is so, and tells again whatever is not:
+
+* a live member that has not answered 1008 for the record's epoch (its answer was lost, it came later, or this process died between
+  commit and telling and was started again);
+* a live slave without a link to the master (``links.py``);
+* a broker that acknowledges nothing because a switchover died between two steps and left ``minInSyncReplicas=99`` behind.
+
+A settled group (everybody told, everybody in the SyncStateSet) costs next to nothing: now and then its master is asked for its
+links, and everybody for the configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.living import is_outdated, live_members
+from brokergroup_operator.controller.peers.broker_calls import (
+    FENCING_MIN_IN_SYNC_REPLICAS,
+    BrokerCallError,
+)
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.upkeep.links import Links
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Care:
+    """What the keeper remembers of one group between two looks."""
+
+    task: asyncio.Task[None] | None = None
+    next_look_seconds: float = 0.0
+    # When a leftover of a switchover was first seen at a broker.
+    leftover_since_seconds: dict[int, float] = field(default_factory=dict)
+    # Members that could not be asked: not before this time, and how long to wait after the next failure.
+    retry_seconds: dict[int, float] = field(default_factory=dict)
+    tries: dict[int, int] = field(default_factory=dict)
+    # Whose configuration was asked for in vain: it is told of once.
+    unanswered: set[int] = field(default_factory=set)
+    epoch: int = 0
+    look_at_configuration_seconds: float = 0.0
+    unsettled_since_seconds: float = 0.0
+
+
+class Keeper:
+    """Cares for all groups; woken by the plane's tick."""
+
+    def __init__(self, *, calls: BrokerCalls, executor: Executor, links: Links, settings: PlaneSettings) -> None:
+        self._calls = calls
+        self._links = links
+        self._executor = executor
+        self._settings = settings
+        self._cares: dict[GroupKey, _Care] = {}
+
+    def look_at(self, group: Group) -> bool:
+        """Begin to repair if something is not as recorded and nobody else is at work; returns whether all is as recorded."""
+        record = group.record
+        if record is None or record.granted_master_id is None or group.master_change is not None:
+            return False
+        now_seconds = asyncio.get_running_loop().time()
+        if now_seconds < group.keeper_quiet_until_seconds or not group.is_live(record.granted_master_id):
+            return False
+        care = self._cares.setdefault(group.key, _Care())
+        if care.task is not None or now_seconds < care.next_look_seconds:
+            return False
+        members = live_members(group, record)
+        if self._is_settled(group, record, members):
+            care.unsettled_since_seconds = 0.0
+            if now_seconds >= care.look_at_configuration_seconds:
+                # Another plane may have died in the middle of a switchover, and left a master that acknowledges nothing.
+                pause_seconds = self._settings.configuration_check_seconds
+                care.look_at_configuration_seconds = now_seconds + pause_seconds
+                group.configuration_checked.clear()
+            return not self._links.look_at(group, record)
+        care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
+        care.task.add_done_callback(lambda task: self._ended(group, care, task))
+        return False
+
+    async def stop(self) -> None:
+        """Stop repairing."""
+        tasks = [care.task for care in self._cares.values() if care.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._links.stop()
+
+    def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
+        expected = [broker_id for broker_id in members if broker_id not in group.binding.settings.never_elect]
+        return (
+            all(group.told.get(broker_id) == record.master_epoch for broker_id in members)
+            and all(broker_id in record.sync_state_set for broker_id in expected)
+            and all(broker_id in group.configuration_checked for broker_id in members)
+        )
+
+    def _ended(self, group: Group, care: _Care, task: asyncio.Task[None]) -> None:
+        care.task = None
+        now_seconds = asyncio.get_running_loop().time()
+        if not care.unsettled_since_seconds:
+            care.unsettled_since_seconds = now_seconds
+        settling = now_seconds - care.unsettled_since_seconds < self._settings.settling_seconds
+        care.next_look_seconds = now_seconds + (
+            self._settings.keeper_poll_seconds if settling else self._settings.keeper_slow_poll_seconds
+        )
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("repair failed, the next look begins again", group=str(group.key), error=repr(error))
+
+    async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
+        if care.epoch != record.master_epoch:
+            care.epoch = record.master_epoch
+            care.retry_seconds.clear()
+            care.tries.clear()
+            care.unsettled_since_seconds = 0.0
+        members = live_members(group, record)
+        due = self._due(group, record, members, care)
+        asked = [one for one in members if one in due or group.told.get(one) == record.master_epoch]
+        await self._check_configuration(group, record, asked, care)
+        if due and not is_outdated(group, record):
+            await self._executor.agree(group, record, due)
+            self._note_failures(group, record, due, care)
+        if asked and not is_outdated(group, record):
+            await self._links.check(group, record)
+
+    # ---- who has not been told
+
+    def _due(self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care) -> frozenset[int]:
+        """Who is to be told now: one that could not be reached is asked less and less often."""
+        now_seconds = asyncio.get_running_loop().time()
+        return frozenset(
+            one
+            for one in members
+            if group.told.get(one) != record.master_epoch and care.retry_seconds.get(one, 0.0) <= now_seconds
+        )
+
+    def _note_failures(self, group: Group, record: BrokerGroupRecord, due: frozenset[int], care: _Care) -> None:
+        for broker_id in due:
+            if group.told.get(broker_id) == record.master_epoch:
+                care.retry_seconds.pop(broker_id, None)
+                care.tries.pop(broker_id, None)
+                continue
+            care.tries[broker_id] = care.tries.get(broker_id, 0) + 1
+            pause_seconds = pause_after(care.tries[broker_id], self._settings)
+            care.retry_seconds[broker_id] = asyncio.get_running_loop().time() + pause_seconds
+
+    # ---- what a dead switchover left behind
+
+    async def _check_configuration(
+        self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care
+    ) -> None:
+        """26 once for each broker process; a leftover is repaired when it has stood for longer than any switchover lasts."""
+        for broker_id in members:
+            address = record.address_of(broker_id)
+            if broker_id in group.configuration_checked or address is None:
+                continue
+            try:
+                value = await self._calls.min_in_sync_replicas(address)
+                if value == FENCING_MIN_IN_SYNC_REPLICAS:
+                    # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/hibernation.py).
+                    # Nor one that does not know yet that another is master.
+                    is_told = group.told.get(broker_id) == record.master_epoch
+                    if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):
+                        continue
+                    value = group.binding.settings.min_in_sync_replicas
+                    await self._calls.set_min_in_sync_replicas(address, value)
+                    log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
+                if value is not None:
+                    group.minimums[broker_id] = value
+            except BrokerCallError as error:
+                complain = log.debug if broker_id in care.unanswered else log.warning
+                complain("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
+                care.unanswered.add(broker_id)
+                continue
+            care.unanswered.discard(broker_id)
+            care.leftover_since_seconds.pop(broker_id, None)
+            group.configuration_checked.add(broker_id)
+
+    def _is_leftover(self, broker_id: int, care: _Care) -> bool:
+        """Another controller plane may be in the middle of a switchover: only what stays is a leftover."""
+        now_seconds = asyncio.get_running_loop().time()
+        since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
+        return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
+
+
+def pause_after(tries: int, settings: PlaneSettings) -> float:
+    """How long a member that did not answer so often is left alone: it may be starting with its port still closed."""
+    longest_seconds = settings.keeper_longest_retry_seconds
+    beyond = tries - settings.keeper_patient_tries
+    if beyond > 0:  # it is not starting, then
+        return min(longest_seconds * float(2 ** min(beyond, 10)), settings.keeper_longest_pause_seconds)
+    return min(settings.keeper_poll_seconds * float(2 ** min(tries - 1, 10)), longest_seconds)

@@ -1,0 +1,239 @@
+"""Who is alive and not linked to the master: the alarm, and what is done about it, by and by more of it.
+
+A slave's own 907 may lie (chained behind another slave, it shows the right address and gets all data, and never enters the set);
+the *master's* names its links, and is the proof (measured). So after every change of roles the master is asked
+until every living slave is linked, and every few seconds after that. A slave that is not:
+
+1. is told again: 1008, and 906, with another spelling of the same address first, because a Java HA client that sleeps in its retry
+   wakes up only for a changed address (a link that lives is not cut by it: measured); and so on, less and less often;
+2. is an alarm after a while (``GroupSnapshot.unlinked``, Event, metric): it does not count for anything voluntary;
+3. is cured, where it was told and still is not linked: a link that lives at the wrong place ends only by a change of role. So the
+   master's reign is renewed twice (``RenewMaster``), the slave alone is told of another master under the first new epoch, and
+   everybody of the real one under the second. Measured on a Java broker: linked 11 ms after. Not again for a long time: where
+   the network keeps the two apart no epoch helps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.directory.places import ha_address_of, hosts_of_links
+from brokergroup_operator.controller.group.link_hosts import respelled, unlinked
+from brokergroup_operator.controller.group.living import live_members
+from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.change import Tell
+from controller_core.codes import ControllerCode
+from controller_core.plan import ChangeKind
+from controller_core.requests import RenewMaster
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+# A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
+TOLD_BEFORE_CURE = 3
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Missing:
+    """A living slave without a link."""
+
+    since_seconds: float
+    tell_again_seconds: float
+    patience_seconds: float | None = None
+    # How often it was told again, and answered.
+    told: int = 0
+
+
+@dataclass(slots=True)
+class _Care:
+    """What is remembered of one group."""
+
+    epoch: int = 0
+    # When the first look under this epoch was, if this process saw it begin.
+    since_seconds: float = -math.inf
+    missing: dict[int, _Missing] = field(default_factory=dict)
+    alarmed: frozenset[int] = frozenset()
+    # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
+    cures: dict[int, tuple[int, float]] = field(default_factory=dict)
+    next_look_seconds: float = 0.0
+    # The master did not answer 907: that is told of once.
+    unanswered: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class Links:
+    """Looks after the links of all groups; woken by the keeper."""
+
+    def __init__(self, *, calls: BrokerCalls, executor: Executor, settings: PlaneSettings, observer: Observer) -> None:
+        self._calls = calls
+        self._executor = executor
+        self._settings = settings
+        self._observer = observer
+        self.denied_masters = DeniedMasters(settings)
+        self._cares: dict[GroupKey, _Care] = {}
+
+    def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Begin a check of a settled group if it is time; returns whether some member is missing now."""
+        care = self._cares.setdefault(group.key, _Care())
+        if care.task is None and asyncio.get_running_loop().time() >= care.next_look_seconds:
+            care.task = asyncio.create_task(self.check(group, record), name=f"rmq:links {group.key}")
+            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+        return bool(care.missing)
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        tasks = [care.task for care in self._cares.values() if care.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, group: Group, care: _Care, task: asyncio.Task[None]) -> None:
+        care.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("links not checked, the next look begins again", group=str(group.key), error=repr(error))
+
+    async def check(self, group: Group, record: BrokerGroupRecord) -> None:
+        """Ask the master who is linked; do what is next for those that should be and are not."""
+        care = self._cares.setdefault(group.key, _Care())
+        if not await self._look(group, record, care):
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        for broker_id, state in care.missing.items():
+            if self._needs_cure(group, care, broker_id, state, now_seconds):
+                await self._cure(group, record, broker_id, care)
+                # The group is under another epoch now. Whoever waits for it to be safe hears at once that the slave is linked.
+                if group.record is not None:
+                    await self._look(group, group.record, care)
+                return
+            if now_seconds >= state.tell_again_seconds:
+                await self._link_again(group, record, broker_id, state)
+
+    async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
+        """Note who has no link at the master now; False if the master did not say."""
+        if care.epoch != record.master_epoch:
+            # Not of what was so when we started: all groups at once would be a lot.
+            care.since_seconds = asyncio.get_running_loop().time() if group.saw_master_begin else -math.inf
+            care.epoch, care.missing = record.master_epoch, {}
+        master_address = record.address_of(record.master_broker_id)
+        slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
+        missing: list[int] = []
+        if master_address is not None and slaves:
+            try:
+                hosts = hosts_of_links(group.binding, record, slaves)
+                status = await self._calls.ha_status(master_address)
+                missing = unlinked(hosts, status)
+                await self.denied_masters.said(group, record, is_master=status.master)
+            except BrokerCallError as error:
+                complain = log.debug if care.unanswered else log.warning
+                complain("links unknown", group=str(group.key), error=str(error))
+                care.unanswered = True
+                care.next_look_seconds = asyncio.get_running_loop().time() + self._settings.keeper_slow_poll_seconds
+                return False
+        care.unanswered = False
+        now_seconds = asyncio.get_running_loop().time()
+        care.missing = {
+            one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
+            for one in missing
+        }
+        for broker_id in [one for one in care.cures if one in slaves and one not in missing]:
+            del care.cures[broker_id]
+        care.next_look_seconds = now_seconds + self._pause_seconds(care, now_seconds)
+        self._alarm(group, care, now_seconds)
+        return True
+
+    def _pause_seconds(self, care: _Care, now_seconds: float) -> float:
+        if care.missing:
+            return self._settings.keeper_poll_seconds
+        # A Java slave may give up its first link to a new master at once (a handshake that arrives in two parts is answered
+        # twice), and calls again after 5 s: until then nothing is acknowledged.
+        if now_seconds - care.since_seconds < self._settings.new_links_seconds:
+            return min(self._settings.new_links_check_seconds, self._settings.link_check_seconds)
+        return self._settings.link_check_seconds
+
+    def _alarm(self, group: Group, care: _Care, now_seconds: float) -> None:
+        late = frozenset(
+            one
+            for one, state in care.missing.items()
+            if now_seconds - state.since_seconds >= self._settings.unlinked_alarm_seconds
+        )
+        # Whoever is missing at all does not count for voluntary work; the alarm waits for those that do not come.
+        if group.unlinked != frozenset(care.missing):
+            group.unlinked = frozenset(care.missing)
+            group.changed()
+        if late != care.alarmed:
+            care.alarmed = late
+            self._observer.members_unlinked(group.key, late)
+
+    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing) -> None:
+        tell = log.warning if state.patience_seconds is None else log.debug
+        tell("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
+        # One that ends closes its ports, and is heard for seconds after that (Java): no epochs are spent on it.
+        if await self._executor.tell(group, record, Tell(broker_id, record.master_epoch)):
+            state.told += 1
+        master_address = record.address_of(record.master_broker_id) or ""
+        other_spelling = respelled(ha_address_of(group.binding, master_address))
+        await self._executor.point(group, record, broker_id, other_spelling)
+        await self._executor.point(group, record, broker_id)
+        state.patience_seconds = min(
+            2 * (state.patience_seconds or self._settings.link_missing_seconds),
+            self._settings.link_missing_longest_seconds,
+        )
+        state.tell_again_seconds = asyncio.get_running_loop().time() + state.patience_seconds
+
+    # ---- the cure
+
+    def _needs_cure(self, group: Group, care: _Care, broker_id: int, state: _Missing, now_seconds: float) -> bool:
+        """Whether nothing else is left. The planes go one after the other: each sees the next epoch and begins to count anew."""
+        rank = rank_of(self._executor.own_address, self._settings.peer_addresses, str(group.key))
+        patience_seconds = self._settings.cure_after_seconds * (1 + rank)
+        _, not_before_seconds = care.cures.get(broker_id, (0, 0.0))
+        return (
+            state.told >= TOLD_BEFORE_CURE
+            and now_seconds - state.since_seconds >= patience_seconds
+            and now_seconds >= not_before_seconds
+            and group.master_change is None
+        )
+
+    async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
+        """Two epochs for one slave (measured), in one commit. Cut off anywhere, it is gone on with: the record has it."""
+        count, _ = care.cures.get(broker_id, (0, 0.0))
+        clock = asyncio.get_running_loop().time
+        care.cures[broker_id] = (count + 1, clock() + self._settings.cure_pause_seconds * 2**count)
+        master = record.master_broker_id
+        assert master is not None
+        request = RenewMaster(
+            broker_name=record.broker_name,
+            broker_id=master,
+            master_epoch=record.master_epoch,
+            epochs=2,
+            slave=broker_id,
+            plan=self._executor.plan(ChangeKind.CURE, f"broker {broker_id} hangs on a wrong link"),
+        )
+        try:
+            decision = await group.decide(request)
+        except RecordStoreError as error:
+            log.warning("cure cut off", group=str(group.key), broker_id=broker_id, error=str(error))
+            return
+        renewed = decision.record
+        if decision.code != ControllerCode.SUCCESS or renewed is None or renewed.change is None:
+            return
+        log.warning("slave on a wrong link: cured by two epochs", group=str(group.key), broker_id=broker_id)
+        await self._executor.run(self._executor.course_of(group, renewed.change))
+        if group.told.get(broker_id) == renewed.master_epoch:
+            self._observer.member_relinked(group.key, broker_id, renewed.master_epoch)

@@ -1,0 +1,336 @@
+"""Compares what masters and slaves know besides their logs: before a switchover, after a change of master, and now and then.
+
+What counts as a difference is in ``metadata.py``. This asks the brokers (21, 201, 43, and 26 for whether they make subscription
+groups themselves), remembers the master's last picture, and tells:
+
+* **before a switchover**: whoever is to be master must have every topic and subscription group that the master has now. One that
+  copies them in the next seconds is waited for; one that does not is passed over (upstream #9804 lost topics this way). If nobody
+  is left, what was found is told at once, and compared again soon;
+* **after a change of master**: what the new master lacks of the last picture of the old one is lost, and is said so for an hour
+  or until it is there again;
+* **now and then**, each slave against what the master had a while ago and has still. A slave that lacks the same topic or group
+  in two comparisons running will lack it for ever: a Java slave (5.5.0) copies by pages unless its master has
+  ``enableSplitMetadata=false`` (rendered, but a user's own is kept), and a page that was cut while a topic was made comes with the
+  new data version and without the last name of its table (``TopicConfigManager.subTopicConfigTable``; groups have the same).
+  From then on the versions are equal, and nothing is copied. So the slave's own version is moved on, by a name that comes and
+  goes there (17 and 215, 200), and its next copy replaces the whole table by the master's. At most once in a period for a member
+  and kind, and ever more seldom where it did not help: of 2001 topics each copy by pages lacks the last (upstream #11041).
+
+A broker that does not answer these is not compared: that is logged, and stops nothing, since a group whose brokers refuse them
+would else never be moved off a node in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.group.living import live_members
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.metadata import Metadata, lacking, settled, with_named
+from brokergroup_operator.observe.group_view import MetadataKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.group_view import MetadataDifference
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+# So many comparisons at one time: a metadata body may have megabytes.
+AT_ONE_TIME = 2
+POLL_SECONDS = 0.25
+LOST_REMEMBERED_SECONDS = 3600.0
+# The longest pause between two requests to copy again has so many periods.
+MOST_PERIODS = 64
+# Offsets are copied whatever their version is.
+_COPIED_BY_VERSION = (MetadataKind.TOPIC, MetadataKind.SUBSCRIPTION_GROUP)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What a master had, when, and under which epoch."""
+
+    metadata: Metadata
+    epoch: int
+    broker_id: int
+    taken_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """For what a switchover was refused, and under which epoch."""
+
+    epoch: int
+    differences: tuple[MetadataDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _CopyAgain:
+    """When a member was last made to copy all of a kind, or refused to, and how long it is left alone then."""
+
+    at_seconds: float
+    periods: int = 1
+
+
+@dataclass(slots=True)
+class _Care:
+    """What is remembered of one group."""
+
+    picture: _Picture | None = None
+    # What the old master had and the present one lacks, and until when it is remembered.
+    lost: Metadata | None = None
+    lost_until_seconds: float = 0.0
+    differences: tuple[MetadataDifference, ...] = ()
+    # What no comparison has looked at since. It may be younger than the picture, which then does not have it.
+    refusal: _Refusal | None = None
+    next_seconds: float = 0.0
+    copied_again: dict[tuple[int, MetadataKind], _CopyAgain] = field(default_factory=dict)
+    # The epoch whose master was looked at, or tried to.
+    looked_at_epoch: int = 0
+    task: asyncio.Task[float] | None = None
+
+
+class MetadataGuard:
+    """Looks after all groups; woken by the plane's tick."""
+
+    def __init__(self, *, calls: BrokerCalls, settings: PlaneSettings, observer: Observer) -> None:
+        self._calls = calls
+        self._settings = settings
+        self._observer = observer
+        self._cares: dict[GroupKey, _Care] = {}
+        self._turns = asyncio.Semaphore(AT_ONE_TIME)
+
+    def differences(self, key: GroupKey) -> tuple[MetadataDifference, ...]:
+        """What the last comparison found."""
+        care = self._cares.get(key)
+        return care.differences if care is not None else ()
+
+    def look_at(self, group: Group) -> None:
+        """Begin a comparison if it is time. Cheap."""
+        record = group.record
+        if record is None or record.granted_master_id is None or group.master_change is not None:
+            return
+        if not group.is_live(record.granted_master_id) or group.confirmed_epoch < record.master_epoch:
+            return
+        care = self._cares.setdefault(group.key, _Care())
+        changed = care.looked_at_epoch != record.master_epoch
+        if care.task is None and (changed or asyncio.get_running_loop().time() >= care.next_seconds):
+            care.looked_at_epoch = record.master_epoch
+            care.task = asyncio.create_task(self._compare(group, record, care), name=f"rmq:metadata {group.key}")
+            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+
+    async def stop(self) -> None:
+        """Stop comparing."""
+        tasks = [care.task for care in self._cares.values() if care.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, group: Group, care: _Care, task: asyncio.Task[float]) -> None:
+        care.task = None
+        if task.cancelled():
+            return
+        pause_seconds = self._settings.metadata_period_seconds
+        if (error := task.exception()) is not None:
+            log.error("metadata not compared, the next look begins again", group=str(group.key), error=repr(error))
+        else:
+            pause_seconds = task.result()
+        if care.refusal is not None:
+            pause_seconds = min(pause_seconds, self._settings.metadata_copy_seconds)
+        care.next_seconds = asyncio.get_running_loop().time() + pause_seconds
+
+    # ---- before a switchover
+
+    async def lacking_now(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
+    ) -> tuple[MetadataDifference, ...]:
+        """What this member lacks of the master's topics and groups, after waiting so long for its next copy."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + within_seconds
+        while True:
+            now = await self._picture_of(group, record, record.granted_master_id)
+            own = await self._picture_of(group, record, broker_id)
+            if now is None or own is None:
+                return ()
+            makes_groups = await self._makes_groups(record, broker_id)
+            # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
+            missing = lacking(broker_id, now, own, makes_groups=makes_groups, offsets_count=False)
+            if not missing or clock() + POLL_SECONDS > deadline_seconds:
+                return missing
+            await asyncio.sleep(POLL_SECONDS)
+
+    def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
+        """A switchover was refused for these: told at once, since by the period it would be minutes later."""
+        care = self._cares.setdefault(group.key, _Care())
+        care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
+        again_seconds = asyncio.get_running_loop().time() + self._settings.metadata_copy_seconds
+        care.next_seconds = min(care.next_seconds, again_seconds)
+        self._tell(group, care, _together(care.differences, differences))
+
+    # ---- now and then
+
+    async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
+        """One comparison; returns how long the next one may wait."""
+        async with self._turns:
+            master, refusal, found_before = record.granted_master_id, care.refusal, care.differences
+            now = await self._picture_of(group, record, master)
+            if now is None or master is None:
+                return self._settings.metadata_period_seconds
+            makes_groups = await self._makes_groups(record, master)
+            before, taken_seconds = care.picture, asyncio.get_running_loop().time()
+            if before is not None and before.epoch != record.master_epoch:
+                self._note_losses(care, before, master, now, makes_groups=makes_groups)
+                before = None
+            elif before is not None and taken_seconds - before.taken_seconds < self._settings.metadata_copy_seconds:
+                return self._settings.metadata_copy_seconds
+            found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
+            for broker_id, expected in _expected_of(group, record, before, now, refusal).items():
+                own = await self._picture_of(group, record, broker_id)
+                found += lacking(broker_id, expected, own, makes_groups=makes_groups) if own is not None else ()
+        if group.record is None or group.record.master_epoch != record.master_epoch:
+            return 0.0
+        care.picture = _Picture(now, record.master_epoch, master, taken_seconds)
+        if care.refusal is refusal:
+            care.refusal = None
+        elif care.refusal is not None:  # while this was on its way
+            found += care.refusal.differences
+        self._tell(group, care, _together(found))
+        await self._copy_again(group, record, care, set(found_before) & set(found))
+        return (
+            self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
+        )
+
+    async def _copy_again(
+        self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
+    ) -> None:
+        """Make the slaves copy all of a kind again of which they lacked the same twice."""
+        asked: list[MetadataDifference] = []
+        wanted = {(one.broker_id, one.kind) for one in lasting if one.kind in _COPIED_BY_VERSION}
+        for helped in care.copied_again.keys() - {(one.broker_id, one.kind) for one in care.differences}:
+            care.copied_again[helped] = replace(care.copied_again[helped], periods=1)
+        for broker_id, kind in sorted(wanted):
+            if not _is_linked_slave(group, record, broker_id) or not self._is_its_turn(care, broker_id, kind):
+                continue
+            if await self._asked_to_copy_again(group, record, broker_id, kind):
+                asked += [one for one in lasting if (one.broker_id, one.kind) == (broker_id, kind)]
+        if asked:
+            self._observer.metadata_copied_again(group.key, tuple(sorted(asked)))
+
+    def _is_its_turn(self, care: _Care, broker_id: int, kind: MetadataKind) -> bool:
+        now_seconds, last = asyncio.get_running_loop().time(), care.copied_again.get((broker_id, kind))
+        if last is not None and now_seconds - last.at_seconds < last.periods * self._settings.metadata_period_seconds:
+            return False
+        periods = 1 if last is None else min(2 * last.periods, MOST_PERIODS)
+        care.copied_again[broker_id, kind] = _CopyAgain(now_seconds, periods)
+        return True
+
+    async def _asked_to_copy_again(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, kind: MetadataKind
+    ) -> bool:
+        address = record.address_of(broker_id) or ""
+        try:
+            if kind is MetadataKind.TOPIC:
+                await self._calls.copy_topics_again(address)
+            else:
+                await self._calls.copy_groups_again(address)
+        except BrokerCallError as error:
+            log.warning(
+                "slave not made to copy again", group=str(group.key), broker_id=broker_id, kind=kind, error=str(error)
+            )
+            return False
+        log.info("slave made to copy again", group=str(group.key), broker_id=broker_id, kind=kind)
+        return True
+
+    def _note_losses(self, care: _Care, before: _Picture, master: int, now: Metadata, *, makes_groups: bool) -> None:
+        """After a change of master: what the old one had and the new one lacks."""
+        now_seconds = asyncio.get_running_loop().time()
+        old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
+        care.lost = None
+        if before.broker_id != master and lacking(
+            master, before.metadata, now, makes_groups=makes_groups, offsets_count=old_enough
+        ):
+            lost = before.metadata
+            care.lost = lost if old_enough else Metadata(topics=lost.topics, groups=lost.groups)
+            care.lost_until_seconds = now_seconds + LOST_REMEMBERED_SECONDS
+
+    @staticmethod
+    def _still_lost(care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> tuple[MetadataDifference, ...]:
+        if care.lost is None or asyncio.get_running_loop().time() > care.lost_until_seconds:
+            care.lost = None
+            return ()
+        # What was changed since then on purpose is no loss: only what is not there at all, and offsets that went back.
+        known = Metadata(
+            topics={name: care.lost.topics.get(name, entry) for name, entry in now.topics.items()},
+            groups={name: care.lost.groups.get(name, entry) for name, entry in now.groups.items()},
+            offsets=now.offsets,
+        )
+        return lacking(master, care.lost, known, makes_groups=makes_groups)
+
+    def _tell(self, group: Group, care: _Care, found: tuple[MetadataDifference, ...]) -> None:
+        if found == care.differences:
+            return
+        news = set(found) - set(care.differences)
+        care.differences = found
+        if news:
+            log.warning("metadata diverged", group=str(group.key), differences=len(found), first=str(found[0]))
+            self._observer.metadata_diverged(group.key, found)
+        group.changed()
+
+    async def _picture_of(self, group: Group, record: BrokerGroupRecord, broker_id: int | None) -> Metadata | None:
+        address = record.address_of(broker_id)
+        if address is None:
+            return None
+        try:
+            return await self._calls.metadata(address)
+        except BrokerCallError as error:
+            log.info("metadata unknown", group=str(group.key), broker_id=broker_id, error=str(error))
+            return None
+
+    async def _makes_groups(self, record: BrokerGroupRecord, broker_id: int) -> bool:
+        """Whether the broker makes a subscription group for the first consumer that comes; Java does unless told otherwise."""
+        try:
+            configuration = await self._calls.broker_config(record.address_of(broker_id) or "")
+        except BrokerCallError:
+            return True
+        return configuration.get("autoCreateSubscriptionGroup", "true") != "false"
+
+
+def _is_linked_slave(group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+    """Alive, linked, and still a slave of the master that it was compared with."""
+    return (
+        group.master_change is None
+        and group.record is not None
+        and group.record.master_epoch == record.master_epoch
+        and broker_id != record.master_broker_id
+        and broker_id in live_members(group, record)
+        and broker_id not in group.unlinked
+    )
+
+
+def _together(*several: Iterable[MetadataDifference]) -> tuple[MetadataDifference, ...]:
+    """Each once, as it was found last."""
+    return tuple(sorted({(one.broker_id, one.kind, one.name): one for found in several for one in found}.values()))
+
+
+def _expected_of(
+    group: Group, record: BrokerGroupRecord, before: _Picture | None, now: Metadata, refusal: _Refusal | None
+) -> dict[int, Metadata]:
+    """What each slave must have by now; without an older picture, only that for which it was refused."""
+    named = refusal.differences if refusal is not None and refusal.epoch == record.master_epoch else ()
+    old = settled(before.metadata, now) if before is not None else Metadata()
+    expected: dict[int, Metadata] = {}
+    for broker_id in live_members(group, record):
+        of_it = [one.name for one in named if one.broker_id == broker_id]
+        if broker_id != record.master_broker_id and (before is not None or of_it):
+            expected[broker_id] = with_named(old, now, of_it)
+    return expected

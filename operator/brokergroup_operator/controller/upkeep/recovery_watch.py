@@ -1,0 +1,144 @@
+"""Watches what no heartbeat tells of a recovery: the new master's index has caught up, clients are routed to it and served.
+
+A Java broker that becomes master answers as master only when its consume queues hold all of its log, since it would else give out
+queue offsets twice; how far behind they are, it says itself (28). A producer finds the new master by its NameServer, which knows
+it when it has registered there (901). Both are asked from the moment when the master confirmed its role, and a step is stamped
+when it was seen, never because it must have been so: with a broker or NameServer that does not answer, it stays open.
+
+Where the group has a canary (``canary.py``), its first acknowledged message is when the first client was served. A new master
+that refuses the canary for a right that it lacks serves clients all the same: that step is given up then.
+
+A NameServer that does not answer routes nobody, and is not waited for. Nothing of a failover waits for any of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.observe.timeline import Step
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.upkeep.canary import Canary
+    from brokergroup_operator.observe.timeline import FailoverTimeline
+
+# The pause between two looks grows with the time that has passed, so that a step is seen at most a tenth too late.
+FIRST_PAUSE_SECONDS = 0.02
+PAUSE_SHARE = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+class RecoveryWatch:
+    """One task for each incident that has a new master."""
+
+    def __init__(self, calls: BrokerCalls, canary: Canary, settings: PlaneSettings) -> None:
+        self._calls = calls
+        self._canary = canary
+        self._settings = settings
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Begin to watch the group's incident, if there is one to watch."""
+        recovering = group.incidents.recovering
+        if recovering is None or id(recovering[0]) in self._tasks:
+            return
+        timeline, awaited = recovering
+        task = asyncio.create_task(self._watch(group, timeline, awaited), name=f"rmq:recovery {group.key}")
+        self._tasks[id(timeline)] = task
+        task.add_done_callback(lambda done: self._ended(done, group, timeline, awaited))
+
+    async def stop(self) -> None:
+        """What was not seen by now is left open."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(
+        self, task: asyncio.Task[None], group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]
+    ) -> None:
+        del self._tasks[id(timeline)]
+        group.incidents.await_no_longer(timeline, *awaited)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("recovery not watched", group=str(group.key), exc_info=error)
+
+    async def _watch(self, group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]) -> None:
+        record = group.record
+        address = record.address_of(timeline.to_broker_id) if record is not None else None
+        if address is None:
+            return
+        await asyncio.gather(*(self._stamp(group, timeline, step, address) for step in awaited))
+
+    async def _stamp(self, group: Group, timeline: FailoverTimeline, step: Step, address: str) -> None:
+        try:
+            match step:
+                case Step.ROUTE_VISIBLE:
+                    seen_seconds = await self._sees_route(group, address)
+                case Step.FIRST_ACK:
+                    seen_seconds = await self._sees_first_ack(group, address, _since_seconds(timeline))
+                case _:
+                    seen_seconds = await self._sees_index(address)
+            if seen_seconds is not None:
+                group.incidents.saw(timeline, step, seen_seconds)
+        except BrokerCallError as error:
+            log.info("a step of the recovery was not seen", group=str(group.key), step=step.value, error=str(error))
+        group.incidents.await_no_longer(timeline, step)
+
+    async def _sees_index(self, address: str) -> float | None:
+        async for _ in self._looks():
+            behind_bytes = await self._calls.bytes_behind_dispatch(address)
+            if not behind_bytes:
+                return None if behind_bytes is None else time.monotonic()
+        return None
+
+    async def _sees_first_ack(self, group: Group, address: str, since_seconds: float) -> float | None:
+        async for _ in self._looks():
+            first = self._canary.first_acknowledged_seconds(group.key, address, since_seconds=since_seconds)
+            if first is not None:
+                return first
+            if (refusal := self._canary.refusal(group.key, address, since_seconds=since_seconds)) is not None:
+                raise refusal
+        return None
+
+    async def _sees_route(self, group: Group, address: str) -> float | None:
+        to_ask, seen = set(group.binding.name_servers), False
+        async for _ in self._looks():
+            asked = sorted(to_ask)
+            told = await asyncio.gather(*(self._master_by(server, group.binding) for server in asked))
+            seen = seen or address in told
+            to_ask = {server for server, master in zip(asked, told, strict=True) if master not in (None, address)}
+            if not to_ask:
+                return time.monotonic() if seen else None
+        return None
+
+    async def _master_by(self, name_server: str, binding: GroupBinding) -> str | None:
+        """The master that a NameServer routes to, empty while it knows none; None where it does not answer."""
+        try:
+            return await self._calls.routed_master(name_server, binding.cluster_name, binding.broker_name) or ""
+        except BrokerCallError as error:
+            log.info("a NameServer does not tell its route", name_server=name_server, error=str(error))
+            return None
+
+    async def _looks(self) -> AsyncIterator[None]:
+        """One for each look, until it has lasted too long."""
+        loop = asyncio.get_running_loop()
+        began_seconds = loop.time()
+        while (passed_seconds := loop.time() - began_seconds) < self._settings.recovery_watch_seconds:
+            yield
+            await asyncio.sleep(max(FIRST_PAUSE_SECONDS, passed_seconds * PAUSE_SHARE))
+
+
+def _since_seconds(timeline: FailoverTimeline) -> float:
+    """From when the new master can acknowledge: the commit, or what is known of a change that another plane committed."""
+    return timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])

@@ -1,0 +1,1 @@
+"""The frames of brokers: decoded, decided by the group, answered."""

@@ -1,0 +1,244 @@
+"""Between the wire and the core: a controller request as a value the core decides, a decision as the answer Java would give.
+
+Only shape is translated here. What a missing field means, and what code an answer has, the core decides; how ext fields and bodies
+are written, ``rocketmq_remoting`` knows. Each request is described in docs/reference/controller.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller_core.codes import ControllerCode
+from controller_core.decision import (
+    AlterSyncStateSetAnswer,
+    ApplyBrokerIdAnswer,
+    ElectMasterAnswer,
+    GetNextBrokerIdAnswer,
+    GetReplicaInfoAnswer,
+    GetSyncStateDataAnswer,
+    RegisterBrokerAnswer,
+    ReplicaStanding,
+    SyncStateSetBody,
+)
+from controller_core.requests import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    GetNextBrokerId,
+    GetReplicaInfo,
+    RegisterBroker,
+)
+from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller_core.decision import Decision
+    from controller_core.requests import Request
+    from rocketmq_remoting.command import RemotingCommand
+
+
+def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
+    """1001."""
+    header = headers.AlterSyncStateSetRequestHeader.decode(command.ext_fields)
+    body = bodies.SyncStateSetBody.decode(command.body)
+    return AlterSyncStateSet(
+        broker_name=header.broker_name or "",
+        master_broker_id=header.master_broker_id,
+        master_epoch=header.master_epoch,
+        sync_state_set=body.sync_state_set,
+        sync_state_set_epoch=body.sync_state_set_epoch,
+    )
+
+
+def decode_elect_master(command: RemotingCommand) -> ElectMaster:
+    """1002."""
+    header = headers.ElectMasterRequestHeader.decode(command.ext_fields)
+    return ElectMaster(
+        cluster_name=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        designate_elect=header.designate_elect,
+    )
+
+
+def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
+    """1003."""
+    header = headers.RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
+    return RegisterBroker(
+        cluster_name=header.cluster_name or "",
+        broker_name=header.broker_name or "",
+        broker_id=header.broker_id,
+        broker_address=header.broker_address,
+    )
+
+
+def decode_get_replica_info(command: RemotingCommand) -> GetReplicaInfo:
+    """1004."""
+    return GetReplicaInfo(broker_name=headers.GetReplicaInfoRequestHeader.decode(command.ext_fields).broker_name)
+
+
+def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
+    """1011."""
+    header = headers.CleanBrokerDataRequestHeader.decode(command.ext_fields)
+    return CleanBrokerData(
+        cluster_name=header.cluster_name or "",
+        broker_name=header.broker_name or "",
+        broker_controller_ids_to_clean=header.broker_controller_ids_to_clean,
+        is_clean_living_broker=header.is_clean_living_broker,
+    )
+
+
+def decode_get_next_broker_id(command: RemotingCommand, requester: str | None) -> GetNextBrokerId:
+    """1012; ``requester`` is the pod that asks, if it is known."""
+    header = headers.GetNextBrokerIdRequestHeader.decode(command.ext_fields)
+    return GetNextBrokerId(cluster_name=header.cluster_name or "", broker_name=header.broker_name, requester=requester)
+
+
+def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> ApplyBrokerId:
+    """1013."""
+    header = headers.ApplyBrokerIdRequestHeader.decode(command.ext_fields)
+    return ApplyBrokerId(
+        cluster_name=header.cluster_name or "",
+        broker_name=header.broker_name or "",
+        applied_broker_id=header.applied_broker_id,
+        register_check_code=header.register_check_code,
+        requester=requester,
+    )
+
+
+def named_group(command: RemotingCommand) -> tuple[str, str]:
+    """The clusterName and brokerName a request is about; empty where it does not say."""
+    ext_fields = command.ext_fields or {}
+    return ext_fields.get("clusterName", ""), ext_fields.get("brokerName", "")
+
+
+DECODERS: Mapping[int, Callable[[RemotingCommand], Request]] = {
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: decode_alter_sync_state_set,
+    RequestCode.CONTROLLER_ELECT_MASTER: decode_elect_master,
+    RequestCode.CONTROLLER_REGISTER_BROKER: decode_register_broker,
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: decode_get_replica_info,
+    RequestCode.CLEAN_BROKER_DATA: decode_clean_broker_data,
+}
+"""The requests about one group whose answer does not depend on who asks."""
+
+
+def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCommand:
+    """The answer to this request: code and remark of the decision, header and body as Java fills them.
+
+    A failure (code 1) carries nothing else, and the names of the request are repeated only where it had them.
+    """
+    if decision.code == ControllerCode.SYSTEM_ERROR:
+        return command.answer(int(decision.code), remark=decision.remark)
+    ext_fields, body = _payload(decision)
+    if ext_fields is not None:
+        asked = command.ext_fields or {}
+        ext_fields = {name: value for name, value in ext_fields.items() if name in asked or name not in _REPEATED}
+    return command.answer(int(decision.code), remark=decision.remark, ext_fields=ext_fields, body=body)
+
+
+def _payload(decision: Decision) -> tuple[dict[str, str] | None, bytes | None]:  # noqa: PLR0911 - one return per answer type
+    match decision.answer:
+        case AlterSyncStateSetAnswer() as answer:
+            header = headers.AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=answer.new_sync_state_set_epoch)
+            return header.encode(), _set_body(answer.body)
+        case ElectMasterAnswer() as answer:
+            return _elect_header(answer), _elect_body(answer)
+        case RegisterBrokerAnswer() as answer:
+            return _register_header(answer), _set_body(answer.body)
+        case GetReplicaInfoAnswer() as answer:
+            info = headers.GetReplicaInfoResponseHeader(
+                master_broker_id=answer.master_broker_id,
+                master_address=answer.master_address,
+                master_epoch=answer.master_epoch,
+            )
+            return info.encode(), _set_body(answer.body)
+        case GetNextBrokerIdAnswer() as answer:
+            next_id = headers.GetNextBrokerIdResponseHeader(
+                cluster_name=answer.cluster_name,
+                broker_name=answer.broker_name,
+                next_broker_id=answer.next_broker_id,
+            )
+            return next_id.encode(), None
+        case ApplyBrokerIdAnswer() as answer:
+            applied = headers.ApplyBrokerIdResponseHeader(
+                cluster_name=answer.cluster_name, broker_name=answer.broker_name
+            )
+            return applied.encode(), None
+        case (
+            _
+        ):  # 1011 has neither; 1006 is written for many groups at once; what the controller asks itself never travels
+            return None, None
+
+
+def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
+    """The body of 1006: every known group by its name."""
+    table = {
+        broker_name: bodies.ReplicasInfo(
+            master_broker_id=answer.master_broker_id,
+            master_address=answer.master_address,
+            master_epoch=answer.master_epoch,
+            sync_state_set_epoch=answer.sync_state_set_epoch,
+            in_sync_replicas=tuple(_standing(broker_name, standing) for standing in answer.in_sync_replicas),
+            not_in_sync_replicas=tuple(_standing(broker_name, standing) for standing in answer.not_in_sync_replicas),
+        )
+        for broker_name, answer in answers.items()
+        if answer.known
+    }
+    return bodies.BrokerReplicasInfoBody(table).encode()
+
+
+def _standing(broker_name: str, standing: ReplicaStanding) -> bodies.ReplicaIdentity:
+    return bodies.ReplicaIdentity(
+        broker_name=broker_name,
+        broker_id=standing.broker_id,
+        broker_address=standing.broker_address,
+        alive=standing.alive,
+    )
+
+
+def _set_body(body: SyncStateSetBody | None) -> bytes | None:
+    if body is None:
+        return None
+    return bodies.SyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode()
+
+
+def _elect_header(answer: ElectMasterAnswer) -> dict[str, str]:
+    return headers.ElectMasterResponseHeader(
+        master_broker_id=answer.master_broker_id,
+        master_address=answer.master_address,
+        master_epoch=answer.master_epoch,
+        sync_state_set_epoch=answer.sync_state_set_epoch,
+    ).encode()
+
+
+def _elect_body(answer: ElectMasterAnswer) -> bytes | None:
+    if answer.sync_state_set is None:
+        return None
+    members = None
+    if answer.broker_addresses is not None:
+        members = bodies.BrokerMemberGroup(
+            cluster=answer.cluster_name or "",
+            broker_name=answer.broker_name or "",
+            broker_addrs=dict(answer.broker_addresses),
+        )
+    return bodies.ElectMasterResponseBody(members, answer.sync_state_set).encode()
+
+
+def _register_header(answer: RegisterBrokerAnswer) -> dict[str, str]:
+    return headers.RegisterBrokerToControllerResponseHeader(
+        cluster_name=answer.cluster_name,
+        broker_name=answer.broker_name,
+        master_broker_id=answer.master_broker_id,
+        master_address=answer.master_address,
+        master_epoch=answer.master_epoch,
+        sync_state_set_epoch=answer.sync_state_set_epoch,
+    ).encode()
+
+
+_REPEATED = frozenset({"clusterName", "brokerName"})
+
+SUCCEEDED_ELECTIONS = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
+"""Codes of 1002 after which the group has a master."""

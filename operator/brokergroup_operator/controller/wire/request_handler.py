@@ -1,0 +1,400 @@
+"""Answering the wire: one method for each controller request, and the promise that every request is answered in time.
+
+What each request is, and its codes: docs/reference/controller.md. What is ours: every request is admitted before
+it is decided (``callers.py`` finds out who asks, ``authorization.py`` says what he may); an ElectMaster that would replace a master
+whose death is not established waits for the failover to establish it; a controller that is stopping says so (1500).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.access.authorization import Caller, NotPermittedError, Subject, authorize
+from brokergroup_operator.controller.access.callers import identify
+from brokergroup_operator.controller.access.new_names import NewNames
+from brokergroup_operator.controller.access.replay_guard import ReplayGuard
+from brokergroup_operator.controller.access.speakers import pod_of, refuse_elsewhere, refuse_to_forget_pods
+from brokergroup_operator.controller.detect.forgotten_commits import ForgottenCommits
+from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.upkeep.sets_apart import SetsApart
+from brokergroup_operator.controller.wire import codec
+from brokergroup_operator.controller.wire.configuration import configuration_text
+from brokergroup_operator.controller.wire.refusal_log import RefusalLog
+from brokergroup_operator.observe.group_view import GroupViewError
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.codes import ControllerCode
+from controller_core.decision import Decision, ElectMasterAnswer, GetSyncStateDataAnswer
+from controller_core.requests import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    ElectMaster,
+    GetReplicaInfo,
+    GetSyncStateData,
+    RegisterBroker,
+    Request,
+)
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+from rocketmq_remoting.bodies import decode_broker_names
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
+from rocketmq_remoting.server import RemotingConnection, not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from brokergroup_operator.controller.change.failover import Failover
+    from brokergroup_operator.controller.change.switchover import Switchover
+    from brokergroup_operator.controller.directory.group_directory import GroupDirectory, Peer
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.group.groups import Groups
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.wire.heartbeats import Heartbeats
+    from brokergroup_operator.observe.observer import Observer
+    from rocketmq_remoting.command import RemotingCommand
+
+log = structlog.get_logger(__name__)
+
+_CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
+# Clients that are newer than 5.3.1 understand 1500.
+_LAST_VERSION_WITHOUT_GO_AWAY = 475
+# A request that waits for a failover leaves this much of its deadline for the decision afterwards.
+_DECISION_SHARE_SECONDS = 0.5
+
+
+class RequestHandler:
+    """The ``RemotingHandler`` of the plane."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        directory: GroupDirectory,
+        heartbeats: Heartbeats,
+        failover: Failover,
+        switchover: Switchover,
+        settings: PlaneSettings,
+        observer: Observer,
+        on_connection_closed: Callable[[int, Iterable[Group]], None],
+    ) -> None:
+        self.advertise_address = settings.advertise_address
+        self._groups = groups
+        self._directory = directory
+        self.heartbeats = heartbeats
+        self._failover = failover
+        self._switchover = switchover
+        self._settings = settings
+        self._observer = observer
+        self._on_connection_closed = on_connection_closed
+        self._refusals = RefusalLog()
+        self._replays = ReplayGuard()
+        self._new_names = NewNames(settings.security.max_new_names_per_host)
+        self._forgotten = ForgottenCommits(settings)
+        self._apart = SetsApart(settings)
+        self._draining = False
+        self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
+            RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._decide,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
+            RequestCode.CLEAN_BROKER_DATA: self._decide,
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._broker_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self._broker_id,
+        }
+
+    def drain(self) -> None:
+        """From now on whoever understands it is told to go to another controller; the others are served to the end."""
+        self._draining = True
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """A pod is known by its address; anybody else is unknown until he signs or shows a certificate."""
+        if self._directory.known_peer(connection.peer_host) is not None:
+            connection.peer_is_known()
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Its brokers may be dead."""
+        self._on_connection_closed(connection.id, self.heartbeats.connection_closed(connection))
+
+    def handle(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """Heartbeats, metadata and configuration at once, everything else in a task of its own."""
+        if request.code in self._routes and not self._sends_away(request):
+            return self._answer_in_time(request, connection)
+        begun_seconds = asyncio.get_running_loop().time()
+        return self._noted(request, self._answer_at_once(request, connection), begun_seconds)
+
+    def _answer_at_once(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        if self._sends_away(request):
+            return request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping")
+        if request.code == RequestCode.BROKER_HEARTBEAT:
+            return self._heartbeat(request, connection)
+        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            return self._metadata(request)
+        if request.code in _CONFIGURATION:
+            return self._configuration(request, connection)
+        return not_supported(request)
+
+    def _sends_away(self, request: RemotingCommand) -> bool:
+        return self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY
+
+    async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """Supervision point: whatever happens to one request, its peer is answered and the plane goes on."""
+        begun_seconds = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self._settings.answer_deadline_seconds):
+                answer = await self._routes[request.code](request, connection)
+        except TimeoutError:
+            answer = request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                remark=f"not decided within {self._settings.answer_deadline_seconds} s, ask again",
+            )
+        except NotPermittedError as error:
+            answer = self._refused(request, connection, str(error))
+        except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.exception("request failed", code=request.code, peer=connection.peer_host)
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        return self._noted(request, answer, begun_seconds)
+
+    def _noted(self, request: RemotingCommand, answer: RemotingCommand, begun_seconds: float) -> RemotingCommand:
+        took_seconds = asyncio.get_running_loop().time() - begun_seconds
+        self._observer.request_answered(request.code, answer.code, took_seconds)
+        return answer
+
+    def _refused(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> RemotingCommand:
+        self._refusals.note(request, connection, reason)
+        return request.answer(ResponseCode.NO_PERMISSION, remark=reason)
+
+    def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """904; one that is refused is not heard. The address is looked up in what is known here: beats are many.
+
+        The header is read and the group is found once for each beat: this is the plane's hottest path (`make bench-controller`).
+        """
+        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
+        peer = self._directory.known_peer(connection.peer_host)
+        group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
+        if header.broker_id is None:
+            return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
+        if group is not None:
+            try:
+                self._check(request, connection, peer, _subject(group, header.broker_id))
+            except NotPermittedError as error:
+                return self._refused(request, connection, str(error))
+            self.heartbeats.take(header, header.broker_id, group, connection, peer)
+        return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
+
+    def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1009, 1010."""
+        nobody = Subject(binding=None)
+        verdict = authorize(Caller(host=connection.peer_host), request.code, nobody, self._settings.security)
+        if not verdict.allowed:
+            return self._refused(request, connection, verdict.reason)
+        text = configuration_text(self._settings, advertise_address=self.advertise_address)
+        return request.answer(ResponseCode.SUCCESS, body=text)
+
+    def _metadata(self, request: RemotingCommand) -> RemotingCommand:
+        """1005: every plane leads."""
+        address = self.advertise_address
+        peers = self._settings.peer_addresses or (address,)
+        own = peers.index(address) if address in peers else 0
+        header = GetMetaDataResponseHeader(
+            group=self._settings.controller_group,
+            controller_leader_id=f"n{own}",
+            controller_leader_address=address,
+            is_leader=True,
+            peers="".join(f"n{index}:{peer};" for index, peer in enumerate(peers)),
+        )
+        return request.answer(ResponseCode.SUCCESS, ext_fields=header.encode())
+
+    async def _decide(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1001, 1004, 1011: decided by the core alone."""
+        wanted = codec.DECODERS[request.code](request)
+        by = wanted.master_broker_id if isinstance(wanted, AlterSyncStateSet) else None
+        group, _ = await self._admit(request, connection, broker_id=by)
+        if group is None:
+            return codec.encode_decision(request, _of_unknown_group(wanted))
+        if isinstance(wanted, GetReplicaInfo):
+            await group.load()
+            decision = step(group.record_to_tell(), wanted, group.live(), group.binding.settings)
+        elif isinstance(wanted, AlterSyncStateSet):
+            # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
+            decision = await group.decide(wanted, linearizable=False)
+            await self._forgotten.refused(group, wanted, decision)
+            decision = await self._apart.answered(group, wanted, decision)
+        else:
+            await group.load()
+            refuse_to_forget_pods(group, wanted)
+            decision = await group.decide(wanted)
+        return codec.encode_decision(request, decision)
+
+    async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1003: a new process of a replica; what an earlier one said is not true any more."""
+        wanted = codec.decode_register_broker(request)
+        group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
+        if group is None:
+            return codec.encode_decision(request, _of_unknown_group(wanted))
+        refuse_elsewhere(caller, group, wanted)
+        record = await group.load()
+        known = record is not None and record.claimed_replica(wanted.broker_id) is not None
+        if known:
+            # Before the decision: an election that begins right after it must not find what the lost process reported.
+            self._new_process(group, wanted, connection)
+        with group.registering_member(wanted.broker_id or 0):
+            decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
+        if decision.code == ControllerCode.SUCCESS:
+            self._new_names.give_back(group.key)
+        if decision.code == ControllerCode.SUCCESS and not known:
+            self._new_process(group, wanted, connection)
+        return codec.encode_decision(request, decision)
+
+    def _new_process(self, group: Group, wanted: RegisterBroker, connection: RemotingConnection) -> None:
+        if wanted.broker_id and wanted.broker_address and connection.is_open:
+            self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address, connection)
+
+    async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1002: by a broker, "who is master?"; by an administrator, "make this one master"."""
+        wanted = codec.decode_elect_master(request)
+        by = None if wanted.designate_elect else wanted.broker_id
+        group, _ = await self._admit(request, connection, broker_id=by, designate=wanted.designate_elect)
+        if group is None:
+            return codec.encode_decision(request, _of_unknown_group(wanted))
+        record = await group.load()
+        if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
+            self.heartbeats.sign_of_life(group, by, connection)
+        decision = await self._elect_safely(group, wanted)
+        if decision.code in codec.SUCCEEDED_ELECTIONS and by is not None:
+            group.answered_election()
+        return codec.encode_decision(request, decision)
+
+    async def _elect_safely(self, group: Group, wanted: ElectMaster) -> Decision:
+        """Decide, but never replace a master without what a failover (fence) or a switchover (drain) does first."""
+        record = group.record
+        master = record.granted_master_id if record is not None else None
+        if master is not None and not group.is_live(master):
+            await self._failover.settle(group, self._settings.answer_deadline_seconds - _DECISION_SHARE_SECONDS)
+            record = group.record
+            if record is not None and record.granted_master_id == master and not group.is_live(master):
+                return _not_yet(f"it is not established yet that the master {master} is dead")
+        elif master is not None and wanted.designate_elect and wanted.broker_id not in (None, -1, master):
+            trial = step(record, wanted, group.live(), group.binding.settings)
+            if trial.code == ControllerCode.SUCCESS:
+                return await self._switchover.decide(group, from_broker_id=master, election=wanted)
+        return await self._failover.decide_for_caller(group, wanted)
+
+    async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1012, 1013: which id, and may I have it; a pod finds the id that was reserved for it."""
+        group, caller = await self._admit(request, connection)
+        requester = _pod_name(caller, group)
+        wanted: Request
+        if request.code == RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
+            wanted = codec.decode_get_next_broker_id(request, requester)
+        else:
+            wanted = codec.decode_apply_broker_id(request, requester)
+        if group is not None:
+            return codec.encode_decision(request, await self._with_a_place(group, wanted, connection.peer_host))
+        cluster_name, broker_name = codec.named_group(request)
+        if broker_name:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark=f"no BrokerGroup has brokerName {broker_name!r} in {cluster_name!r}"
+            )
+        return codec.encode_decision(request, _of_unknown_group(wanted))
+
+    async def _with_a_place(self, group: Group, wanted: Request, host: str) -> Decision:
+        """Decide; the first id of a name takes a place of the address's share. NotPermittedError where it has none left."""
+        if not isinstance(wanted, ApplyBrokerId) or await group.load() is not None:
+            return await group.decide(wanted)
+        if not self._new_names.begin(group.key, host, asyncio.get_running_loop().time()):
+            raise NotPermittedError(
+                f"{host} has begun as many new names as it may; a broker must register under one first"
+            )
+        decision = await group.decide(wanted)
+        if decision.record is None:
+            self._new_names.give_back(group.key)
+        return decision
+
+    async def _sync_state_data(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1006: who is in sync and alive, for each name; no names is Java's code 1."""
+        broker_names = decode_broker_names(request.body)
+        if not broker_names:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")
+        peer = self._directory.known_peer(connection.peer_host)
+        answers: dict[str, GetSyncStateDataAnswer] = {}
+        for broker_name in broker_names:
+            group = self._groups.find(broker_name, peer=peer)
+            if group is None:
+                continue
+            record = await group.load()
+            wanted = GetSyncStateData(broker_name=broker_name)
+            decision = step(record, wanted, group.live(), group.binding.settings)
+            if isinstance(decision.answer, GetSyncStateDataAnswer):
+                answers[broker_name] = decision.answer
+        return request.answer(ResponseCode.SUCCESS, body=codec.encode_sync_state_data(answers))
+
+    async def _admit(
+        self,
+        request: RemotingCommand,
+        connection: RemotingConnection,
+        *,
+        broker_id: int | None = None,
+        designate: bool = False,
+    ) -> tuple[Group | None, Caller]:
+        """The group a request is about and who asks, if he may. NotPermittedError if he may not."""
+        reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
+        host = connection.peer_host
+        peer = self._directory.known_peer(host) if reading else await self._directory.peer(host)
+        if peer is not None:  # a pod may be younger than what was known when it connected
+            connection.peer_is_known()
+        cluster_name, broker_name = codec.named_group(request)
+        group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
+        if group is not None and broker_id is not None:
+            await group.load()
+        return group, self._check(request, connection, peer, _subject(group, broker_id, designate=designate))
+
+    def _check(
+        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, subject: Subject
+    ) -> Caller:
+        """Who asks, if he may ask this. NotPermittedError if he may not."""
+        security = self._settings.security
+        caller = identify(
+            request, connection, peer=peer, binding=subject.binding, settings=security, replays=self._replays
+        )
+        verdict = authorize(caller, request.code, subject, security)
+        if not verdict.allowed:
+            raise NotPermittedError(verdict.reason)
+        return caller
+
+
+def _subject(group: Group | None, broker_id: int | None, *, designate: bool = False) -> Subject:
+    if group is None:
+        return Subject(binding=None, broker_id=broker_id, designate=designate)
+    return Subject(binding=group.binding, broker_id=broker_id, pod=pod_of(group, broker_id), designate=designate)
+
+
+def _pod_name(caller: Caller, group: Group | None) -> str | None:
+    """The pod of this very group that asks, if it is one."""
+    peer = caller.peer
+    return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
+
+
+def _of_unknown_group(wanted: Request) -> Decision:
+    """What the core says where there is no record, and can be none."""
+    return step(None, wanted, {}, ControllerSettings())
+
+
+def _not_yet(why: str) -> Decision:
+    """Java's answer to a broker when nobody can be elected (2012); it asks again."""
+    return Decision(
+        code=ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
+        remark=f"Failed to elect a new master: {why}",
+        answer=ElectMasterAnswer(),
+        record=None,
+        why=why,
+    )

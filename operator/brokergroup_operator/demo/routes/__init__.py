@@ -1,0 +1,1 @@
+"""A NameServer for a sandbox of Python replicas, in the sandbox's own process: no JVM."""

@@ -1,0 +1,60 @@
+"""A random value that is made once and kept in a Secret: whoever comes first makes it, the others read it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.kube.errors import AlreadyExistsError, InvalidError, NotFoundError
+from brokergroup_operator.kube.resources import SECRETS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+
+ENTRY: Final = "key"
+BYTES: Final = 32
+
+
+async def kept_secret(
+    api: KubernetesApi, name: str, *, namespace: str, labels: Mapping[str, str], timeout_seconds: float
+) -> bytes:
+    """The 32 bytes of this Secret, which is made if it is not there.
+
+    Raises InvalidError where it holds something else, ApiError where it can be neither read nor made.
+    """
+    try:
+        return _value(await api.get(SECRETS, name, namespace=namespace, timeout_seconds=timeout_seconds))
+    except NotFoundError:
+        made = secret_object(name, secrets.token_bytes(BYTES), namespace=namespace, labels=labels)
+    try:
+        return _value(await api.create(SECRETS, made, namespace=namespace, timeout_seconds=timeout_seconds))
+    except AlreadyExistsError:
+        return _value(await api.get(SECRETS, name, namespace=namespace, timeout_seconds=timeout_seconds))
+
+
+def secret_object(name: str, value: bytes, *, namespace: str, labels: Mapping[str, str]) -> JsonObject:
+    """A Secret of one entry, which never changes: hexadecimal, so that a file of it is text."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {ENTRY: base64.b64encode(value.hex().encode()).decode()},
+    }
+
+
+def _value(found: JsonObject) -> bytes:
+    try:
+        value = bytes.fromhex(base64.b64decode((found.get("data") or {}).get(ENTRY, ""), validate=True).decode("ascii"))
+    except (ValueError, binascii.Error):
+        value = b""
+    if len(value) != BYTES:
+        metadata = found["metadata"]
+        what = f"Secret {metadata['namespace']}/{metadata['name']}"
+        raise InvalidError(f"{what}: {ENTRY!r} is not {BYTES} bytes in hexadecimal. Delete it: it is made anew")
+    return value

@@ -1,0 +1,1 @@
+"""Show: what the verbs print, as text. Pure but for `watching`."""

@@ -1,0 +1,86 @@
+"""The page of `kubectl brokergroup top`: all groups as text, worst first, as the live page sorts them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.kubectl.show.printing import age, columns, in_units
+from brokergroup_operator.kubectl.show.status_page import condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+JsonObject = dict[str, Any]
+HEADER = ("", "GROUP", "STATE", "MASTER", "EPOCH", "IN-SYNC", "LAG", "LAST-FAILOVER", "TOOK", "WHY")
+# Worst first: the conditions that make a group so, and the status that they have then.
+_NO_WRITES = ("✖", "no writes")
+_UNKNOWN = ("?", "not looked at")
+_RULES = (
+    (("☾", "hibernated"), ("Hibernated",), "True"),
+    (_NO_WRITES, ("Available",), "False"),
+    (("!", "needs a person"), ("Unfenced", "EpochJump", "SeatLost", "Stalled", "CredentialsMissing"), "True"),
+    (("▲", "not safe to lose a member"), ("FailoverSafe",), "False"),
+    (("◔", "under way"), ("Recovering", "MetadataDiverged", "Reconciling", "Paused", "DegradedDurability"), "True"),
+)
+_WELL = ("●", "well")
+_ORDER = (_NO_WRITES, _UNKNOWN, _RULES[2][0], _RULES[3][0], _RULES[4][0], _WELL, _RULES[0][0])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How bad it is (the smaller, the worse), as a sign and a word, and why."""
+
+    rank: int
+    sign: str
+    word: str
+    why: str
+
+
+def standing_of(group: JsonObject) -> Standing:
+    """By its conditions, as the operator wrote them last."""
+    if not (group.get("status") or {}).get("conditions"):
+        return _standing(_UNKNOWN, "no operator has written a status")
+    for kind, names, bad in _RULES:
+        for name in names:
+            found = condition(group, name)
+            if found.get("status") == bad:
+                return _standing(kind, f"{found['reason']}: {found['message']}")
+    return _standing(_WELL, "")
+
+
+def _standing(kind: tuple[str, str], why: str) -> Standing:
+    return Standing(_ORDER.index(kind), *kind, why)
+
+
+def top_page(
+    groups: Iterable[JsonObject], *, everywhere: bool, rows: int | None = None, width: int | None = None
+) -> str:
+    """How many groups stand how, then a line for each; cut to so many rows and columns, if that is said."""
+    judged = [(standing_of(group), group) for group in groups]
+    judged.sort(key=lambda one: (one[0].rank, one[1]["metadata"]["namespace"], one[1]["metadata"]["name"]))
+    counts = Counter(standing.word for standing, _ in judged)
+    summary = f"{len(judged)} groups" + "".join(f", {counts[word]} {word}" for _, word in _ORDER if counts[word])
+    kept = judged if rows is None else judged[: max(1, rows - 3)]
+    lines = [summary, *columns(HEADER, [_line(*one, everywhere=everywhere) for one in kept]).splitlines()]
+    if len(kept) < len(judged):
+        lines.append(f"… and {len(judged) - len(kept)} that stand no worse")
+    return "\n".join(line if width is None else line[:width] for line in lines)
+
+
+def _line(standing: Standing, group: JsonObject, *, everywhere: bool) -> list[object]:
+    metadata, status = group["metadata"], group.get("status") or {}
+    last = status.get("lastFailover") or {}
+    return [
+        standing.sign,
+        f"{metadata['namespace']}/{metadata['name']}" if everywhere else metadata["name"],
+        standing.word,
+        (status.get("master") or {}).get("brokerId"),
+        status.get("masterEpoch"),
+        f"{len((status.get('syncStateSet') or {}).get('brokerIds') or [])}/{group['spec'].get('replicas')}",
+        in_units(max((member.get("lagBytes") or 0 for member in status.get("members") or []), default=None)),
+        age(last.get("startedAt")),
+        f"{last['durationMilliseconds']} ms" if last else None,
+        standing.why,
+    ]

@@ -1,0 +1,115 @@
+"""What must hold before anything voluntary is done to a group. Each function says why not, or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
+from brokergroup_operator.operations.scene import being_deleted, created_seconds, seconds_of
+from brokergroup_operator.operations.verdicts import Reject, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.operations.scene import Scene
+
+# GitOps may apply an operation a moment before its group.
+GROUP_UNKNOWN_GRACE_SECONDS = 5.0
+CHANGE_POLL_SECONDS = 0.5
+# For so long a group may be unsafe before what is asked of it is refused.
+SETTLE_SECONDS = 15.0
+
+
+def group_is_not_there(scene: Scene) -> str:
+    if scene.group is None:
+        return f"BrokerGroup {scene.key.name} does not exist in namespace {scene.key.namespace}"
+    if being_deleted(scene.group):
+        return f"BrokerGroup {scene.key.name} is being deleted"
+    if scene.maintenance.get("hibernated"):
+        return f"BrokerGroup {scene.key.name} is hibernated: wake it first (spec.maintenance.hibernated)"
+    if scene.record is None:
+        return f"BrokerGroup {scene.key.name} has no member yet"
+    return ""
+
+
+def paused(scene: Scene) -> str:
+    """Pods of a paused group are nobody's to touch; its master may still be moved."""
+    if scene.maintenance.get("paused"):
+        return f"BrokerGroup {scene.key.name} is paused: resume it first (spec.maintenance.paused)"
+    return ""
+
+
+def not_a_member(scene: Scene, broker_id: int) -> str:
+    if broker_id not in scene.members:
+        return f"broker {broker_id} is not a member of {scene.key.name}; its members: {scene.members_text}"
+    return ""
+
+
+def only_learns(scene: Scene, broker_id: int) -> str:
+    if scene.is_learner(broker_id):
+        return f"broker {broker_id} is an async learner (spec.replication.learners: those with the highest ids) and is never master"
+    return ""
+
+
+def no_master(scene: Scene) -> str:
+    if scene.master is None:
+        return f"{scene.key.name} has no master now: wait for its failover, or elect one"
+    return ""
+
+
+def master_changes(scene: Scene) -> Wait | None:
+    """A failover, or somebody else's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
+    if scene.snapshot is None:
+        return None
+    running, planned = scene.snapshot.in_progress, scene.record.change if scene.record else None
+    if running is not None:
+        return Wait(message=f"waits for the end of a {running.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS)
+    if planned is not None and scene.snapshot.is_changing:
+        # Of another plane, or of this one before it was started again: whoever asks now is refused, and not for good.
+        return Wait(message=f"waits for the end of change {planned.id}", look_again_seconds=CHANGE_POLL_SECONDS)
+    return None
+
+
+def not_failover_safe(scene: Scene) -> str:
+    """By the verdict that its status shows to everybody, and by what is now: the status is as old as the group's last pass."""
+    condition = scene.condition(ConditionType.FAILOVER_SAFE.value)
+    if condition is None:
+        return f"{scene.key.name} is not known to be FailoverSafe yet"
+    if condition.get("status") != ConditionStatus.TRUE.value:
+        return f"{scene.key.name} is not FailoverSafe: {condition.get('reason')}: {condition.get('message')}"
+    if scene.unsafe_now:
+        return f"{scene.key.name} is not FailoverSafe now: {scene.unsafe_now}"
+    return ""
+
+
+def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reject | None:
+    """Whether it is safe to begin; with `broker_ids`, to begin with these members alone.
+
+    A member without a seat may be missed at any time: nothing that was acknowledged rests on it. A group that has only just
+    become unsafe is given time: the operation before this one may have ended a moment ago.
+    """
+    if broker_ids is not None and not any(scene.holds_seat(broker_id) for broker_id in broker_ids):
+        return None
+    if not (why := not_failover_safe(scene)):
+        return None
+    condition = scene.condition(ConditionType.FAILOVER_SAFE.value) or {}
+    if condition.get("status") == ConditionStatus.TRUE.value:
+        # The status will say so too in a moment, and since when; or it was one.
+        return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
+    since = condition.get("lastTransitionTime") or ((scene.group or {}).get("metadata") or {}).get("creationTimestamp")
+    if since is not None and scene.now_seconds - seconds_of(str(since)) < SETTLE_SECONDS:
+        return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
+    return Reject(message=why)
+
+
+def born_too_late(scene: Scene, objects: Iterable[JsonObject | None]) -> Wait | None:
+    """Times have whole seconds, and what is older than the start is what will be replaced: so the start must be later.
+
+    This also covers an API server whose clock is ahead of ours.
+    """
+    youngest = max((created_seconds(obj) for obj in objects if obj is not None), default=0.0)
+    if youngest < int(scene.now_seconds):
+        return None
+    wait_seconds = youngest + 1.0 - scene.now_seconds
+    return Wait(message="a pod of the group was created in this very second", look_again_seconds=wait_seconds)

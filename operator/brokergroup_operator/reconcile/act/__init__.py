@@ -1,0 +1,1 @@
+"""Act: carries out a plan at the API server, action by action."""

@@ -1,0 +1,302 @@
+"""Carries out a plan, action by action. Everything it does may be done twice, and may stop after any action."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ApiUnavailableError,
+    InvalidError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
+from brokergroup_operator.kube.resources import PODS, SECRETS
+from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.act import ownership
+from brokergroup_operator.reconcile.act.node_ports import NodePortOwners
+from brokergroup_operator.reconcile.act.rehearsal import rehearse
+from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.see import foreign
+from brokergroup_operator.records.group_objects import GroupObjects
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
+    from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.tell.events import EventPoster
+
+log = structlog.get_logger(__name__)
+ASKED_OF_THE_CONTROLLER: Final = (plans.SwitchMaster, plans.RemoveMember, plans.SetBrokerConfig)
+# Well below a pass's own time limit: a switchover that is cut off by it would be one whose end nobody told.
+SWITCHOVER_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of a plan."""
+
+    ids_reserved: int
+
+
+class PlanApplier:
+    """Does the effects of plans."""
+
+    def __init__(
+        self,
+        *,
+        api: KubernetesApi,
+        applier: ServerSideApplier,
+        view: GroupView,
+        events: EventPoster,
+        timeout_seconds: float,
+        namespace: str | None = None,
+    ) -> None:
+        """`namespace`: the one that is served, None for all."""
+        self._api = api
+        self._applier = applier
+        self._view = view
+        self._events = events
+        self._timeout_seconds = timeout_seconds
+        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
+        self._node_ports = NodePortOwners(api, namespace=namespace, timeout_seconds=timeout_seconds)
+
+    async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
+        """Make the group ours if it is nobody's yet; None where it is another operator's."""
+        return await ownership.take(
+            self._api, self._events, group_object, operator=operator, timeout_seconds=self._timeout_seconds
+        )
+
+    async def tell_unreadable(self, error: UnreadableGroupError) -> None:
+        """Its status can't be judged, so an Event says that nothing is done for this group, and why."""
+        note = plans.Note(reason="GroupUnreadable", message=f"Nothing is done for this group: {error}", warning=True)
+        await self._events.post_once(error.group_object, note)
+
+    async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> Applied:
+        """Do all actions in order.
+
+        One refused object does not keep the others from being repaired: its error is raised at the end. A server that
+        does not answer ends the pass at once.
+        """
+        reserved = 0
+        refused: ApiError | None = None
+        strangers: dict[tuple[str, str], foreign.NameTakenError] = {}
+        for action in plan.actions:
+            try:
+                if isinstance(action, plans.ApplyObject):
+                    await self._apply(key, action, seen, strangers)
+                else:
+                    await self._do(key, action)
+            except (ApiUnavailableError, OutcomeUnknownError):
+                raise
+            except GroupViewError as error:
+                if not isinstance(action, ASKED_OF_THE_CONTROLLER) or isinstance(error, GroupUnknownError):
+                    raise
+                # What was asked for is voluntary: the next pass looks whether it is still wanted, and asks again.
+                log.warning("reconcile.not_now", group=str(key), target=action.target, error=str(error))
+                await self._events.post_once(seen.group_object, _refusal(action, error))
+                continue
+            except ApiError as error:
+                log.warning(
+                    "reconcile.refused",
+                    group=str(key),
+                    action=type(action).__name__,
+                    target=action.target,
+                    error=str(error),
+                )
+                refused = refused or await self._node_ports.explained(action, error)
+                if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
+                    # Nothing may be created for a group that we do not hold, nor written to one we have let go.
+                    raise
+                continue
+            reserved += isinstance(action, plans.ReserveBrokerId)
+            await self._tell(key, action, seen)
+        if refused is not None:
+            raise refused
+        return Applied(ids_reserved=reserved)
+
+    async def _apply(
+        self,
+        key: GroupKey,
+        action: plans.ApplyObject,
+        seen: Observed,
+        strangers: dict[tuple[str, str], foreign.NameTakenError],
+    ) -> None:
+        """Never onto what is somebody else's, and no pod onto a claim or a ConfigMap that is (`strangers`: so far)."""
+        name = str(action.object["metadata"]["name"])
+        for needed in foreign.stands_on(action.resource, action.object):
+            if needed in strangers:
+                raise strangers[needed]
+        found = foreign.listed(seen, action.resource).get(name) or await self._find(action.resource, key, name)
+        if found is not None and not foreign.is_ours(found, seen.group_object):
+            stranger = strangers[action.resource.kind, name] = foreign.taken(action.resource, name, found)
+            raise stranger
+        # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
+        force = found is not None
+        try:
+            await self._applier.apply(action.resource, action.object, force=force)
+        except InvalidError as error:
+            if action.otherwise is None:
+                raise
+            log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
+            await self._applier.apply(action.resource, action.otherwise, force=force)
+
+    async def _find(self, resource: Resource, key: GroupKey, name: str) -> JsonObject | None:
+        return await self._objects.find(resource, GroupKey(key.namespace, name))
+
+    async def _do(self, key: GroupKey, action: plans.Action) -> None:
+        match action:
+            case plans.ReserveBrokerId() | plans.SwitchMaster() | plans.RemoveMember():
+                await self._ask_controller(key, action)
+            case plans.MakeSecret():
+                await self._make_secret(action)
+            case plans.SetRole():
+                await self._set_role(key, action)
+            case plans.DeleteObject():
+                await self._delete(key, action)
+            case plans.Rehearse():
+                await rehearse(self._api, action.resource, action.object, timeout_seconds=self._timeout_seconds)
+            case plans.SetFinalizers():
+                await self._set_finalizers(key, action)
+            case plans.WriteStatus():
+                await self._write_status(key, action)
+            case plans.SetBrokerConfig():
+                kept = {name: value for name, value in action.noted.items() if name not in action.values}
+                await self._note_config(key, action, kept)
+                await self._view.set_broker_config(key, action.broker_id, action.values)
+                await self._note_config(key, action, action.noted)
+            case _:
+                raise TypeError(f"{type(action).__name__} is no action this applier knows")
+
+    async def _ask_controller(
+        self, key: GroupKey, action: plans.ReserveBrokerId | plans.SwitchMaster | plans.RemoveMember
+    ) -> None:
+        match action:
+            case plans.ReserveBrokerId():
+                await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
+            case plans.SwitchMaster():
+                await self._view.switch_master(
+                    key,
+                    from_broker_id=action.from_broker_id,
+                    to_broker_id=action.to_broker_id,
+                    deadline_seconds=SWITCHOVER_SECONDS,
+                    cause=action.cause,
+                )
+            case plans.RemoveMember():
+                await self._view.remove_member(key, action.broker_id)
+
+    async def _make_secret(self, action: plans.MakeSecret) -> None:
+        with contextlib.suppress(AlreadyExistsError):
+            await self._api.create(SECRETS, action.object, timeout_seconds=self._timeout_seconds)
+
+    async def _set_role(self, key: GroupKey, action: plans.SetRole) -> None:
+        labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
+        await self._mark_pod(key, action, {"labels": labels}, field_manager=names.FIELD_MANAGER_ROLE)
+
+    async def _note_config(self, key: GroupKey, action: plans.SetBrokerConfig, values: Mapping[str, str]) -> None:
+        """On the pod whose process has them; an operator killed before the last note sends the same values once more."""
+        annotations: JsonObject = {
+            names.ANNOTATION_HOT_CONFIG: json.dumps(dict(values), sort_keys=True),
+            names.ANNOTATION_HOT_CONFIG_RESTARTS: str(action.restarts) if action.restarts else None,
+        }
+        await self._mark_pod(key, action, {"annotations": annotations}, field_manager=names.FIELD_MANAGER_RECONCILE)
+
+    async def _mark_pod(
+        self, key: GroupKey, action: plans.SetRole | plans.SetBrokerConfig, marks: JsonObject, *, field_manager: str
+    ) -> None:
+        """Labels or annotations on the pod with the action's uid and no other of its name."""
+        try:
+            await self._api.patch(
+                PODS,
+                action.pod,
+                {"metadata": {"uid": action.uid, **marks}},
+                namespace=key.namespace,
+                content_type=PatchType.MERGE,
+                field_manager=field_manager,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.pod_gone", group=str(key), pod=action.pod)
+
+    async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
+        if action.successor is not None:
+            await rehearse(self._api, action.resource, action.successor, timeout_seconds=self._timeout_seconds)
+        try:
+            await self._api.delete(
+                action.resource,
+                action.name,
+                namespace=key.namespace,
+                uid=action.uid,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.already_deleted", group=str(key), kind=action.resource.kind, name=action.name)
+
+    async def _set_finalizers(self, key: GroupKey, action: plans.SetFinalizers) -> None:
+        patch = {
+            "metadata": {"resourceVersion": action.resource_version, "finalizers": list(action.finalizers) or None}
+        }
+        try:
+            await self._api.patch(
+                action.resource,
+                action.name,
+                patch,
+                namespace=key.namespace,
+                content_type=PatchType.MERGE,
+                field_manager=names.FIELD_MANAGER_RECONCILE,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.already_gone", group=str(key), kind=action.resource.kind, name=action.name)
+
+    async def _write_status(self, key: GroupKey, action: plans.WriteStatus) -> None:
+        body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": action.status}
+        try:
+            await self._api.apply(
+                BROKER_GROUPS,
+                body,
+                field_manager=names.FIELD_MANAGER_STATUS,
+                subresource="status",
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.group_gone", group=str(key))
+
+    async def _tell(self, key: GroupKey, action: plans.Action, seen: Observed) -> None:
+        level = log.debug if isinstance(action, plans.WriteStatus) else log.info
+        level(
+            "reconcile.done", group=str(key), action=type(action).__name__, target=action.target, reason=action.reason
+        )
+        if isinstance(action, plans.WriteStatus):
+            for told in action.notes:
+                await self._events.post(seen.group_object, told)
+        note = action.note
+        if isinstance(action, plans.ReserveBrokerId) and note is None:
+            note = plans.Note(
+                reason="BrokerIdAssigned",
+                message=f"Broker id {action.broker_id} is kept for pod {action.pod_name}",
+                related=action.pod_name,
+            )
+        if note is not None:
+            await self._events.post(seen.group_object, note)
+
+
+def _refusal(action: plans.Action, error: GroupViewError) -> plans.Note:
+    reason = "SwitchoverRejected" if isinstance(action, plans.SwitchMaster) else "NotNow"
+    return plans.Note(reason=reason, message=f"{action.target}: {error}", warning=True)

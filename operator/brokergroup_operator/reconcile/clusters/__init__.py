@@ -1,0 +1,1 @@
+"""RocketMQCluster: NameServers, proxies and BrokerGroups made from one object; its status is theirs."""

@@ -1,0 +1,299 @@
+"""One pass over one RocketMQCluster: fetch its parts, apply what differs, write the status.
+
+An object is applied when it is not there, when the cluster asks for something else than last time, or when its generation has moved
+since: somebody changed it. What has a name of ours and is not the cluster's is left alone, and the cluster is Stalled. A part that
+is asked for no more is deleted, but no BrokerGroup is ever (tests/reconcile/test_clusters.py::test_a_lower_count_deletes_no_group).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.definitions.schema import without_nulls
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.kube.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    ROCKETMQ_CLUSTERS,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from brokergroup_operator.reconcile.act import ownership
+from brokergroup_operator.reconcile.clusters import layout, parts, standing
+from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
+from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
+from brokergroup_operator.reconcile.plan import Note
+from brokergroup_operator.reconcile.tell.status import rfc3339
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.reconcile.tell.events import EventPoster
+
+KINDS: Final = {
+    one.kind: one for one in (SERVICES, STATEFUL_SETS, DEPLOYMENTS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, BROKER_GROUPS)
+}
+# Nothing tells of a NameServer's or Proxy's pod, so it is looked at: often while it is waited for.
+UNSETTLED_SECONDS: Final = 2.0
+SETTLED_SECONDS: Final = 10.0
+
+# What is told when a person is needed, by the reason of condition Stalled.
+STALLED_EVENTS: Final[dict[str, str]] = {
+    ClusterReason.NOT_OURS: "ClusterNotOurs",
+    ClusterReason.REFUSED: "ClusterRefused",
+    ClusterReason.GROUPS_BEYOND_COUNT: "ClusterGroupsBeyondCount",
+    ClusterReason.TOPIC_DIFFERS: "ClusterTopicDiffers",
+}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was applied last to one object, and which object it became."""
+
+    digest: str
+    uid: str
+    version: str
+
+
+class ClusterPass:
+    """Runs passes. What it remembers only spares requests: a new process applies everything once, and changes nothing by it."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        events: EventPoster,
+        settings: ReconcileSettings,
+        view: GroupView,
+    ) -> None:
+        self._api = api
+        self._events = events
+        self._settings = settings
+        self._applied: dict[GroupKey, dict[tuple[str, str], Applied]] = {}
+        self._topics = TopicKeeper(view, time.monotonic)
+
+    async def run(self, key: GroupKey) -> float | None:
+        """Returns in how many seconds to look again; None where there is nothing to do any more."""
+        found = await self._find(ROCKETMQ_CLUSTERS, key)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            # Its parts are the garbage collector's, and each BrokerGroup goes by its own storage policy.
+            applied = self._applied.pop(key, {})
+            self._topics.forget(key.namespace, [name for kind, name in applied if kind == BROKER_GROUPS.kind])
+            return None
+        found = {**found, "kind": names.ROCKETMQ_CLUSTER_KIND}
+        try:
+            cluster = msgspec.convert(found, RocketMQCluster)
+        except msgspec.ValidationError as error:
+            message = f"Nothing is done for this cluster: {error}"
+            await self._events.post_once(found, Note(reason="ClusterUnreadable", message=message, warning=True))
+            return None
+        ours = await ownership.take(
+            self._api,
+            self._events,
+            found,
+            resource=ROCKETMQ_CLUSTERS,
+            operator=self._settings.operator,
+            timeout_seconds=self._settings.api_timeout_seconds,
+        )
+        if ours is None:
+            return SETTLED_SECONDS
+        seen = await self._brought_on(key, Seen(cluster=cluster, cluster_object=found))
+        seen = replace(seen, topics=await self._keep_topics(key, seen))
+        status = await self._write_status(key, seen)
+        return SETTLED_SECONDS if standing.is_settled(status) else UNSETTLED_SECONDS
+
+    # ---- the parts
+
+    async def _brought_on(self, key: GroupKey, seen: Seen) -> Seen:
+        """Apply and delete what is needed; returns what is there after it."""
+        there = await self._there(key)
+        wanted = [
+            *parts.name_servers(seen.cluster, self._settings),
+            *parts.broker_groups(seen.cluster, seen.cluster_object),
+            *parts.proxies(seen.cluster, self._settings),
+        ]
+        strangers, refusals = [], []
+        for obj in wanted:
+            place = (str(obj["kind"]), str(obj["metadata"]["name"]))
+            try:
+                there[place] = await self._applied_once(key, seen, obj, there.get(place))
+            except _StrangerError:
+                strangers.append(" ".join(place))
+            except (ApiUnavailableError, OutcomeUnknownError):
+                raise
+            except ApiError as error:
+                log.warning("cluster.refused", cluster=str(key), object=" ".join(place), error=str(error))
+                refusals.append(f"{' '.join(place)}: {error}")
+        await self._delete_unwanted(
+            key, seen, there, {(str(one["kind"]), str(one["metadata"]["name"])) for one in wanted}
+        )
+        name = key.name
+        return replace(
+            seen,
+            name_servers=there.get((STATEFUL_SETS.kind, layout.name_server(name))),
+            proxies=there.get((DEPLOYMENTS.kind, layout.proxy(name))),
+            groups={
+                place[1]: obj
+                for place, obj in there.items()
+                if place[0] == BROKER_GROUPS.kind and _is_owned(obj, seen.cluster_object)
+            },
+            strangers=tuple(strangers),
+            refusals=tuple(refusals),
+        )
+
+    async def _keep_topics(self, key: GroupKey, seen: Seen) -> TopicsStanding:
+        spec = seen.cluster.spec
+        wanted = layout.groups(key.name, spec.broker_groups.count)
+        groups = {name: str(seen.groups[name]["metadata"]["uid"]) for name in wanted if name in seen.groups}
+        return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
+
+    async def _there(self, key: GroupKey) -> dict[tuple[str, str], JsonObject]:
+        """Everything that carries the cluster's label, by kind and name."""
+        listed = await asyncio.gather(
+            *(
+                self._api.list(
+                    resource,
+                    namespace=key.namespace,
+                    label_selector=f"{names.LABEL_ROCKETMQ_CLUSTER}={key.name}",
+                    timeout_seconds=self._settings.api_timeout_seconds,
+                )
+                for resource in KINDS.values()
+            )
+        )
+        return {
+            (kind, str(obj["metadata"]["name"])): obj
+            for kind, one in zip(KINDS, listed, strict=True)
+            for obj in one.items
+        }
+
+    async def _applied_once(self, key: GroupKey, seen: Seen, obj: JsonObject, found: JsonObject | None) -> JsonObject:
+        """The object as it is once it says what is wanted. Raises _StrangerError where it is not the cluster's."""
+        resource, name = KINDS[str(obj["kind"])], str(obj["metadata"]["name"])
+        if found is None:
+            # It may be there without our label, and then it is somebody else's.
+            found = await self._find(resource, GroupKey(key.namespace, name))
+        if found is not None and not _is_owned(found, seen.cluster_object):
+            raise _StrangerError(name)
+        remembered = self._applied.setdefault(key, {})
+        digest = hashlib.sha256(json.dumps(obj, sort_keys=True).encode()).hexdigest()
+        if found is not None and remembered.get((resource.kind, name)) == _as_it_is(found, digest):
+            return found
+        try:
+            made = await self._api.apply(
+                resource,
+                obj,
+                field_manager=names.FIELD_MANAGER_CLUSTER,
+                # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
+                force=found is not None,
+                timeout_seconds=self._settings.api_timeout_seconds,
+            )
+        except ConflictError as error:
+            raise _StrangerError(name) from error
+        log.info("cluster.applied", cluster=str(key), kind=resource.kind, name=name)
+        remembered[resource.kind, name] = _as_it_is(made, digest)
+        return made
+
+    async def _delete_unwanted(
+        self, key: GroupKey, seen: Seen, there: Mapping[tuple[str, str], JsonObject], wanted: set[tuple[str, str]]
+    ) -> None:
+        for (kind, name), obj in there.items():
+            if kind == BROKER_GROUPS.kind or (kind, name) in wanted or not _is_owned(obj, seen.cluster_object):
+                continue
+            log.info("cluster.deleted", cluster=str(key), kind=kind, name=name)
+            try:
+                await self._api.delete(
+                    KINDS[kind],
+                    name,
+                    namespace=key.namespace,
+                    uid=str(obj["metadata"]["uid"]),
+                    propagation_policy="Background",
+                    timeout_seconds=self._settings.api_timeout_seconds,
+                )
+            except NotFoundError:
+                continue
+
+    async def _find(self, resource: Resource, key: GroupKey) -> JsonObject | None:
+        try:
+            return await self._api.get(
+                resource, key.name, namespace=key.namespace, timeout_seconds=self._settings.api_timeout_seconds
+            )
+        except NotFoundError:
+            return None
+
+    # ---- the status
+
+    async def _write_status(self, key: GroupKey, seen: Seen) -> Any:
+        before = seen.cluster_object.get("status") or {}
+        status = standing.status_of(seen, now=rfc3339(time.time()))
+        told = without_nulls(msgspec.to_builtins(status))
+        if told == before:
+            return status
+        await self._api.apply(
+            ROCKETMQ_CLUSTERS,
+            {"metadata": {"name": key.name, "namespace": key.namespace}, "status": told},
+            field_manager=names.FIELD_MANAGER_STATUS,
+            subresource="status",
+            timeout_seconds=self._settings.api_timeout_seconds,
+        )
+        for note in transitions(before.get("conditions") or (), told.get("conditions") or ()):
+            await self._events.post(seen.cluster_object, note)
+        return status
+
+
+class _StrangerError(Exception):
+    """An object of a name of ours is not the cluster's: it is left alone, and the status names it."""
+
+
+def transitions(before: Any, after: Any) -> list[Note]:
+    """The Events of what has changed: Ready came, Available went, a person is needed."""
+    was = {one["type"]: one["status"] for one in before}
+    notes = []
+    for one in after:
+        if was.get(one["type"]) == one["status"]:
+            continue
+        match one["type"], one["status"]:
+            case ClusterCondition.READY, "True":
+                notes.append(Note(reason="ClusterReady", message=one["message"]))
+            case ClusterCondition.AVAILABLE, "False" if was:
+                notes.append(Note(reason="ClusterUnavailable", message=one["message"], warning=True))
+            case ClusterCondition.STALLED, "True":
+                notes.append(Note(reason=STALLED_EVENTS[one["reason"]], message=one["message"], warning=True))
+    return notes
+
+
+def _is_owned(obj: JsonObject, cluster_object: JsonObject) -> bool:
+    """Whether it names this very cluster as its owner."""
+    owners = obj["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == cluster_object["metadata"]["uid"] for owner in owners)
+
+
+def _as_it_is(obj: JsonObject, digest: str) -> Applied:
+    """Services and ConfigMaps have no generation; their resourceVersion moves only when somebody writes them."""
+    metadata = obj["metadata"]
+    return Applied(digest, str(metadata["uid"]), str(metadata.get("generation") or metadata["resourceVersion"]))

@@ -1,0 +1,217 @@
+"""The objects of a cluster: NameServers, proxies, BrokerGroups. Pure: the same cluster gives the same objects."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.reconcile.clusters import layout
+from brokergroup_operator.reconcile.clusters.java_pod import Program, template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.rocketmq_cluster import ClusterSpec, GroupOverride, ProxySpec, RocketMQCluster
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+PROXY_CONFIG: Final = "rmq-proxy.json"
+# The Proxy ends its clients' streams for 30 s (grpcShutdownTimeSeconds).
+PROXY_GRACE_SECONDS: Final = 45
+NAME_SERVER_GRACE_SECONDS: Final = 10
+# How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
+ROUTE_CACHE_SECONDS: Final = 2
+
+
+def image(spec: ClusterSpec, settings: ReconcileSettings) -> str:
+    """Of NameServers and proxies."""
+    return spec.image or f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
+
+
+def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
+    """The StatefulSet, both Services and the disruption budget."""
+    name, component = _name(cluster), layout.COMPONENT_NAME_SERVER
+    wish, selector, labels = cluster.spec.name_server, layout.selector(name, component), layout.labels(name, component)
+    port = {"name": component, "port": layout.NAME_SERVER_PORT, "targetPort": component, "protocol": "TCP"}
+    program = Program(
+        name=component,
+        main_class="org.apache.rocketmq.namesrv.NamesrvStartup",
+        arguments="",
+        ports={component: layout.NAME_SERVER_PORT},
+        ready=component,
+        grace_seconds=NAME_SERVER_GRACE_SECONDS,
+    )
+    pod = template(
+        program,
+        cluster.spec,
+        image=image(cluster.spec, settings),
+        resources=wish.resources,
+        wish=wish.scheduling,
+        labels=labels,
+        selector=selector,
+    )
+    stateful_set: JsonObject = {
+        "replicas": wish.replicas,
+        "serviceName": layout.name_server_pods(name),
+        # All start at once; an update still goes one by one.
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": selector},
+        "template": pod,
+    }
+    # A NameServer's name must lead to it before it is ready: the brokers that register are what makes it useful.
+    headless: JsonObject = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": selector,
+        "ports": [port],
+    }
+    return [
+        _object(cluster, "v1", "Service", layout.name_server_pods(name), labels, headless),
+        _object(cluster, "v1", "Service", layout.name_server(name), labels, {"selector": selector, "ports": [port]}),
+        _object(cluster, "apps/v1", "StatefulSet", layout.name_server(name), labels, stateful_set),
+        _budget(cluster, layout.name_server(name), component),
+    ]
+
+
+def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
+    """ConfigMap, Deployment, Service and disruption budget; nothing where no proxies are asked for."""
+    wish, name, component = cluster.spec.proxy, _name(cluster), layout.COMPONENT_PROXY
+    if wish is None:
+        return []
+    selector, labels = layout.selector(name, component), layout.labels(name, component)
+    ports = {"grpc": layout.GRPC_PORT, "remoting": layout.REMOTING_PORT}
+    config = proxy_config(cluster, wish)
+    program = Program(
+        name=component,
+        main_class="org.apache.rocketmq.proxy.ProxyStartup",
+        arguments=f" -pc /etc/rocketmq/{PROXY_CONFIG}",
+        ports=ports,
+        ready="grpc",
+        grace_seconds=PROXY_GRACE_SECONDS,
+        config_map=layout.proxy(name),
+    )
+    pod = template(
+        program,
+        cluster.spec,
+        image=image(cluster.spec, settings),
+        resources=wish.resources,
+        wish=wish.scheduling,
+        labels=labels,
+        selector=selector,
+    )
+    # A Proxy reads its configuration when it starts.
+    pod["metadata"]["annotations"] = {names.ANNOTATION_CONFIG_HASH: hashlib.sha256(config.encode()).hexdigest()[:16]}
+    deployment: JsonObject = {
+        "selector": {"matchLabels": selector},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": pod,
+    }
+    if wish.replicas is not None:
+        deployment["replicas"] = wish.replicas
+    service: JsonObject = {
+        "selector": selector,
+        "ports": [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in ports.items()],
+    }
+    config_map = _object(cluster, "v1", "ConfigMap", layout.proxy(name), labels, None)
+    return [
+        config_map | {"data": {PROXY_CONFIG: config}},
+        _object(cluster, "apps/v1", "Deployment", layout.proxy(name), labels, deployment),
+        _object(cluster, "v1", "Service", layout.proxy(name), labels, service),
+        _budget(cluster, layout.proxy(name), component),
+    ]
+
+
+def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
+    """rmq-proxy.json: ours win, for what they say must be so."""
+    addresses = layout.name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas)
+    settings = {
+        "topicRouteServiceCacheRefreshSeconds": ROUTE_CACHE_SECONDS,
+        **{key: _json_value(value) for key, value in wish.config.items()},
+        "proxyMode": "CLUSTER",
+        "rocketMQClusterName": cluster.spec.broker_groups.template.broker_cluster_name,
+        "namesrvAddr": ";".join(addresses),
+        "grpcServerPort": layout.GRPC_PORT,
+        "remotingListenPort": layout.REMOTING_PORT,
+    }
+    return json.dumps(settings, indent=1, sort_keys=True) + "\n"
+
+
+def _json_value(text: str) -> int | bool | str:
+    """A Proxy takes no "20" where it expects a number."""
+    if text in {"true", "false"}:
+        return text == "true"
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() else text
+
+
+def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject) -> list[JsonObject]:
+    """The BrokerGroups from 0 to count. Their spec is the template as the API server holds it, so that nothing is left out."""
+    wanted = cluster.spec.broker_groups
+    raw = ((cluster_object.get("spec") or {}).get("brokerGroups") or {}).get("template") or {}
+    overrides = {one.index: one for one in wanted.overrides}
+    return [_broker_group(cluster, raw, index, overrides.get(index)) for index in range(wanted.count)]
+
+
+def _broker_group(
+    cluster: RocketMQCluster, raw: Mapping[str, Any], index: int, override: GroupOverride | None
+) -> JsonObject:
+    name, namespace = _name(cluster), _namespace(cluster)
+    spec: JsonObject = {
+        **raw,
+        "nameServers": layout.name_server_addresses(name, namespace, cluster.spec.name_server.replicas),
+    }
+    is_java = cluster.spec.broker_groups.template.implementation is Implementation.ROCKETMQ
+    if is_java and cluster.spec.version is not None and "version" not in spec and "image" not in spec:
+        spec["version"] = cluster.spec.version
+    # What is not asked for is left to `kubectl brokergroup pause` and `hibernate`, group by group.
+    asked = {key: value for key, value in (raw.get("maintenance") or {}).items() if value}
+    spec.pop("maintenance", None)
+    if asked:
+        spec["maintenance"] = asked
+    labels = {names.LABEL_ROCKETMQ_CLUSTER: name, names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
+    if override is not None:
+        labels = {**override.labels, **labels}
+        if override.replicas is not None:
+            spec["replicas"] = override.replicas
+        if override.config:
+            spec["config"] = {**(raw.get("config") or {}), **override.config}
+    return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, layout.group(name, index), labels, spec)
+
+
+def _budget(cluster: RocketMQCluster, name: str, component: str) -> JsonObject:
+    labels = layout.labels(_name(cluster), component)
+    spec: JsonObject = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": layout.selector(_name(cluster), component)},
+    }
+    return _object(cluster, "policy/v1", "PodDisruptionBudget", name, labels, spec)
+
+
+def _object(
+    cluster: RocketMQCluster,
+    api_version: str,
+    kind: str,
+    name: str,
+    labels: Mapping[str, str],
+    spec: JsonObject | None,
+) -> JsonObject:
+    metadata = {
+        "name": name,
+        "namespace": _namespace(cluster),
+        "labels": dict(labels),
+        "ownerReferences": [layout.owner({"metadata": cluster.metadata})],
+    }
+    made: JsonObject = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+    return made if spec is None else made | {"spec": spec}
+
+
+def _name(cluster: RocketMQCluster) -> str:
+    return str(cluster.metadata["name"])
+
+
+def _namespace(cluster: RocketMQCluster) -> str:
+    return str(cluster.metadata["namespace"])

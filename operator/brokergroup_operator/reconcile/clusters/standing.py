@@ -1,0 +1,242 @@
+"""How a cluster is: its status from what its parts say of themselves. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
+from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
+from brokergroup_operator.reconcile.clusters import layout
+from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+
+
+# Of a condition, as its schema has it.
+MAX_MESSAGE = 32768
+
+
+class ClusterCondition(StrEnum):
+    """What is judged."""
+
+    READY = "Ready"
+    AVAILABLE = "Available"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class ClusterReason(StrEnum):
+    """Every reason that a condition of a RocketMQCluster can carry."""
+
+    ALL_READY = "AllReady"
+    SERVING = "Serving"
+    NAME_SERVERS_PENDING = "NameServersPending"
+    PROXIES_PENDING = "ProxiesPending"
+    GROUPS_PENDING = "GroupsPending"
+    DELETING = "Deleting"
+    NOT_OURS = "NotOurs"
+    REFUSED = "Refused"
+    GROUPS_BEYOND_COUNT = "GroupsBeyondCount"
+    TOPICS_PENDING = "TopicsPending"
+    TOPIC_DIFFERS = "TopicDiffers"
+    NOTHING_TO_DO = "NothingToDo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A cluster and what there is of it. Groups by name, those beyond count too."""
+
+    cluster: RocketMQCluster
+    cluster_object: JsonObject
+    name_servers: JsonObject | None = None
+    proxies: JsonObject | None = None
+    groups: Mapping[str, JsonObject] = field(default_factory=dict)
+    # Objects that have a name of ours and are not the cluster's, each as kind and name.
+    strangers: tuple[str, ...] = ()
+    # What the API server refused in this pass.
+    refusals: tuple[str, ...] = ()
+    topics: TopicsStanding = field(default_factory=TopicsStanding)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A condition without its times."""
+
+    status: bool
+    reason: ClusterReason
+    message: str
+
+
+def _yes(reason: ClusterReason, message: str) -> Judged:
+    return Judged(status=True, reason=reason, message=message)
+
+
+def _no(reason: ClusterReason, message: str) -> Judged:
+    return Judged(status=False, reason=reason, message=message)
+
+
+def status_of(seen: Seen, *, now: str) -> ClusterStatus:
+    """The whole status. Equal to the present one, but for no times, where nothing has changed."""
+    cluster = seen.cluster
+    name, namespace = str(cluster.metadata["name"]), str(cluster.metadata["namespace"])
+    servers = _pods(seen.name_servers, cluster.spec.name_server.replicas)
+    proxies = None if cluster.spec.proxy is None else _pods(seen.proxies, cluster.spec.proxy.replicas)
+    groups = [_summary(found) for _, found in sorted(seen.groups.items(), key=_by_index)]
+    wanted = [one for one in groups if one.name not in beyond_count(seen)]
+    ready = sum(one.ready == ConditionStatus.TRUE for one in wanted)
+    return ClusterStatus(
+        observed_generation=int(cluster.metadata.get("generation", 0)),
+        name_servers=servers,
+        broker_groups=_part(cluster.spec.broker_groups.count, ready),
+        proxies=proxies,
+        topics=_part(seen.topics.desired, seen.topics.ready) if cluster.spec.topics else None,
+        clients=ClientAddresses(
+            name_server=layout.clients_name_server(name, namespace),
+            proxy=None if cluster.spec.proxy is None else layout.clients_proxy(name, namespace),
+        ),
+        groups=groups,
+        conditions=_conditions(seen, servers, proxies, wanted, now=now),
+    )
+
+
+def beyond_count(seen: Seen) -> list[str]:
+    """The groups that are there and that the spec does not ask for any more."""
+    cluster = seen.cluster
+    wanted = layout.groups(str(cluster.metadata["name"]), cluster.spec.broker_groups.count)
+    return sorted(name for name in seen.groups if name not in wanted)
+
+
+def is_settled(status: ClusterStatus) -> bool:
+    """Whether nothing is waited for."""
+    return any(
+        one.type == ClusterCondition.READY and one.status == ConditionStatus.TRUE for one in status.conditions or ()
+    )
+
+
+def _conditions(
+    seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary], *, now: str
+) -> list[Condition]:
+    ready = _ready(seen, servers, proxies, groups)
+    stalled = _stalled(seen)
+    reconciling = replace(ready, status=not ready.status and not stalled.status)
+    judged = {
+        ClusterCondition.READY: ready,
+        ClusterCondition.AVAILABLE: _available(seen, servers, proxies, groups),
+        ClusterCondition.RECONCILING: reconciling,
+        ClusterCondition.STALLED: stalled,
+    }
+    before = {one["type"]: one for one in (seen.cluster_object.get("status") or {}).get("conditions") or ()}
+    generation = int(seen.cluster.metadata.get("generation", 0))
+    return [_condition(kind, one, before.get(kind), now=now, generation=generation) for kind, one in judged.items()]
+
+
+def _condition(
+    kind: ClusterCondition, judged: Judged, before: JsonObject | None, *, now: str, generation: int
+) -> Condition:
+    status = ConditionStatus.TRUE if judged.status else ConditionStatus.FALSE
+    is_new = before is None or before.get("status") != status
+    return Condition(
+        type=kind.value,
+        status=status,
+        reason=judged.reason.value,
+        message=judged.message,
+        last_transition_time=now if is_new or before is None else str(before["lastTransitionTime"]),
+        observed_generation=generation,
+    )
+
+
+def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Judged:
+    if "deletionTimestamp" in seen.cluster.metadata:
+        return _no(ClusterReason.DELETING, "The cluster is being deleted")
+    if servers.ready < servers.desired:
+        return _no(ClusterReason.NAME_SERVERS_PENDING, f"{servers.summary} NameServers are ready")
+    pending = [one.name for one in groups if one.ready != ConditionStatus.TRUE]
+    count = seen.cluster.spec.broker_groups.count
+    if pending or len(groups) < count:
+        named = f": {', '.join(pending)}" if pending else ""
+        return _no(ClusterReason.GROUPS_PENDING, f"{count - _missing(groups, count)}/{count} groups are ready{named}")
+    if proxies is not None and proxies.ready < proxies.desired:
+        return _no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    if seen.topics.ready < seen.topics.desired:
+        why = "; ".join((*seen.topics.pending, *seen.topics.differing))
+        told = f"{seen.topics.ready}/{seen.topics.desired} topics are in every group: {why}"
+        return _no(ClusterReason.TOPICS_PENDING, told[:MAX_MESSAGE])
+    told = f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready"
+    return _yes(ClusterReason.ALL_READY, told)
+
+
+def _missing(groups: list[GroupSummary], count: int) -> int:
+    return count - sum(one.ready == ConditionStatus.TRUE for one in groups)
+
+
+def _available(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Judged:
+    """Clients find every group and can write to it."""
+    if not servers.ready:
+        return _no(ClusterReason.NAME_SERVERS_PENDING, "No NameServer is ready: clients find no broker")
+    away = [one.name for one in groups if one.available != ConditionStatus.TRUE]
+    if away or len(groups) < seen.cluster.spec.broker_groups.count:
+        return _no(ClusterReason.GROUPS_PENDING, f"Groups that take no writes: {', '.join(away) or 'not made yet'}")
+    if proxies is not None and proxies.desired and not proxies.ready:
+        return _no(ClusterReason.PROXIES_PENDING, "No Proxy is ready: clients of the gRPC protocol cannot connect")
+    return _yes(ClusterReason.SERVING, "Every group takes writes")
+
+
+def _stalled(seen: Seen) -> Judged:
+    if seen.strangers:
+        told = (
+            f"There already, and not this cluster's: {', '.join(seen.strangers)}. Delete or rename them, or the cluster"
+        )
+        return _yes(ClusterReason.NOT_OURS, told)
+    if seen.refusals:
+        return _yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}"[:MAX_MESSAGE])
+    if seen.topics.differing:
+        told = (
+            f"Topics that are there and are not as declared: {'; '.join(seen.topics.differing)}. Delete the topic once its"
+            " messages are consumed, or declare it as it is"
+        )
+        return _yes(ClusterReason.TOPIC_DIFFERS, told[:MAX_MESSAGE])
+    if beyond := beyond_count(seen):
+        told = (
+            f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
+            " Once their messages are consumed: kubectl delete brokergroup NAME"
+        )
+        return _yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
+    return _no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")
+
+
+def _pods(found: JsonObject | None, wanted: int | None) -> PartStatus:
+    """Of a StatefulSet or Deployment. What its controller has not yet looked at counts as not ready."""
+    spec, status = (found or {}).get("spec") or {}, (found or {}).get("status") or {}
+    desired = wanted if wanted is not None else int(spec.get("replicas", 1))
+    is_current = found is not None and status.get("observedGeneration") == found["metadata"].get("generation")
+    updated = int(status.get("updatedReplicas", 0)) if is_current else 0
+    return _part(desired, min(int(status.get("readyReplicas", 0)), updated, desired))
+
+
+def _part(desired: int, ready: int) -> PartStatus:
+    return PartStatus(desired=desired, ready=ready, summary=f"{ready}/{desired}")
+
+
+def _summary(group: JsonObject) -> GroupSummary:
+    status = group.get("status") or {}
+    held = {one["type"]: str(one["status"]) for one in status.get("conditions") or ()}
+    is_current = status.get("observedGeneration") == group["metadata"].get("generation")
+    ready = held.get("Ready", ConditionStatus.UNKNOWN.value)
+    return GroupSummary(
+        name=str(group["metadata"]["name"]),
+        master=(status.get("master") or {}).get("pod"),
+        ready=ready if is_current or ready != ConditionStatus.TRUE else ConditionStatus.UNKNOWN.value,
+        available=held.get("Available", ConditionStatus.UNKNOWN.value),
+        failover_safe=held.get("FailoverSafe", ConditionStatus.UNKNOWN.value),
+    )
+
+
+def _by_index(item: tuple[str, JsonObject]) -> tuple[int, str]:
+    ordinal = item[0].rpartition("-")[2]
+    return (int(ordinal) if ordinal.isdecimal() else 0, item[0])

@@ -1,0 +1,116 @@
+"""The claims of a group's members: made, grown, marked when their member leaves, discarded where the spec asks for it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.fields.storage_fields import RetentionPolicy
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
+from brokergroup_operator.reconcile import identity, quantities
+from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
+from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.drift import apply_if_drifted, with_revision
+from brokergroup_operator.reconcile.see.members import is_broken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from fractions import Fraction
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+
+def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
+    """Make or grow the member's claims; none for one that lost a part of its disk, and whose id ends with its pod."""
+    storage = seen.group.spec.storage
+    if storage.ephemeral is not None or is_broken(seen, member):
+        return
+    size = _size_kept(seen.claims.get(member.pod), storage.size)
+    wanted = children.build_claim(seen.group, member, size=size)
+    yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+    if storage.commit_log is not None:
+        claim = seen.claims.get(names.commit_log_claim_name(member.pod))
+        size = _size_kept(claim, storage.commit_log.size)
+        wanted = children.build_commit_log_claim(seen.group, member, size=size)
+        yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+
+
+def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
+    """The size that the claim has, where it is not to grow to the spec's.
+
+    Only a bound claim may grow; until then it keeps the size it was made with. One that somebody else made larger (an
+    autoscaler of volumes) stays so: no API server lets it shrink, and asking for it in each pass would never end.
+    """
+    if claim is None:
+        return None
+    size = observed.claim_size(claim)
+    larger = quantities.parse(size) > quantities.parse(wanted)
+    return size if larger or not observed.claim_is_bound(claim) else None
+
+
+def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
+    """Only a marked claim is ever discarded: after a lost record, an unknown claim is a disk that somebody may need."""
+    claim = seen.claims.get(member.pod)
+    if claim is None or observed.being_deleted(claim) or _carried_by_another(seen, member):
+        return
+    if names.ANNOTATION_LEAVING not in observed.annotations_of(claim):
+        wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
+        marked = with_revision(_annotated(wanted, names.ANNOTATION_LEAVING, str(member.broker_id)))
+        yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)
+
+
+def discarded_claims(seen: Observed) -> Iterator[Action]:
+    """The claims of those that have left, where `storage.retention.whenScaled` is Delete."""
+    if seen.group.spec.storage.retention.when_scaled is RetentionPolicy.RETAIN or seen.record is None:
+        return
+    known = {replica.reserved_for for replica in seen.record.replicas.values()}
+    for name, claim in sorted(own_claims(seen).items()):
+        marked = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
+        if marked and name not in known and name not in seen.pods and not observed.being_deleted(claim):
+            # The marked one last: it is what brings us here again.
+            for one in (names.commit_log_claim_name(name), name):
+                if one in seen.claims and not observed.being_deleted(seen.claims[one]):
+                    yield DeleteObject(
+                        reason="its member has left the group",
+                        resource=PERSISTENT_VOLUME_CLAIMS,
+                        name=one,
+                        uid=observed.uid(seen.claims[one]),
+                    )
+
+
+def own_claims(seen: Observed) -> dict[str, JsonObject]:
+    """Those of members, by their names. A copy that somebody made of one carries our labels and marks, and is a backup."""
+    group = identity.name_of(seen.group)
+    own = {name: claim for name, claim in seen.claims.items() if names.broker_id_of_pod_name(group, name) is not None}
+    logs = {log: seen.claims[log] for name in own if (log := names.commit_log_claim_name(name)) in seen.claims}
+    return own | logs
+
+
+def growing_claims(seen: Observed) -> list[str]:
+    """Claims whose volume is not yet as large as they ask for; the storage class does it in its time."""
+    return [
+        name
+        for name, claim in sorted(seen.claims.items())
+        if observed.claim_is_bound(claim) and _capacity(claim) < quantities.parse(observed.claim_size(claim))
+    ]
+
+
+def _capacity(claim: JsonObject) -> Fraction:
+    """A provisioner that reports none has nothing to grow."""
+    shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    return quantities.parse(str(shown) if shown else observed.claim_size(claim))
+
+
+def _carried_by_another(seen: Observed, member: Member) -> bool:
+    """A pod that came back without its disk keeps its name under a higher id: the claim of that name is the new one's."""
+    replicas = seen.record.replicas.values() if seen.record else ()
+    return any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas)
+
+
+def _annotated(claim: JsonObject, annotation: str, value: str) -> JsonObject:
+    metadata = dict(claim["metadata"])
+    metadata["annotations"] = dict(metadata.get("annotations") or {}) | {annotation: value}
+    return claim | {"metadata": metadata}

@@ -1,0 +1,165 @@
+"""What is done voluntarily in this pass, out of all that is wanted: pure, and the one place where wishes are put in order.
+
+A drain first, for somebody waits for it; then who leaves; then ids that died; then the rolling update. Nothing of it while
+the group is paused, and nothing that takes away a member that counts while a change of master is under way or the group is
+not FailoverSafe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from brokergroup_operator.api.brokergroup import MasterUpdate
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.reconcile.decide.failover_safe import failover_safe
+from brokergroup_operator.reconcile.decide.forgetting import forgetting_step
+from brokergroup_operator.reconcile.decide.hibernation import hibernation_steps
+from brokergroup_operator.reconcile.decide.mastership import mastership_step
+from brokergroup_operator.reconcile.decide.outdated import ASKED_FOR, Outdated, outdated_members
+from brokergroup_operator.reconcile.decide.rollout import due_now, rollout_steps
+from brokergroup_operator.reconcile.decide.scale_in import leaving, leaving_step
+from brokergroup_operator.reconcile.render.addressing import address_is_lost
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.standing import Standing, standings
+from brokergroup_operator.reconcile.steps import Step, Verb
+from brokergroup_operator.reconcile.turns import Turn, turn_of
+from brokergroup_operator.reconcile.verdict import Verdict, no
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from brokergroup_operator.api.brokergroup import UpdateStrategySpec
+    from brokergroup_operator.reconcile.see.members import Membership
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.records.store import GroupKey
+
+# Of the groups that roll before this one, so many are named.
+NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What was found, and `steps`, which are taken now. The other steps are what the conditions tell of."""
+
+    standings: Mapping[int, Standing]
+    safe: Verdict
+    outdated: tuple[Outdated, ...] = ()
+    leaver: Standing | None = None
+    leaving: Step | None = None
+    moving: Step | None = None
+    forgetting: Step | None = None
+    rollout: tuple[Step, ...] = ()
+    turn: Turn = Turn.NONE
+    steps: tuple[Step, ...] = ()
+
+    def runs(self, broker_id: int) -> bool:
+        """Whether the pod of this member is made if it is missing: not while it leaves."""
+        if self.leaver is None or self.leaver.member.broker_id != broker_id or self.leaving is None:
+            return True
+        return self.leaving.verb in {Verb.REFUSE, Verb.SWITCH}
+
+
+def set_course(seen: Observed, members: Membership, settings: ReconcileSettings) -> Course:
+    known = standings(seen)
+    safe = failover_safe(seen)
+    if seen.group.spec.maintenance.hibernated:
+        steps = tuple(hibernation_steps(seen, known))
+        return Course(standings=known, safe=safe, steps=() if _paused(seen) else steps)
+    may_step = _at_rest(seen, safe)
+    is_safe = may_step.status is ConditionStatus.TRUE
+    leaver = leaving(seen, known)
+    staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
+    outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
+    due = due_now(outdated, seen.group.spec.update_strategy)
+    course = Course(
+        standings=known,
+        safe=safe,
+        outdated=tuple(outdated),
+        leaver=leaver,
+        leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
+        moving=mastership_step(seen, known, at_rest=may_step, updating={one.member.broker_id for one in due}),
+        forgetting=forgetting_step(seen, members, known),
+        rollout=tuple(
+            rollout_steps(
+                staying,
+                outdated,
+                strategy=_strategy(seen, staying),
+                safe=may_step,
+                to_come=len(members.to_reserve),
+            )
+        ),
+    )
+    if _paused(seen) or observed.being_deleted(seen.group_object):
+        return course
+    course = _in_turn(seen, course, staying)
+    return replace(course, steps=_chosen(course))
+
+
+def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
+    """As the spec says; but a master whose address is lost can't be told to hand over, so it is restarted as it is.
+
+    Its heartbeats go on, so no failover would ever end the calls to an address where nobody is.
+    """
+    strategy = seen.group.spec.update_strategy
+    if any(one.is_master and address_is_lost(seen, one.member) for one in standings.values()):
+        return msgspec.structs.replace(strategy, master_update=MasterUpdate.RESTART)
+    return strategy
+
+
+def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
+    """A rolling update begins when it is the group's turn, and keeps the turn until everybody is back.
+
+    While all are in sync a step would take somebody away: that is what waits. A member that gives nothing is replaced at once,
+    and so is one whose restart somebody asked for. What waits for a person keeps no other group waiting: neither does a group
+    that lost nobody yet and is refused what its spec asks for. It asks again, and takes nobody away before it has an answer.
+    """
+    all_in_sync = all(standing.in_sync for standing in staying.values())
+    stepping = {step.member for step in course.rollout if step.acts}
+    holds = turn_of(seen.group_object) is Turn.HOLDS
+    if stepping and all_in_sync:
+        asked_for = any(item.member in stepping and item.why in ASKED_FOR for item in course.outdated)
+        if seen.refusal and not asked_for:
+            return replace(course, rollout=tuple(_asked_again(step) for step in course.rollout))
+        if seen.rolling_before and not holds and not asked_for:
+            return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
+        return replace(course, turn=Turn.HOLDS)
+    left_to_a_person = any(step.reason is Reason.WAITING_FOR_PERSON for step in course.rollout)
+    if holds and not left_to_a_person and (course.outdated or not all_in_sync):
+        return replace(course, turn=Turn.HOLDS)
+    return course
+
+
+def _asked_again(step: Step) -> Step:
+    why = "the API refused what the spec asks for"
+    return replace(step, verb=Verb.REHEARSE, why=why, to_broker_id=None) if step.acts else step
+
+
+def _after_others(others: Sequence[GroupKey]) -> Step:
+    named = ", ".join(str(key) for key in others[:NAMED])
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_OTHER_GROUPS, why=f"Rolls after {named}{more}")
+
+
+def _paused(seen: Observed) -> bool:
+    return seen.group.spec.maintenance.paused
+
+
+def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
+    """FailoverSafe, and nobody is just changing the master: one voluntary thing at a time."""
+    running = seen.snapshot.in_progress if seen.snapshot else None
+    if running is not None and (safe.status is ConditionStatus.TRUE or safe.reason is Reason.NOBODY_MAY_FOLLOW):
+        return no(Reason.MOVING_MASTER, f"a {running.kind.value} is under way")
+    if seen.snapshot is not None and seen.snapshot.is_changing and safe.status is ConditionStatus.TRUE:
+        return no(Reason.MOVING_MASTER, "another operator pod changes the master")
+    return safe
+
+
+def _chosen(course: Course) -> tuple[Step, ...]:
+    for step in (course.moving, course.leaving, course.forgetting):
+        if step is not None and (step.acts or (step is course.leaving and step.verb is Verb.WAIT)):
+            return (step,) if step.acts else ()
+    return tuple(step for step in course.rollout if step.acts)

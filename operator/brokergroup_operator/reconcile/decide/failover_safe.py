@@ -1,0 +1,154 @@
+"""May the master be lost now without losing an acknowledged message, and with writes served again at once? Pure.
+
+One question behind everything voluntary: rolling updates, scale in, the disruption budgets, moving a master off a drained
+node (3). It is answered from what the record and the members themselves say, and
+"no" is the answer to everything unknown.
+
+How many candidates there must be beside the master follows from the durability: who takes over must find enough members to
+acknowledge with. A group whose replicas are too few for that (`Strict` on two) is safe when all its slaves are candidates:
+nothing acknowledged is lost, and nothing more can be had. A slave of priority 0 is a copy to acknowledge with and nobody who
+takes over: it counts once there is one who may. Where every slave is barred the answer is never "yes", and says what to change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.api.meaning.learners import voting_replicas
+from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.learners import never_masters
+from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.reconcile.verdict import no, yes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.verdict import Verdict
+    from controller_core.model import BrokerGroupRecord
+
+
+def failover_safe(seen: Observed) -> Verdict:
+    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner."""
+    away = never_masters(seen) | {
+        member.broker_id for member in membership(seen).members if not observed.pod_is_ready(seen.pods.get(member.pod))
+    }
+    return judge(seen.group.spec, seen.record, seen.snapshot, away=away)
+
+
+def judge(
+    spec: BrokerGroupSpec,
+    record: BrokerGroupRecord | None,
+    snapshot: GroupSnapshot | None,
+    *,
+    away: Collection[int] = (),
+) -> Verdict:
+    """The same from the controller plane's view alone. `away`: ids that can't take over, whatever the view says of them."""
+    if record is None or snapshot is None or (master := record.granted_master_id) is None:
+        return no(Reason.NO_MASTER, "No broker is master")
+    if snapshot.in_progress is not None and snapshot.in_progress.kind is Kind.FAILOVER:
+        return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
+    if snapshot.epoch_jump is not None:
+        return no(Reason.EPOCH_FAR_ABOVE_RECORD, "Nobody is elected until the epoch jump is settled")
+    if not snapshot.writable:
+        return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master")
+    if voting_replicas(spec) == 1 and (spec.replicas == 1 or master not in away):
+        whose = "of one replica" if spec.replicas == 1 else "whose master alone is no learner"
+        return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {whose} has nobody to fail over to")
+    return _count(spec, record, snapshot, master, away=away)
+
+
+def _count(
+    spec: BrokerGroupSpec,
+    record: BrokerGroupRecord,
+    snapshot: GroupSnapshot,
+    master: int,
+    *,
+    away: Collection[int],
+) -> Verdict:
+    found = candidates(spec, record, snapshot, away=away)
+    copies = barred_copies(spec, record, snapshot, away=away)
+    needed = candidates_needed(spec)
+    if found and len(found) + len(copies) >= needed:
+        also = f", {_ids(copies)} (priority 0) can acknowledge" if copies else ""
+        return yes(
+            Reason.ENOUGH_CANDIDATES, f"Beside master {master}, {_ids(found)} can take over{also}; {needed} needed"
+        )
+    whole = candidates(spec, record, snapshot, away=away, lacking_metadata=True)
+    if whole and len(whole) + len(copies) >= needed:
+        lacking = ", ".join(str(broker_id) for broker_id in whole if broker_id not in found)
+        return no(Reason.METADATA_DIVERGED, f"Broker {lacking} lacks metadata that the master has")
+    unlinked = sorted((snapshot.unlinked & record.sync_state_set) - {master})
+    if unlinked and len(whole) + len(copies) + len(unlinked) >= needed:
+        return no(Reason.MEMBERS_NOT_LINKED, f"Alive, but without a link to the master: {_ids(unlinked)}")
+    if not found and 1 + len(copies) >= voting_replicas(spec):
+        return no(Reason.NOBODY_MAY_FOLLOW, _nobody_may_follow(master, copies))
+    named = ", ".join([*map(str, found), *(f"{broker_id} (priority 0)" for broker_id in copies)]) or "nobody"
+    return no(
+        Reason.NOT_ENOUGH_CANDIDATES,
+        f"Beside master {master}, {needed} live members in sync are needed, one of them to take over; there is {named}",
+    )
+
+
+def _nobody_may_follow(master: int, copies: list[int]) -> str:
+    return (
+        f"Every other member than master {master} (broker {_ids(copies)}) has election priority 0, which bars it from"
+        " mastership: give one of them another priority in spec.failover.priorities"
+    )
+
+
+def candidates_needed(spec: BrokerGroupSpec) -> int:
+    """How many must be able to take over. At least one; not more than there are slaves that vote."""
+    return max(1, min(acknowledgement_rule(spec).minimum_in_sync, voting_replicas(spec) - 1))
+
+
+def candidates(
+    spec: BrokerGroupSpec,
+    record: BrokerGroupRecord,
+    snapshot: GroupSnapshot,
+    *,
+    away: Collection[int] = (),
+    lacking_metadata: bool = False,
+) -> list[int]:
+    """Who of the SyncStateSet, other than the master, could be master in a moment. `lacking_metadata`: count those as well."""
+    behind = set() if lacking_metadata else {difference.broker_id for difference in snapshot.metadata_diverged}
+    return [
+        broker_id
+        for broker_id in _linked_in_sync(record, snapshot, away)
+        if not is_barred(spec, snapshot, broker_id) and broker_id not in behind
+    ]
+
+
+def barred_copies(
+    spec: BrokerGroupSpec, record: BrokerGroupRecord, snapshot: GroupSnapshot, *, away: Collection[int] = ()
+) -> list[int]:
+    """Who of the SyncStateSet, other than the master, could acknowledge what a new master writes, and never be it."""
+    return [one for one in _linked_in_sync(record, snapshot, away) if is_barred(spec, snapshot, one)]
+
+
+def _linked_in_sync(record: BrokerGroupRecord, snapshot: GroupSnapshot, away: Collection[int]) -> list[int]:
+    return sorted(
+        broker_id
+        for broker_id in record.sync_state_set
+        if broker_id != record.master_broker_id
+        and broker_id in snapshot.live
+        and broker_id not in snapshot.unlinked
+        and broker_id not in away
+    )
+
+
+def is_barred(spec: BrokerGroupSpec, snapshot: GroupSnapshot, broker_id: int) -> bool:
+    """Whether its priority keeps it from mastership. As in elections, the spec wins over what its heartbeats say."""
+    by_spec = {entry.broker_id: entry.priority for entry in spec.failover.priorities}
+    if broker_id in by_spec:
+        return by_spec[broker_id] == 0
+    return broker_id in snapshot.live and snapshot.live[broker_id].election_priority == 0
+
+
+def _ids(broker_ids: list[int]) -> str:
+    return ", ".join(str(broker_id) for broker_id in broker_ids)

@@ -1,0 +1,50 @@
+"""Stopping a group in good order, so that it wakes quickly and as it was. Pure.
+
+1. The master stops acknowledging (`minInSyncReplicas=99` by request 25, as a switchover does): what is in flight is still
+   replicated, and no Java master answers SEND_OK for it when its links break (hole A).
+2. The master's pod is stopped, *before* the slaves: nobody shrinks the SyncStateSet then, so every member keeps its seat
+   and any volume may be lost meanwhile. Nobody is elected either: the controller plane knows that the group is going to
+   sleep.
+3. The slaves' pods are stopped, all at once.
+
+Waking is nothing special: the pods are missing and are made, the master's first. Whoever of the set is there leads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.steps import Step, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.standing import Standing
+
+# More than any group has, so that nothing is acknowledged: the same value as a switchover uses.
+QUIET: Final = {hot_config.MINIMUM: hot_config.QUIET_MINIMUM}
+
+
+def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:
+    """The master that must stop acknowledging before its pod is stopped."""
+    master = next((standing for standing in standings.values() if standing.is_master), None)
+    if master is None or not master.is_live or not master.is_ready or not seen.group.spec.maintenance.hibernated:
+        return None
+    pod = seen.pods[master.member.pod]
+    return master if hot_config.changes(pod, QUIET) else None
+
+
+def hibernation_steps(seen: Observed, standings: Mapping[int, Standing]) -> list[Step]:
+    """Which pods are stopped now; none while the master is still on its way down, or has not been told to be quiet."""
+    there = [standing for standing in standings.values() if standing.has_pod]
+    masters = [standing for standing in there if standing.is_master]
+    if must_be_quiet(seen, standings) is not None:
+        return []
+    return [
+        Step(verb=Verb.STOP, reason=Reason.HIBERNATING, why="the group is hibernated", member=standing.member)
+        for standing in masters or there
+        if not standing.is_going
+    ]

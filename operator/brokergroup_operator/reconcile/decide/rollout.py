@@ -1,0 +1,148 @@
+"""The next step of a rolling update: slaves one by one, each back in sync before the next, then the master. Pure.
+
+Learners come first and wait for no safety: nothing rests on them, but they go one by one too.
+
+Who gives the group nothing is replaced at once, whatever else is going on: that is what lets a bad image be taken back, and
+a group that never came up be repaired. Everybody else only while the group is `FailoverSafe`, and only while all others are
+in sync. So an update whose first pod does not come up touches no second one.
+
+A slave where every slave has priority 0 goes without it: nobody would follow the master anyway, and enough stay to acknowledge
+with. The master of such a group is nobody's to give up: it is restarted only where the spec says `Restart`.
+
+The master's turn comes last: after a planned switchover it is a slave like the others (`masterUpdate: Switchover`), or it
+waits for a person to switch over (`Supervised`), or it restarts as it is (`Restart`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.reconcile.decide.outdated import ASKED_FOR
+from brokergroup_operator.reconcile.steps import Step, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from brokergroup_operator.api.brokergroup import UpdateStrategySpec
+    from brokergroup_operator.reconcile.decide.outdated import Outdated
+    from brokergroup_operator.reconcile.see.standing import Standing
+    from brokergroup_operator.reconcile.verdict import Verdict
+
+
+def rollout_steps(
+    standings: Mapping[int, Standing],
+    outdated: Sequence[Outdated],
+    *,
+    strategy: UpdateStrategySpec,
+    safe: Verdict,
+    to_come: int = 0,
+) -> list[Step]:
+    """The steps of this pass: none if nothing is outdated, several only for members that give nothing.
+
+    `to_come`: how many members the group shall have besides, who have no broker id yet.
+    """
+    due = due_now(outdated, strategy)
+    if not due:
+        return [_left_to_a_person(outdated)] if outdated else []
+    has_master = any(standing.is_master for standing in standings.values())
+    idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
+    if idle:
+        return [_replace(item, "gives the group nothing as it is") for item in idle]
+    if waiting := _not_back(standings, to_come):
+        return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
+    return [_next_turn(standings, due, strategy=strategy, safe=safe)]
+
+
+def due_now(outdated: Sequence[Outdated], strategy: UpdateStrategySpec) -> list[Outdated]:
+    """Those that are replaced without anybody doing it by hand."""
+    return [item for item in outdated if strategy.type is UpdateType.ROLLING or item.why in ASKED_FOR]
+
+
+def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
+    pods = ", ".join(item.member.pod for item in outdated)
+    return Step(
+        verb=Verb.WAIT,
+        reason=Reason.WAITING_FOR_PERSON,
+        why=f"{pods}: updateStrategy.type is OnDelete, so a pod changes when somebody deletes it",
+    )
+
+
+def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
+    """Not heard and not ready: only its disk counts, and that stays. Or heard, but on its way into a set that others keep.
+
+    A disk that goes with its pod may be the last that has everything: who holds a seat is waited for then.
+    """
+    if not standing.is_live:
+        return not standing.is_ready and not standing.contributes
+    settled_learner = standing.is_learner and standing.in_sync
+    return has_master and not standing.is_master and not standing.has_seat and not settled_learner
+
+
+def _not_back(standings: Mapping[int, Standing], to_come: int) -> str:
+    """Who is under way, whatever the reason: an update is no repair, and waits for those.
+
+    Also for members who are only wished for: a group of one that is to grow has no other member yet, but will not stay alone.
+    """
+    under_way = [standing.member.pod for standing in standings.values() if not standing.in_sync]
+    return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
+
+
+def _next_turn(
+    standings: Mapping[int, Standing], due: Sequence[Outdated], *, strategy: UpdateStrategySpec, safe: Verdict
+) -> Step:
+    slaves = [item for item in due if not standings[item.member.broker_id].is_master]
+    if len(standings) == 1:
+        return _replace(due[0], "the group has no other member")
+    if learners := [item for item in slaves if standings[item.member.broker_id].is_learner]:
+        return _replace(learners[0], "a learner's turn: nothing rests on it")
+    if _master_votes_alone(standings):
+        return _replace((slaves or due)[0], "nobody but the master votes")
+    if safe.status is not ConditionStatus.TRUE:
+        return _turn_while_unsafe(slaves, due, strategy, safe)
+    if slaves:
+        return _replace(slaves[0], "its turn")
+    return _masters_turn(due[0], strategy)
+
+
+def _master_votes_alone(standings: Mapping[int, Standing]) -> bool:
+    """There will never be anybody to hand over to: such a group is updated as a group of one is."""
+    voters = [standing for standing in standings.values() if not standing.will_learn]
+    return len(voters) == 1 and voters[0].is_master
+
+
+def _turn_while_unsafe(
+    slaves: Sequence[Outdated], due: Sequence[Outdated], strategy: UpdateStrategySpec, safe: Verdict
+) -> Step:
+    why = f"Not FailoverSafe: {safe.message}"
+    if safe.reason is Reason.NOBODY_MAY_FOLLOW:
+        if slaves:
+            return _replace(slaves[0], "its turn; it has priority 0, so no failover counts on it")
+        if strategy.master_update is MasterUpdate.RESTART:
+            return _masters_turn(due[0], strategy)
+        why += "; or set spec.updateStrategy.masterUpdate to Restart, which stops writes meanwhile"
+    return Step(verb=Verb.REFUSE, reason=safe.reason, why=why)
+
+
+def _masters_turn(master: Outdated, strategy: UpdateStrategySpec) -> Step:
+    if strategy.master_update is MasterUpdate.RESTART:
+        return _replace(master, "the master's turn, restarted as it is")
+    if strategy.master_update is MasterUpdate.SUPERVISED and master.why not in ASKED_FOR:
+        return Step(
+            verb=Verb.WAIT,
+            reason=Reason.WAITING_FOR_PERSON,
+            why=f"Only the master {master.member.pod} is left: switch over when it suits, and it is restarted then",
+        )
+    return Step(
+        verb=Verb.SWITCH,
+        reason=Reason.ROLLING_UPDATE,
+        why="the master is updated last, as a slave",
+        member=master.member,
+        cause=Cause.ROLLING_UPGRADE,
+    )
+
+
+def _replace(item: Outdated, why: str) -> Step:
+    return Step(verb=Verb.REPLACE, reason=Reason.ROLLING_UPDATE, why=f"{item.why.value}: {why}", member=item.member)

@@ -1,0 +1,1 @@
+"""Render: the objects and the configuration that a group wants, built from its spec and from what was seen."""

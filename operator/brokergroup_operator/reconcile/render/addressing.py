@@ -1,0 +1,247 @@
+"""By which address each member is known, and the Service that gives it one (spec.network.addressing). Pure.
+
+| addressing   | clients, controller (brokerIP1)        | slaves (brokerIP2)   | listens on            |
+|--------------|----------------------------------------|----------------------|-----------------------|
+| PodIP        | the pod's IP                           | the pod's IP         | listenPort            |
+| HostNetwork  | the node's IP, which is the pod's      | the same             | listenPort            |
+| ServiceIP    | the member's ClusterIP Service         | the same Service     | listenPort            |
+| NodePort     | the IP of the pod's node               | the pod's IP         | a node port of its own |
+| LoadBalancer | what the member's Service was given    | the pod's IP         | listenPort            |
+
+RocketMQ tells others the port that a broker listens on, so it can't listen on another one than it is reached at: that is why a
+member's node ports are chosen here and not by the API server. A pod that must know its address is made only once it has one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.bounds import MAX_REPLICAS
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.fields.pod_fields import NODE_PORTS_EACH, Addressing
+from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.kube.resources import SERVICES
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
+from brokergroup_operator.reconcile.render.former_ports import (
+    PORTS,
+    address_of,
+    cluster_ip,
+    ingresses,
+    known_by,
+    node_ports,
+    with_former_ports,
+)
+from brokergroup_operator.reconcile.render.place import Place
+from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see.drift import apply_if_drifted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.see.members import Membership
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+# Of the five node ports of a member, the broker's own; its fast port comes before it, its fence's after.
+BROKER_PLACE = names.FAST_PORT_OFFSET
+
+
+def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObject]) -> Place | None:
+    """The member's address, where it is not its pod's own."""
+    addressing, port = group.spec.network.addressing, group.spec.network.listen_port
+    if not addressing.has_member_services:
+        return None
+    service = services.get(member.pod)
+    if service is None or observed.being_deleted(service) or not foreign.is_ours(service, {"metadata": group.metadata}):
+        there = service is not None and not observed.being_deleted(service)
+        why = "is none of this group's" if there else "does not exist yet"
+        return Place(port=port, missing=f"Service {member.pod} {why}")
+    if addressing is Addressing.NODE_PORT:
+        slot = _slot_of(group, service)
+        if slot is None:
+            return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
+        return Place(port=_node_port(group, slot))
+    host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
+    if host and not _is_ip(host) and group.spec.implementation is Implementation.REPLICA:
+        # A message id holds an IP address, and a Java broker looks its own up.
+        return Place(
+            port=port, missing=f"Service {member.pod} was given the name {host}; a Python replica needs an IP address"
+        )
+    what = "cluster IP" if addressing is Addressing.SERVICE_IP else "address of its load balancer"
+    return Place(host=host, port=port, missing="" if host else f"Service {member.pod} has no {what} yet")
+
+
+def as_placed(group: BrokerGroup, place: Place | None) -> BrokerGroup:
+    """The group as the member's pod sees it: its own port."""
+    if place is None or place.port == group.spec.network.listen_port:
+        return group
+    network = replace(group.spec.network, listen_port=place.port)
+    return replace(group, spec=replace(group.spec, network=network))
+
+
+def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
+    """Make and keep the Service of each member; take away those that nobody is known by any more."""
+    group = seen.group
+    if group.spec.network.addressing.has_member_services:
+        slots = node_port_slots(group, [member.pod for member in members.members], seen.services, seen.pods)
+        for member in members.members:
+            new = build_member_service(group, member, slot=slots[member.pod])
+            wanted = with_former_ports(new, seen.services.get(member.pod), seen.pods.get(member.pod))
+            for action in apply_if_drifted(SERVICES, seen.services, wanted):
+                yield _where_it_was(action, seen, member)
+    yield from _surplus(seen, members)
+
+
+def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
+    """A Service keeps its address. One that is made again gets that by which the member is known, if nobody has taken it."""
+    service = seen.services.get(member.pod)
+    if service is not None:
+        host = cluster_ip(service)
+    elif seen.group.spec.network.addressing is Addressing.SERVICE_IP:
+        host, _ = address_of(seen.pods.get(member.pod)) or ("", 0)
+    else:
+        return action
+    if not isinstance(action, ApplyObject) or not _is_ip(host):
+        return action
+    there = action.object | {"spec": action.object["spec"] | {"clusterIP": host}}
+    return dataclasses.replace(action, object=there, otherwise=action.object)
+
+
+def address_is_lost(seen: Observed, member: Member) -> bool:
+    """Whether the pod is known by an address that its Service has not got any more: whoever dials it meets nobody.
+
+    Also no controller reaches the broker then, while its heartbeats go on.
+    """
+    pod, service = seen.pods.get(member.pod), seen.services.get(member.pod)
+    if address_of(pod) is None or service is None or observed.being_deleted(service):
+        return False
+    return known_by(service, pod) is None
+
+
+def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
+    wanted = (
+        {member.pod for member in members.members} if seen.group.spec.network.addressing.has_member_services else ()
+    )
+    for name, service in sorted(seen.services.items()):
+        if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
+            continue
+        if not foreign.is_ours(service, seen.group_object):
+            continue  # our label is on somebody's own Service
+        # While a rolling update goes on, its pod may still be known by it.
+        used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
+        if not used and not observed.being_deleted(service):
+            yield DeleteObject(
+                reason="no member is known by it", resource=SERVICES, name=name, uid=observed.uid(service)
+            )
+
+
+def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> JsonObject:
+    """Also for a pod that is not ready: a broker registers, and its log is copied, before it is."""
+    addressing = group.spec.network.addressing
+    kinds = {Addressing.SERVICE_IP: "ClusterIP", Addressing.NODE_PORT: "NodePort"}
+    spec: JsonObject = {
+        "type": kinds.get(addressing, "LoadBalancer"),
+        "selector": identity.selector_labels(group) | {names.LABEL_BROKER_ID: str(member.broker_id)},
+        "publishNotReadyAddresses": True,
+        "ports": [_port(group, *entry, slot=slot) for entry in _ports(group)],
+    }
+    if addressing is Addressing.NODE_PORT:
+        # The pod is known by its own node: another one must not take the long way.
+        spec["externalTrafficPolicy"] = "Local"
+    metadata = identity.object_metadata(group, member.pod, identity.member_labels(group, member))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
+    """Name, number above the broker's own port, protocol."""
+    network = group.spec.network
+    offered = {
+        names.PORT_BROKER: (0, "TCP"),
+        # From there a Java slave copies its master's topics.
+        names.PORT_FAST: (-names.FAST_PORT_OFFSET, "TCP"),
+        names.PORT_HA: (network.ha_port - network.listen_port, "TCP"),
+    }
+    if in_pod_fence.kills_the_isolated(group.spec):
+        offered[names.PORT_FENCE] = (names.FENCE_PORT_OFFSET, "UDP")
+    return ((name, *offered[name]) for name in PORTS[network.addressing] if name in offered)
+
+
+def _port(group: BrokerGroup, name: str, above: int, protocol: str, *, slot: int) -> dict[str, Any]:
+    by_number = group.spec.network.addressing is Addressing.NODE_PORT
+    number = above + (_node_port(group, slot) if by_number else group.spec.network.listen_port)
+    port = {"name": name, "port": number, "targetPort": name, "protocol": protocol}
+    return port | ({"nodePort": number} if by_number else {})
+
+
+def node_port_slots(
+    group: BrokerGroup,
+    names_of_pods: list[str],
+    services: Mapping[str, JsonObject],
+    pods: Mapping[str, JsonObject],
+) -> dict[str, int]:
+    """Which five of the group's node ports each member has: those that it has, or is known by, else the first that are free."""
+    slots = {name: slot for name in services if (slot := _slot_of(group, services[name])) is not None}
+    taken = set(slots.values())
+    for name in names_of_pods:
+        host, port = address_of(pods.get(name)) or ("", 0)
+        slot = None if host else _slot_at(group, port)
+        if name not in slots and slot is not None and slot < MAX_REPLICAS and slot not in taken:
+            slots[name] = slot
+            taken.add(slot)
+    for name in names_of_pods:
+        if name not in slots:
+            others = {number for other in services if other != name for number in node_ports(services[other])}
+            slots[name] = _free_slot(group, taken, others)
+            taken.add(slots[name])
+    return slots
+
+
+def _free_slot(group: BrokerGroup, taken: set[int], others: set[int]) -> int:
+    """The first five of which no other member has a number. Members keep their former ones until they had their turn: where each
+    waited for the next one's, nobody's turn would come.
+    """
+    first = group.spec.network.first_node_port or 0
+    numbers = (
+        range(first + slot * NODE_PORTS_EACH, first + (slot + 1) * NODE_PORTS_EACH) for slot in range(MAX_REPLICAS)
+    )
+    free = (slot for slot, five in enumerate(numbers) if slot not in taken and others.isdisjoint(five))
+    return next(free, next(slot for slot in range(len(taken) + 1) if slot not in taken))
+
+
+def _slot_of(group: BrokerGroup, service: JsonObject) -> int | None:
+    """By the number that we chose: one that the API server chose is another than the port's own, and anywhere."""
+    ports = service["spec"].get("ports") or []
+    chosen = {port.get("name"): port["port"] for port in ports if port.get("nodePort") == port["port"]}
+    return _slot_at(group, chosen.get(names.PORT_BROKER, 0))
+
+
+def _slot_at(group: BrokerGroup, own: int) -> int | None:
+    first = group.spec.network.first_node_port
+    if first is None or own < first + BROKER_PLACE:
+        return None
+    slot, rest = divmod(own - BROKER_PLACE - first, NODE_PORTS_EACH)
+    return slot if rest == 0 else None
+
+
+def _node_port(group: BrokerGroup, slot: int) -> int:
+    return (group.spec.network.first_node_port or 0) + slot * NODE_PORTS_EACH + BROKER_PLACE
+
+
+def _ingress(service: JsonObject) -> str:
+    return next(iter(ingresses(service)), "")
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

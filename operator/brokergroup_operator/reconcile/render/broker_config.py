@@ -1,0 +1,159 @@
+"""Renders broker.conf for a group: one text for all its members, since what differs comes from the pod's environment.
+
+`${POD_IP}` and `${STORE_DIR}` stay as they are; a Java broker's start command replaces them (its properties have no
+substitution), the Python replica does it itself. Credentials come from the environment too, so that no ConfigMap holds a secret;
+for a Java broker the start command writes their line. The broker id is -1 and the role SLAVE: both come from the controller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation, Signature
+from brokergroup_operator.api.fields.pod_fields import Addressing
+from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.reconcile.render import certificate
+from brokergroup_operator.reconcile.render.place import known_host
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten. Use spec.config for further keys.\n"
+
+# With what a broker signs its requests: JSON of two texts.
+CREDENTIALS_KEY: Final = "innerClientAuthenticationCredentials"
+CREDENTIALS_FORM: Final = '{{"accessKey":"{}","secretKey":"{}"}}'
+# A Java broker looks its own user up as soon as it has credentials, also where it authenticates nobody, and does not start without
+# a place to look (measured with 5.5.0: "The authenticationMetadataProvider is not configured").
+JAVA_USERS_KEPT_LOCALLY: Final = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+
+# Keys a user may set through spec.config; ours where they do not.
+OVERRIDABLE: Final = {
+    # The master's own check of who is in sync, and the poll of the controller's record.
+    "checkSyncStateSetPeriod": "1000",
+    "syncBrokerMetadataPeriod": "2000",
+    "syncControllerMetadataPeriod": "5000",
+}
+# A Java slave that has just connected sends its first ack only after this time plus a select of 1 s; 1 makes it 20-50 ms,
+# and idle cost is not measurable. One join of six still waits that second: its handshake was answered within 1 ms. -1 ended that,
+# and one join of 525 destroyed a slave: Java 5.5.0 answered its handshake twice, and it read the second answer as data.
+JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
+# How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
+JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
+# After a change of master a Java slave registers before the new master has, is told that there is none, and copies no topics until
+# it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
+JAVA_REGISTER_NAME_SERVERS_MILLISECONDS: Final = 10_000
+# A Java 5.5.0 master answers a slave's copy of its topics in pages of 2000: a topic made while a page is cut, or one beyond a full
+# page, is left out, and the slave never asks again (apache/rocketmq #11041). Whole, as older versions answer, a copy has a frame of
+# 16 MiB, about 80,000 topics; who has more sets it to true.
+JAVA_SPLIT_METADATA: Final = "false"
+
+HAND_OVER_MOST_SECONDS: Final = 20
+
+
+def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
+    """Every key of broker.conf. Ours win over spec.config: the API refuses those keys, and this holds without it too."""
+    return {
+        **OVERRIDABLE,
+        **_implementation_defaults(spec),
+        **spec.config,
+        **_own_properties(group_name, spec, settings),
+    }
+
+
+def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
+    properties = {
+        "brokerClusterName": spec.broker_cluster_name,
+        "brokerName": broker_name(group_name, spec),
+        "brokerId": "-1",
+        "brokerRole": "SLAVE",
+        **_addresses(spec),
+        "haListenPort": str(spec.network.ha_port),
+        "enableControllerMode": "true",
+        "controllerAddr": ";".join(settings.controller_addresses),
+        "brokerHeartbeatInterval": str(spec.failover.heartbeat_interval_milliseconds),
+        "controllerHeartBeatTimeoutMills": str(spec.failover.heartbeat_timeout_milliseconds),
+        "storePathRootDir": "${STORE_DIR}",
+        # Not the volume itself: what a file system keeps there (lost+found) is no part of a log.
+        "storePathCommitLog": f"${{{'STORE_DIR' if spec.storage.commit_log is None else 'COMMIT_LOG_DIR'}}}/commitlog",
+        "storePathEpochFile": "${STORE_DIR}/epochFileCheckpoint",
+        "storePathBrokerIdentity": "${STORE_DIR}/brokerIdentity",
+    }
+    if spec.name_servers:
+        properties["namesrvAddr"] = ";".join(spec.name_servers)
+    if spec.security.credentials_secret_name is not None and spec.implementation is Implementation.REPLICA:
+        properties[CREDENTIALS_KEY] = CREDENTIALS_FORM.format(
+            f"${{{names.ENVIRONMENT_ACCESS_KEY}}}", f"${{{names.ENVIRONMENT_SECRET_KEY}}}"
+        )
+    if spec.monitoring.exporter:
+        properties |= {"metricsExporterType": "PROM", "metricsPromExporterPort": str(spec.monitoring.port)}
+    rule = acknowledgement_rule(spec)
+    return properties | {
+        "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
+        "inSyncReplicas": str(rule.acknowledging),
+        "minInSyncReplicas": str(rule.minimum_in_sync),
+    }
+
+
+def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
+    """By which addresses the broker is known (addressing.py); only the pod knows them, so its start fills them in."""
+    addressing = spec.network.addressing
+    known = f"${{{known_host(spec)}}}"
+    properties = {
+        "brokerIP1": known,
+        # Outside the cluster nobody copies the log, so only a Service inside it is worth the way through one.
+        "brokerIP2": known if addressing is Addressing.SERVICE_IP else "${POD_IP}",
+        "listenPort": f"${{{names.ENVIRONMENT_LISTEN_PORT}}}"
+        if addressing is Addressing.NODE_PORT
+        else str(spec.network.listen_port),
+    }
+    if addressing.has_member_services and spec.implementation is Implementation.REPLICA:
+        # A Java broker listens everywhere; a Python replica where it is told to, and that is not its Service's address.
+        properties["bindAddress"] = "${POD_IP}"
+    return properties
+
+
+def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
+    rule = acknowledgement_rule(spec)
+    defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
+    if spec.implementation is Implementation.REPLICA:
+        defaults |= {"stopHandOverTimeout": str(1000 * hand_over_seconds(spec)), **certificate.replica_properties(spec)}
+    if spec.implementation is Implementation.ROCKETMQ:
+        defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
+        defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
+        defaults["registerNameServerPeriod"] = str(JAVA_REGISTER_NAME_SERVERS_MILLISECONDS)
+        defaults["enableSplitMetadata"] = JAVA_SPLIT_METADATA
+        if spec.security.credentials_secret_name is not None:
+            defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
+    elif spec.security.credentials_secret_name is not None:
+        # A Python replica takes changes from us only with the key. Off is the time in which the key changes: ours is new, its old.
+        defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.OFF else "true"
+    return defaults
+
+
+def hand_over_seconds(spec: BrokerGroupSpec) -> int:
+    """How long a master that is asked to stop goes on, so that the controller plane can move its role."""
+    return min(HAND_OVER_MOST_SECONDS, spec.termination_grace_period_seconds // 2)
+
+
+def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
+    """RocketMQ's brokerName of the group."""
+    return spec.broker_name or group_name
+
+
+def render(properties: dict[str, str]) -> str:
+    """Java properties, sorted, so that equal settings give equal text. A backslash would begin an escape in them."""
+    lines = (f"{key}={value}\n".replace("\\", "\\\\") for key, value in sorted(properties.items()))
+    return HEADER + "".join(lines)
+
+
+def parse(text: str) -> dict[str, str]:
+    """The properties of a text that `render` made."""
+    lines = (line.replace("\\\\", "\\") for line in text.splitlines() if line and not line.startswith("#"))
+    return {key: value for key, _, value in (line.partition("=") for line in lines)}
+
+
+def broker_conf(group: BrokerGroup, settings: ReconcileSettings) -> str:
+    return render(broker_properties(str(group.metadata["name"]), group.spec, settings))

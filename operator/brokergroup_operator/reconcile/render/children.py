@@ -1,0 +1,87 @@
+"""Builds everything of a group that is no pod: configuration, claims, Services, the disruption budget. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render.broker_config import broker_conf
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.fields.storage_fields import CommitLogStorage, StorageSpec
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+
+def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
+    name = names.config_map_name(identity.name_of(group))
+    data = {names.CONFIG_FILE: broker_conf(group, settings)}
+    if settings.controller_authority is not None and in_pod_fence.kills_the_isolated(group.spec):
+        data[names.AUTHORITY_FILE] = settings.controller_authority
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
+        "data": data,
+    }
+
+
+def build_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
+    """Not owned by the group: data outlives it unless its deletion was asked for. `size` instead of the spec's."""
+    return _claim(group, member, member.pod, group.spec.storage, size)
+
+
+def build_commit_log_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
+    """Where the commit log has a volume of its own."""
+    storage = group.spec.storage.commit_log
+    assert storage is not None
+    return _claim(group, member, names.commit_log_claim_name(member.pod), storage, size)
+
+
+def _claim(
+    group: BrokerGroup, member: Member, name: str, storage: StorageSpec | CommitLogStorage, size: str | None
+) -> JsonObject:
+    spec: JsonObject = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size or storage.size}},
+    }
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    metadata = identity.object_metadata(group, name, identity.member_labels(group, member), owned=False)
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def build_members_service(group: BrokerGroup) -> JsonObject:
+    """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
+    spec = _service_spec(group, identity.selector_labels(group)) | {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+    }
+    return _service(group, names.members_service_name(identity.name_of(group)), spec)
+
+
+def build_master_service(group: BrokerGroup) -> JsonObject:
+    """Follows the role label, which moves at a role change."""
+    selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_MASTER}
+    return _service(group, names.master_service_name(identity.name_of(group)), _service_spec(group, selector))
+
+
+def _service(group: BrokerGroup, name: str, spec: JsonObject) -> JsonObject:
+    metadata = identity.object_metadata(group, name, identity.child_labels(group))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _service_spec(group: BrokerGroup, selector: dict[str, str]) -> JsonObject:
+    """Pods are reached by the names of their ports: while a change of the numbers is rolled out, they differ."""
+    network = group.spec.network
+    return {
+        "selector": selector,
+        "ports": [
+            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+            for name, port in ((names.PORT_BROKER, network.listen_port), (names.PORT_HA, network.ha_port))
+        ],
+    }

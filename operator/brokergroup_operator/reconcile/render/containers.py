@@ -1,0 +1,175 @@
+"""Builds the container of the broker itself: its command, environment, mounts and probe. Pure.
+
+Where a process has no mount namespace of its own, all paths reach it through the environment, so nothing here names a path
+twice. What must be written beside the store (Java's logs and temporary files, the filled-in broker.conf) goes to RUN_DIR.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.reconcile import quantities
+from brokergroup_operator.reconcile.render import certificate, fence_container
+from brokergroup_operator.reconcile.render.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
+from brokergroup_operator.reconcile.render.place import environment
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.reconcile.render.place import Place
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
+DEFAULT_JAVA_MEBIBYTES: Final = 512
+# Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
+JVM_OWN_MEBIBYTES: Final = 224
+# Properties know no substitution, so sed fills in what only the pod knows.
+JAVA_RENDER: Final = 'sed {} "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
+# The secret is written by the shell itself: as an argument of another program it would stand in the process list.
+JAVA_RENDER_CREDENTIALS: Final = (
+    f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
+    f' "${names.ENVIRONMENT_ACCESS_KEY}" "${names.ENVIRONMENT_SECRET_KEY}" >> "$RUN_DIR/broker.conf"'
+)
+JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
+
+
+def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
+    if spec.image is not None:
+        return spec.image
+    if spec.implementation is Implementation.REPLICA:
+        return settings.replica_image
+    return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
+
+
+def broker_container(
+    spec: BrokerGroupSpec, settings: ReconcileSettings, *, place: Place | None = None, learner: bool = False
+) -> JsonObject:
+    container: JsonObject = {
+        "name": names.CONTAINER_BROKER,
+        "image": image(spec, settings),
+        "imagePullPolicy": spec.image_pull_policy.value,
+        "command": command(spec, learner=learner),
+        "env": [
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "STORE_DIR", "value": names.STORE_DIR},
+            {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
+            {"name": "RUN_DIR", "value": names.RUN_DIR},
+            *_commit_log_environment(spec),
+            *environment(spec, place),
+            *_credentials(spec),
+            *certificate.broker_environment(spec),
+            *(fence_container.broker_environment() if in_pod_fence.wanted(spec) else ()),
+        ],
+        "ports": [
+            {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
+            {"name": names.PORT_HA, "containerPort": spec.network.ha_port},
+            # From there alone a Java slave copies its master's topics: a NetworkPolicy must let it through.
+            {"name": names.PORT_FAST, "containerPort": spec.network.listen_port - names.FAST_PORT_OFFSET},
+            *_exporter_port(spec),
+        ],
+        "volumeMounts": [
+            {"name": names.VOLUME_STORE, "mountPath": names.STORE_DIR},
+            *_commit_log_mount(spec),
+            {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
+            {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
+            *certificate.mounts(spec),
+        ],
+        # Never the HA port: each probe of it would make a Java broker keep an HA connection.
+        "readinessProbe": {
+            "tcpSocket": {"port": spec.network.listen_port},
+            "periodSeconds": 1,
+            "timeoutSeconds": 1,
+            "failureThreshold": 3,
+        },
+        "securityContext": fence_container.restricted(),
+    }
+    resources = {
+        name: values
+        for name, values in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
+        if values
+    }
+    if in_pod_fence.kills_the_isolated(spec):
+        container["lifecycle"] = fence_container.broker_lifecycle(spec)
+    return container | ({"resources": resources} if resources else {})
+
+
+def _commit_log_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
+    return [{"name": "COMMIT_LOG_DIR", "value": names.COMMIT_LOG_DIR}] if spec.storage.commit_log is not None else []
+
+
+def _commit_log_mount(spec: BrokerGroupSpec) -> list[JsonObject]:
+    if spec.storage.commit_log is None:
+        return []
+    return [{"name": names.VOLUME_COMMIT_LOG, "mountPath": names.COMMIT_LOG_DIR}]
+
+
+def _exporter_port(spec: BrokerGroupSpec) -> list[JsonObject]:
+    """Where Prometheus finds the broker's own metrics, by name."""
+    return [{"name": names.PORT_METRICS, "containerPort": spec.monitoring.port}] if spec.monitoring.exporter else []
+
+
+def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
+    """From the Secret itself: the pod waits for it, and no object of ours repeats it."""
+    secret = spec.security.credentials_secret_name
+    if secret is None:
+        return []
+    return [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        for variable, key in (
+            (names.ENVIRONMENT_ACCESS_KEY, names.CREDENTIALS_ACCESS_KEY),
+            (names.ENVIRONMENT_SECRET_KEY, names.CREDENTIALS_SECRET_KEY),
+        )
+    ]
+
+
+def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
+    """One broker.conf serves all members, so a learner's start says that it is one: nobody else's changes."""
+    if spec.implementation is Implementation.REPLICA:
+        own = ["--async-learner"] if learner else []
+        return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
+    # `exec` makes the JVM process 1: SIGTERM reaches it.
+    start = (
+        f"exec java {' '.join([*certificate.java_arguments(spec), *java_arguments(spec)])}"
+        ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
+        f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
+    )
+    further = [*_commit_log_environment(spec), *environment(spec, None)]
+    filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
+    render = JAVA_RENDER.format(" ".join(rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in))
+    if learner:
+        render = f"{render} && {JAVA_RENDER_LEARNER}"
+    if spec.security.credentials_secret_name is not None:
+        render = f"(umask 077 && {render} && {JAVA_RENDER_CREDENTIALS})"
+    return ["sh", "-c", f"{render} && {start}"]
+
+
+def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
+    """Heap and direct memory. Of a small limit less than the spec's shares, so that the JVM's own part is left beside them."""
+    limit = spec.resources.limits.get("memory")
+    if not limit:
+        return DEFAULT_JAVA_MEBIBYTES, DEFAULT_JAVA_MEBIBYTES
+    mebibytes = quantities.parse(limit) / 2**20
+    heap, direct = mebibytes * spec.jvm.heap_percent / 100, mebibytes * spec.jvm.direct_memory_percent / 100
+    # Below that nothing helps; a container of 128 MiB is killed either way.
+    room = max(mebibytes - JVM_OWN_MEBIBYTES, mebibytes / 4)
+    shrunk = min(Fraction(1), room / (heap + direct))
+    return int(heap * shrunk), int(direct * shrunk)
+
+
+def java_arguments(spec: BrokerGroupSpec) -> list[str]:
+    """Heap and direct memory as shares of limits.memory, then what the user adds, which therefore wins."""
+    heap, direct = _java_mebibytes(spec)
+    return [
+        f"-Xms{heap}m",
+        f"-Xmx{heap}m",
+        f"-XX:MaxDirectMemorySize={direct}m",
+        "-XX:+UseG1GC",
+        "-XX:-UseLargePages",
+        "-XX:-UsePerfData",
+        *spec.jvm.extra_arguments,
+    ]

@@ -1,0 +1,198 @@
+"""Builds the fence inside a pod: the second container, which kills a broker that nobody else can reach any more. Pure.
+
+It shares the pod's process namespace and the broker's user, so it needs no capability; it speaks to controllers and to the fences
+of the group, never to the Kubernetes API. What it does: `brokergroup_operator.fence` (docs/concepts/architecture.md, rule 7).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.fields.pod_fields import Addressing
+from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.api.meaning.in_pod_fence import shortest_heartbeat_timeout_milliseconds
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render import certificate, fence_key
+from brokergroup_operator.reconcile.render.broker_config import broker_name, hand_over_seconds
+from brokergroup_operator.reconcile.render.place import environment, known_host
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+    from brokergroup_operator.reconcile.render.place import Place
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+FENCE_TIMEOUT: Final = "FENCE_TIMEOUT_MILLISECONDS"
+# Not `brokergroup fence`: the command line alone would need more memory than the fence.
+COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
+# Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks nobody (`fence/deletion.py`).
+COMMAND_AT_DELETION: Final = ("python", "-m", "brokergroup_operator.fence.deletion")
+PRE_STOP_STEPS_PER_SECOND: Final = 10
+# A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
+# soon it is woken.
+# Beside 16 busy threads of a broker that asks for 2 CPUs, on 2 CPUs, it was late by 333 ms with 10m, and by 43 ms with 50m.
+CPU_REQUEST: Final = "50m"
+
+
+def restricted() -> JsonObject:
+    """A container as Pod Security "restricted" wants it, with a root file system that nobody writes to."""
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
+    """The fence as this group's brokers need it."""
+    isolates = in_pod_fence.kills_the_isolated(group.spec)
+    own = _for_java(group, settings, place) if isolates else _for_replica(group.spec, settings)
+    requests = {"cpu": CPU_REQUEST, "memory": "32Mi"} if isolates else {"cpu": "5m", "memory": "24Mi"}
+    return {
+        "name": names.CONTAINER_FENCE,
+        "image": settings.replica_image,
+        "imagePullPolicy": group.spec.image_pull_policy.value,
+        **own,
+        "securityContext": restricted(),
+        "resources": {"requests": requests, "limits": {"memory": "64Mi"}},
+    }
+
+
+def _for_replica(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject:
+    """It waits for the pod's deletion, and where there is a key for the operator's order."""
+    own: JsonObject = {"command": list(COMMAND_AT_DELETION), "env": _marks()}
+    if settings.fence_keys is None:
+        return own
+    own["env"] += [
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "FENCE_LOCAL_ADDRESS", "value": f"$(POD_IP):{spec.network.listen_port}"},
+        *fence_key.environment(settings),
+    ]
+    return own | {"ports": [_port(spec)], "volumeMounts": fence_key.mounts(settings)}
+
+
+def _port(spec: BrokerGroupSpec) -> JsonObject:
+    return {
+        "name": names.PORT_FENCE,
+        "containerPort": spec.network.listen_port + names.FENCE_PORT_OFFSET,
+        "protocol": "UDP",
+    }
+
+
+def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | None) -> JsonObject:
+    """It also kills a master that is cut off, or that was frozen: whom to ask, and how long to wait."""
+    spec = group.spec
+    port = spec.network.listen_port
+    return {
+        "command": list(COMMAND),
+        "env": [
+            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_FENCE},
+            {"name": "RUN_DIR", "value": names.RUN_DIR},
+            {"name": "FENCE_BROKER_NAME", "value": broker_name(str(group.metadata["name"]), spec)},
+            *environment(spec, place),
+            {"name": "FENCE_BROKER_ADDRESS", "value": f"$({known_host(spec)}):{port}"},
+            {"name": "FENCE_LOCAL_ADDRESS", "value": f"$(POD_IP):{port}"},
+            {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
+            {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
+            {"name": FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
+            {
+                "name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS",
+                "value": str(shortest_heartbeat_timeout_milliseconds(spec.failover)),
+            },
+            {
+                "name": "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS",
+                "value": str(spec.failover.heartbeat_interval_milliseconds),
+            },
+            *_pods(group),
+            *_tls(spec, settings),
+            *fence_key.environment(settings),
+        ],
+        "ports": [_port(spec)],
+        "volumeMounts": [
+            {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
+            *_mounts(spec, settings),
+            *fence_key.mounts(settings),
+        ],
+    }
+
+
+def with_time_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
+    """The group with the fenceTimeout that the pod's fence was told, if that is shorter than the present one: it may go on with it.
+
+    All that the fence does by it must be done before the operator has waited that long; by a shorter time it does so sooner.
+    One that was told a longer time would kill too late: its pod must be made anew.
+    """
+    told = _told(pod)
+    if told is None or told >= group.spec.failover.fence_timeout_milliseconds:
+        return group
+    failover = replace(group.spec.failover, fence_timeout_milliseconds=told)
+    return replace(group, spec=replace(group.spec, failover=failover))
+
+
+def _told(pod: JsonObject) -> int | None:
+    containers = (pod.get("spec") or {}).get("containers") or []
+    fences = (one for one in containers if one.get("name") == names.CONTAINER_FENCE)
+    texts = [
+        str(entry.get("value"))
+        for fence in fences
+        for entry in fence.get("env") or []
+        if entry.get("name") == FENCE_TIMEOUT
+    ]
+    return int(texts[0]) if texts and texts[0].isdecimal() else None
+
+
+def _pods(group: BrokerGroup) -> list[JsonObject]:
+    """Where fences find each other if the brokers' addresses don't lead to them: a load balancer carries no UDP beside TCP.
+
+    Unasked, every fence would take an outage of all operators for its own isolation, and no master would outlive it.
+    """
+    if group.spec.network.addressing is not Addressing.LOAD_BALANCER:
+        return []
+    service = names.members_service_name(identity.name_of(group))
+    return [{"name": "FENCE_PODS", "value": f"{service}.{identity.namespace_of(group)}"}]
+
+
+def _tls(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]:
+    """As the operator is spoken to, and speaks to brokers. The same in both modes: going on to `enforcing` restarts no pod."""
+    entries: list[JsonObject] = []
+    if settings.controller_tls:
+        entries.append({"name": "FENCE_CONTROLLER_TLS", "value": "true"})
+        if settings.controller_authority is not None:
+            path = f"{names.CONFIG_DIR}/{names.AUTHORITY_FILE}"
+            entries.append({"name": "FENCE_CONTROLLER_CA", "value": path})
+        entries += certificate.fence_environment(spec)
+    if settings.broker_tls:
+        entries.append({"name": "FENCE_BROKER_TLS", "value": "true"})
+    return entries
+
+
+def _mounts(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]:
+    """Whole volumes, not files: a single file would not follow a new authority or a renewed certificate."""
+    authority = {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}
+    own = certificate.mounts(spec) if settings.controller_tls else []
+    return [*([authority] if settings.controller_authority is not None else []), *own]
+
+
+def broker_environment() -> list[JsonObject]:
+    """By which the fence knows the broker's processes among all that it sees."""
+    return _marks(names.CONTAINER_BROKER)
+
+
+def _marks(container_name: str = names.CONTAINER_FENCE) -> list[JsonObject]:
+    return [
+        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "BROKERGROUP_CONTAINER", "value": container_name},
+    ]
+
+
+def broker_lifecycle(spec: BrokerGroupSpec) -> JsonObject:
+    """SIGTERM waits until the broker is master no more, as the fence writes it down, or a bound has passed.
+
+    A plain SIGTERM of a Java master leaves its group without a master for about 9 s.
+    """
+    wait = (
+        f"i=0; while [ $i -lt {hand_over_seconds(spec) * PRE_STOP_STEPS_PER_SECOND} ]"
+        ' && [ "$(cat "$RUN_DIR/role" 2>/dev/null)" = master ]; do sleep 0.1; i=$((i+1)); done'
+    )
+    return {"preStop": {"exec": {"command": ["sh", "-c", wait]}}}

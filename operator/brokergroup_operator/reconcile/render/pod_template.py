@@ -1,0 +1,58 @@
+"""Adds to a pod what spec.podTemplate says, as a strategic merge does: named things by their name, the rest beside ours. Pure.
+
+Ours always wins. The API server refuses the names of our own containers, volumes and labels
+(api/rules/pod_rules.py); this holds without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.reconcile.render.fence_container import restricted
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.fields.pod_fields import TemplateMetadata, TemplateSpec
+
+OWN: Final = {
+    "containers": names.OWN_CONTAINERS,
+    "initContainers": names.OWN_CONTAINERS,
+    "volumes": names.OWN_VOLUMES,
+}
+
+
+def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
+    """The PodSpec with what the template adds."""
+    lists = {
+        "containers": [_as_restricted(item) for item in template.containers],
+        "initContainers": [_as_restricted(item) for item in template.init_containers],
+        "volumes": template.volumes,
+    }
+    added: JsonObject = {
+        field: [*spec.get(field, []), *(item for item in items if item.get("name") not in OWN[field])]
+        for field, items in lists.items()
+        if items
+    }
+    others: JsonObject = {
+        "hostAliases": list(template.host_aliases),
+        "dnsConfig": dict(template.dns_config),
+        "runtimeClassName": template.runtime_class_name,
+        "schedulerName": template.scheduler_name,
+        "serviceAccountName": template.service_account_name,
+    }
+    return spec | added | {field: value for field, value in others.items() if value}
+
+
+def _as_restricted(container: JsonObject) -> JsonObject:
+    """Where a further container says nothing, what holds for the broker holds for it."""
+    return container | {"securityContext": {**restricted(), **(container.get("securityContext") or {})}}
+
+
+def with_template_metadata(metadata: JsonObject, template: TemplateMetadata) -> JsonObject:
+    """The pod's metadata with further labels and annotations."""
+    return metadata | {
+        field: {**more, **metadata.get(field, {})}
+        for field, more in (("labels", template.labels), ("annotations", template.annotations))
+        if more
+    }

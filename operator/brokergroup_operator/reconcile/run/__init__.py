@@ -1,0 +1,1 @@
+"""Run: the plane that starts passes: its Lease, its queue, its watches."""

@@ -1,0 +1,298 @@
+"""The reconcile plane: what keeps pods, claims, Services and status as the BrokerGroups want them.
+
+Watches and the controller plane's notices only put groups into a queue; passes do the work; nothing is remembered between
+them. The failover path does not come through here. With leader election only the holder of the Lease watches and works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
+from brokergroup_operator.observe.conditions import ConditionGauges
+from brokergroup_operator.operations.runner import OperationRunner
+from brokergroup_operator.operations.settings import OperationSettings
+from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
+from brokergroup_operator.reconcile.broker_names import BrokerNames
+from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
+from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
+from brokergroup_operator.reconcile.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, ROCKETMQ_CLUSTERS
+from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
+from brokergroup_operator.reconcile.run.leader import LeaderElector
+from brokergroup_operator.reconcile.run.node_watch import NodeWatch
+from brokergroup_operator.reconcile.run.queue import ReconcileQueue
+from brokergroup_operator.reconcile.run.watch import Watcher
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.tell.events import EventPoster
+from brokergroup_operator.reconcile.turns import RollingTurns, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.circumstances import CircumstanceSink
+    from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+log = structlog.get_logger(__name__)
+WAIT_FOR_KINDS_SECONDS = 0.5
+WAIT_FOR_CLUSTERS_SECONDS = 5.0
+
+
+class ReconcilePlane:
+    """`start` returns once it is set going; `stop` ends it and leaves everything as it is.
+
+    `after_watch_spawned` is called each time kopf has been started: in the main thread kopf takes over SIGINT and SIGTERM,
+    and this is where the command line takes them back.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        access: ClusterAccess,
+        view: GroupView,
+        settings: ReconcileSettings,
+        *,
+        after_watch_spawned: Callable[[], None] | None = None,
+        circumstances: CircumstanceSink | None = None,
+        conditions: ConditionGauges | None = None,
+    ) -> None:
+        self._api = api
+        self._access = access
+        self._view = view
+        self._settings = settings
+        self._after_watch_spawned = after_watch_spawned
+        self._circumstances = circumstances
+        self._conditions = conditions or ConditionGauges()
+        self._leading = asyncio.Event()
+        self._look_at_all = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
+        # Every run that has not ended: the present one, and those that are still on their way out.
+        self._runs: set[asyncio.Task[None]] = set()
+        self._watcher: Watcher | None = None
+        self._elector: LeaderElector | None = None
+        if settings.leader_election is not None:
+            self._elector = LeaderElector(
+                api, settings.leader_election, on_started=self._leading.set, on_stopped=self._lose_leadership
+            )
+            # A process that was frozen learns that it no longer leads at its next write, before its timers run.
+            self._api = api.guarded(self._may_write_seconds)
+        self._applier = ServerSideApplier(
+            access,
+            field_manager=names.FIELD_MANAGER_RECONCILE,
+            timeout_seconds=settings.api_timeout_seconds,
+            may_write_seconds=self._may_write_seconds,
+        )
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this plane does the reconciling now."""
+        return self._leading.is_set()
+
+    def trouble(self) -> str | None:
+        """For `/healthz`: what only a restart of this process would end; None while there is nothing of that kind."""
+        if self._main is not None and self._main.done() and not self._main.cancelled():
+            return f"the reconcile plane has ended: {self._main.exception()!r}"
+        return None if self._watcher is None else self._watcher.trouble()
+
+    def _may_write_seconds(self) -> float:
+        return math.inf if self._elector is None else self._elector.leads_for_seconds
+
+    async def start(self) -> None:
+        if self._elector is None:
+            self._leading.set()
+        else:
+            self._elector.start()
+        self._begin_run()
+
+    async def stop(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
+        await asyncio.gather(*self._runs, return_exceptions=True)
+        if self._elector is not None:
+            await self._elector.stop()
+            await self._api.close()
+        self._applier.close()
+
+    def _lose_leadership(self) -> None:
+        log.warning("reconcile.leadership_lost")
+        self._leading.clear()
+        if self._main is not None and not self._main.cancelling():
+            self._main.cancel()
+            self._begin_run()
+
+    def _begin_run(self) -> None:
+        self._main = asyncio.create_task(self._run(after=frozenset(self._runs)), name="reconcile plane")
+        self._runs.add(self._main)
+        self._main.add_done_callback(self._runs.discard)
+
+    async def _run(self, *, after: frozenset[asyncio.Task[None]]) -> None:
+        if after:
+            # Led, lost and led again in a moment: no earlier run may be left. Not only the last one: if the Lease was lost twice,
+            # that one was cancelled while it waited here for the one that still ends.
+            await asyncio.wait(after)
+        await self._leading.wait()
+        while True:
+            await self._serve()
+
+    async def _serve(self) -> None:
+        """Until it is cancelled, or the kind RocketMQCluster is there, which was not when it began."""
+        groups = await self._wait_for_kinds()
+        with_clusters = await self._may_serve_clusters()
+        operations = OperationRunner(
+            self._api,
+            self._view,
+            OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
+            unsafe_now=unsafe_now,
+            wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
+        )
+        turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
+        turns.restore(groups)
+        broker_names = BrokerNames()
+        broker_names.keep_only(groups)
+        queue = ReconcileQueue(GroupPass(self._reconciler(turns, broker_names), operations).run, self._settings)
+        clusters = ReconcileQueue(self._cluster_pass().run, self._settings)
+        watcher = Watcher(
+            self._access,
+            namespace=self._settings.namespace,
+            on_change=queue.add,
+            on_cluster_change=clusters.add if with_clusters else None,
+            identity=self._settings.instance,
+            after_spawn=self._after_watch_spawned,
+        )
+        self._watcher = watcher
+        unsubscribe = self._view.subscribe(queue.add)
+        watcher.start()
+        nodes = NodeWatch(
+            self._api, on_change=self._look_at_all.set, timeout_seconds=self._settings.api_timeout_seconds
+        )
+        node_watch = asyncio.create_task(nodes.run(), name="reconcile node watch")
+        log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
+        try:
+            await self._resync_for_ever(queue, clusters if with_clusters else None, turns, broker_names)
+        finally:
+            unsubscribe()
+            node_watch.cancel()
+            await asyncio.gather(node_watch, return_exceptions=True)
+            await asyncio.gather(queue.stop(), clusters.stop())
+            await operations.stop()
+            await self._applier.settle()
+            self._watcher = None
+            self._conditions.clear()
+            await watcher.stop()
+
+    def _reconciler(self, turns: RollingTurns, broker_names: BrokerNames) -> Reconciler:
+        timeout_seconds = self._settings.api_timeout_seconds
+        events = self._event_poster()
+        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds)
+        applier = PlanApplier(
+            api=self._api,
+            applier=self._applier,
+            view=self._view,
+            events=events,
+            timeout_seconds=timeout_seconds,
+            namespace=self._settings.namespace,
+        )
+        return Reconciler(
+            fetcher,
+            applier,
+            self._settings,
+            turns,
+            broker_names,
+            circumstances=self._circumstances,
+            conditions=self._conditions,
+        )
+
+    def _cluster_pass(self) -> ClusterPass:
+        return ClusterPass(self._api, self._event_poster(), self._settings, self._view)
+
+    def _event_poster(self) -> EventPoster:
+        return EventPoster(
+            self._api, instance=self._settings.instance, timeout_seconds=self._settings.api_timeout_seconds
+        )
+
+    async def _wait_for_kinds(self) -> list[JsonObject]:
+        """Kopf serves only the kinds that exist when it starts. Hands back the groups there are."""
+        while True:
+            try:
+                groups = await self._list(BROKER_GROUPS)
+                await self._list(BROKER_GROUP_OPERATIONS)
+            except ApiError as error:
+                log.info("reconcile.waits_for_kinds", error=str(error))
+            else:
+                return groups
+            await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
+
+    async def _may_serve_clusters(self) -> bool:
+        """Whether RocketMQClusters can be read. Groups do not wait for them: a chart of before brings neither kind nor right.
+
+        The kinds of one release are defined one after the other, so it is asked for some seconds.
+        """
+        deadline_seconds = asyncio.get_running_loop().time() + WAIT_FOR_CLUSTERS_SECONDS
+        while True:
+            try:
+                await self._list(ROCKETMQ_CLUSTERS)
+            except ApiUnavailableError as error:
+                log.info("reconcile.waits_for_kinds", error=str(error))
+            except ApiError as error:
+                if asyncio.get_running_loop().time() >= deadline_seconds:
+                    log.warning(
+                        "reconcile.without_clusters", error=str(error), upgrade="the chart, with its kinds and rights"
+                    )
+                    return False
+            else:
+                return True
+            await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
+
+    async def _resync_for_ever(
+        self, queue: ReconcileQueue, clusters: ReconcileQueue | None, turns: RollingTurns, broker_names: BrokerNames
+    ) -> None:
+        """Events can be lost; a look at every group and cluster from time to time makes up for it.
+
+        Without clusters it ends once they can be read: kopf follows only the kinds that it was started with.
+        """
+        while True:
+            self._look_at_all.clear()
+            try:
+                groups = await self._list(BROKER_GROUPS)
+                turns.keep_only(groups)
+                broker_names.keep_only(groups)
+                for group in groups:
+                    queue.add(key_of(group))
+                if await self._look_at_clusters(clusters):
+                    return
+            except ApiError as error:
+                log.warning("reconcile.resync_failed", error=str(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_at_all.wait(), self._settings.resync_seconds)
+
+    async def _look_at_clusters(self, clusters: ReconcileQueue | None) -> bool:
+        """Queue them all; True where there is no queue for them, and they can be read now."""
+        try:
+            found = await self._list(ROCKETMQ_CLUSTERS)
+        except ApiError:
+            if clusters is None:
+                return False
+            raise
+        if clusters is None:
+            log.info("reconcile.clusters_came")
+            return True
+        for cluster in found:
+            clusters.add(key_of(cluster))
+        return False
+
+    async def _list(self, resource: Resource) -> list[JsonObject]:
+        listed = await self._api.list(
+            resource, namespace=self._settings.namespace, timeout_seconds=self._settings.api_timeout_seconds
+        )
+        return list(listed.items)

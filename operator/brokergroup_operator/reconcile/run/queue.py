@@ -1,0 +1,98 @@
+"""A level-triggered queue: per group at most one pass at a time, and one more if anything happened meanwhile.
+
+What happened is not kept, only that something did. So events may be doubled, reordered or lost: the next pass looks at what
+is. A pass that fails is repeated after a pause that doubles. An event cuts a long pause short, since what it tells of may be
+repaired even if another part of the pass goes on failing; but not to nothing, or a failing pass that causes events would spin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.records.store import GroupKey
+
+log = structlog.get_logger(__name__)
+
+
+class ReconcileQueue:
+    """`run_pass` does one pass and returns in how many seconds to look again (None: when something happens)."""
+
+    def __init__(self, run_pass: Callable[[GroupKey], Awaitable[float | None]], settings: ReconcileSettings) -> None:
+        self._run_pass = run_pass
+        self._settings = settings
+        self._wake: dict[GroupKey, asyncio.Event] = {}
+        self._workers: dict[GroupKey, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(settings.concurrent_passes)
+        self._stopped = False
+
+    def add(self, key: GroupKey) -> None:
+        """Something about the group may have changed. Returns at once."""
+        if self._stopped:
+            return
+        self._wake.setdefault(key, asyncio.Event()).set()
+        if key not in self._workers:
+            self._workers[key] = asyncio.create_task(self._work(key), name=f"reconcile {key}")
+
+    def keys(self) -> list[GroupKey]:
+        """Groups with a pass running, due, or waiting to be repeated."""
+        return list(self._workers)
+
+    async def stop(self) -> None:
+        """Cancel what runs; a pass may be cut anywhere."""
+        self._stopped = True
+        workers = list(self._workers.values())
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _work(self, key: GroupKey) -> None:
+        wake, failures = self._wake[key], 0
+        try:
+            while True:
+                wake.clear()
+                look_again_seconds, failed = await self._one_pass(key)
+                if self._stopped:
+                    return  # a pass that ended in the moment of the stop: `wait_for` has kept its cancellation to itself
+                failures = failures + 1 if failed else 0
+                if failures:
+                    await self._pause(wake, failures)
+                elif not await _woken(wake, look_again_seconds):
+                    return
+        finally:
+            # Nothing can have set `wake` since it was last looked at: there is no await in between.
+            del self._workers[key]
+            del self._wake[key]
+
+    async def _one_pass(self, key: GroupKey) -> tuple[float | None, bool]:
+        try:
+            async with self._places:
+                return await asyncio.wait_for(self._run_pass(key), self._settings.pass_timeout_seconds), False
+        except Exception as error:  # noqa: BLE001 - one of the two supervision points: the pass is repeated, whatever it was
+            log.warning("reconcile.failed", group=str(key), error=f"{type(error).__name__}: {error}")
+            return None, True
+
+    async def _pause(self, wake: asyncio.Event, failures: int) -> None:
+        doubled = self._settings.backoff_initial_seconds * 2.0 ** min(failures - 1, 20)
+        whole_seconds = min(doubled, self._settings.backoff_maximum_seconds)
+        certain_seconds = min(whole_seconds, self._settings.backoff_after_event_seconds)
+        await asyncio.sleep(certain_seconds)
+        await _woken(wake, whole_seconds - certain_seconds)
+
+
+async def _woken(wake: asyncio.Event, within_seconds: float | None) -> bool:
+    """Whether there is a reason for another pass: an event, or the time to look again. Without either the worker ends."""
+    if wake.is_set():
+        return True
+    if within_seconds is None:
+        return False
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(wake.wait(), within_seconds)
+    return True

@@ -1,0 +1,190 @@
+"""Reads one group and all that is its own, straight from the API server: a pass never decides on a cache."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
+from brokergroup_operator.api.meaning.credentials import (
+    CredentialsError,
+    credentials_in,
+    secret_not_found,
+    secret_not_readable,
+)
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.resources import NODES, SECRETS
+from brokergroup_operator.operations.scene import is_of
+from brokergroup_operator.reconcile import kinds
+from brokergroup_operator.reconcile.identity import claim_names
+from brokergroup_operator.reconcile.see.config_sources import with_sources
+from brokergroup_operator.reconcile.see.members import latest_by_pod
+from brokergroup_operator.reconcile.see.observed import Observed, node_of
+from brokergroup_operator.records.group_objects import GroupObjects
+from brokergroup_operator.records.serialize import record_from_json
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.observe.group_view import GroupView
+    from controller_core.model import BrokerGroupRecord
+
+FORBIDDEN = 403
+log = structlog.get_logger(__name__)
+
+
+class UnreadableGroupError(Exception):
+    """The BrokerGroup does not fit its type: it was stored under other rules than ours. A person must look at it."""
+
+    def __init__(self, message: str, group_object: JsonObject) -> None:
+        super().__init__(message)
+        self.group_object = group_object
+
+
+class GroupFetcher:
+    """Fetches groups through one client, with one deadline per request."""
+
+    def __init__(self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float) -> None:
+        self._api = api
+        self._view = view
+        self._timeout_seconds = timeout_seconds
+        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
+
+    async def fetch(self, key: GroupKey) -> Observed | None:
+        """What there is now, or None if the group is gone."""
+        group_object = await self._objects.find(kinds.BROKER_GROUPS, key)
+        if group_object is None:
+            return None
+        # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
+        # missing then is lost, and not one that was created in between.
+        state = await self._objects.find(kinds.BROKER_GROUP_STATES, key)
+        snapshot = self._view.snapshot(key)
+        pods, claims, services, config_maps, budgets = await asyncio.gather(
+            self._objects.labelled(kinds.PODS, key),
+            self._objects.labelled(kinds.PERSISTENT_VOLUME_CLAIMS, key),
+            self._objects.labelled(kinds.SERVICES, key),
+            self._objects.labelled(kinds.CONFIG_MAPS, key),
+            self._objects.labelled(kinds.POD_DISRUPTION_BUDGETS, key),
+        )
+        record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
+        group, config_problem = await self._with_config_sources(key, read_group(group_object))
+        operation, nodes = await asyncio.gather(self._running_operation(key, group_object), self._nodes_of(pods))
+        return Observed(
+            group=group,
+            group_object=group_object,
+            record=record,
+            state_object=state,
+            snapshot=snapshot,
+            pods=pods,
+            claims=claims | await self._unlabelled_claims(key, group, record, claims),
+            services=services,
+            config_maps=config_maps,
+            disruption_budgets=budgets,
+            operation=operation,
+            nodes=nodes,
+            config_problem=config_problem,
+            credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
+        )
+
+    async def _unlabelled_claims(
+        self, key: GroupKey, group: BrokerGroup, record: BrokerGroupRecord | None, listed: Mapping[str, JsonObject]
+    ) -> dict[str, JsonObject]:
+        """Claims of registered members that are there without the label by which they are listed: none of them is a lost disk."""
+        wanted = sorted(
+            name
+            for pod, replica in latest_by_pod(record, key.name).items()
+            if replica.registered
+            for name in claim_names(group, pod)
+            if name not in listed
+        )
+        found = await asyncio.gather(
+            *(self._objects.find(kinds.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
+        )
+        return {name: claim for name, claim in zip(wanted, found, strict=True) if claim is not None}
+
+    async def _with_config_sources(self, key: GroupKey, group: BrokerGroup) -> tuple[BrokerGroup, str]:
+        """With the keys of the ConfigMaps that spec.configFrom names; nobody watches those, so a change is seen at a resync."""
+        wanted = sorted({source.config_map_ref.name for source in group.spec.config_from})
+        found = await asyncio.gather(
+            *(self._objects.find(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
+        )
+        return with_sources(group, dict(zip(wanted, found, strict=True)))
+
+    async def _running_operation(self, key: GroupKey, group_object: JsonObject) -> BrokerGroupOperation | None:
+        """The one that runs; the operations plane lets no second one. None where operations are not installed.
+
+        What ran for an earlier group of this name is nobody's any more: its Rebuild would cost this one a volume.
+        """
+        try:
+            listed = await self._api.list(
+                kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+            )
+        except NotFoundError:
+            return None
+        for item in listed.items:
+            if (item.get("spec") or {}).get("brokerGroupRef", {}).get("name") != key.name:
+                continue
+            try:
+                operation = msgspec.convert(item, BrokerGroupOperation)
+            except msgspec.ValidationError as error:
+                log.warning("reconcile.unreadable", name=item["metadata"]["name"], group=str(key), error=str(error))
+                continue
+            if is_running(operation) and is_of(item, group_object):
+                return operation
+        return None
+
+    async def _nodes_of(self, pods: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
+        """The nodes of these pods, as far as the operator may read nodes (chart value rbac.readNodes)."""
+        names_of_nodes = sorted({node_of(pod) for pod in pods.values()} - {""})
+        found = await asyncio.gather(*(self._node(name) for name in names_of_nodes))
+        return {name: node for name, node in zip(names_of_nodes, found, strict=True) if node is not None}
+
+    async def _node(self, name: str) -> JsonObject | None:
+        try:
+            return await self._api.get(NODES, name, timeout_seconds=self._timeout_seconds)
+        except NotFoundError:
+            return None
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return None
+
+    async def _credentials_problem(self, key: GroupKey, name: str | None) -> CredentialsError | None:
+        """Look at the Secret and forget it again: the pods take it themselves, and the controller plane reads its own."""
+        if name is None:
+            return None
+        try:
+            credentials_in(
+                await self._api.get(SECRETS, name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
+            )
+        except NotFoundError:
+            return secret_not_found(key.namespace, name)
+        except CredentialsError as error:
+            return error
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return secret_not_readable(key.namespace, name)
+        return None
+
+
+def is_running(operation: BrokerGroupOperation) -> bool:
+    running = operation.status is not None and operation.status.phase is OperationPhase.RUNNING
+    return running and operation.spec.dry_run is DryRun.NONE and "deletionTimestamp" not in operation.metadata
+
+
+def read_group(group_object: JsonObject) -> BrokerGroup:
+    try:
+        return msgspec.convert(group_object, BrokerGroup)
+    except msgspec.ValidationError as error:
+        metadata = group_object.get("metadata") or {}
+        raise UnreadableGroupError(
+            f"BrokerGroup {metadata.get('namespace')}/{metadata.get('name')}: {error}", group_object
+        ) from error

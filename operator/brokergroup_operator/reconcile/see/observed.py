@@ -1,0 +1,160 @@
+"""What one pass saw of a group, as values: the input of the pure evaluation, and the questions it asks of pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from brokergroup_operator.api import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+    from brokergroup_operator.api.meaning.credentials import CredentialsError
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+
+# Who sets them is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
+DRAIN_TAINTS: Final = frozenset(
+    {
+        "node.kubernetes.io/unschedulable",
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """One group and everything of it, by name. `group_object` is the raw form of `group`, with its current status."""
+
+    group: BrokerGroup
+    group_object: JsonObject
+    record: BrokerGroupRecord | None = None
+    state_object: JsonObject | None = None
+    snapshot: GroupSnapshot | None = None
+    pods: Mapping[str, JsonObject] = field(default_factory=dict)
+    claims: Mapping[str, JsonObject] = field(default_factory=dict)
+    services: Mapping[str, JsonObject] = field(default_factory=dict)
+    config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
+    disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
+    # The one operation of this group that is Running; what it asks for is done by the same evaluation as everything else.
+    operation: BrokerGroupOperation | None = None
+    # The nodes of the group's pods, by name; empty where the operator may not read nodes.
+    nodes: Mapping[str, JsonObject] = field(default_factory=dict)
+    # Who rolls before this group may begin to; nobody: it is its turn.
+    rolling_before: tuple[GroupKey, ...] = ()
+    # When this was seen, as RFC 3339.
+    now: str = ""
+    # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it can tell.
+    refusal: str = ""
+    # Whether that was because another Service has a node port.
+    node_port_taken: bool = False
+    # Which older group has this one's broker name at one of its NameServers.
+    broker_name_taken: str = ""
+    # Which object of a name of ours is somebody else's, as the last pass found it.
+    name_taken: str = ""
+    # Why a ConfigMap that the spec names can't be used; empty if all can.
+    config_problem: str = ""
+    # Why the group's pods can't show controllers what those ask for; empty if they can.
+    certificate_problem: str = ""
+    # Why the Secret that the spec names can't be used. Nothing of what is in it.
+    credentials_problem: CredentialsError | None = None
+
+
+def metadata(obj: JsonObject) -> JsonObject:
+    value: JsonObject = obj.get("metadata") or {}
+    return value
+
+
+def uid(obj: JsonObject) -> str:
+    return str(metadata(obj).get("uid", ""))
+
+
+def labels_of(obj: JsonObject) -> dict[str, str]:
+    return dict(metadata(obj).get("labels") or {})
+
+
+def annotations_of(obj: JsonObject) -> dict[str, str]:
+    return dict(metadata(obj).get("annotations") or {})
+
+
+def finalizers_of(obj: JsonObject) -> list[str]:
+    return list(metadata(obj).get("finalizers") or [])
+
+
+def last_written(obj: JsonObject, field_manager: str) -> str:
+    """When this field manager last changed something of the object, as the API server noted it; the empty text: never."""
+    entries = (one for one in metadata(obj).get("managedFields") or [] if one.get("manager") == field_manager)
+    return max((str(one["time"]) for one in entries if one.get("time")), default="")
+
+
+def being_deleted(obj: JsonObject) -> bool:
+    return bool(metadata(obj).get("deletionTimestamp"))
+
+
+def claim_is_bound(claim: JsonObject) -> bool:
+    return (claim.get("status") or {}).get("phase") == "Bound"
+
+
+def claim_size(claim: JsonObject) -> str:
+    return str(claim["spec"]["resources"]["requests"]["storage"])
+
+
+def pod_status(pod: JsonObject) -> JsonObject:
+    value: JsonObject = pod.get("status") or {}
+    return value
+
+
+def pod_phase(pod: JsonObject) -> str:
+    return str(pod_status(pod).get("phase") or "Pending")
+
+
+def broker_restarts(pod: JsonObject) -> int:
+    """How often the kubelet started the pod's broker container again."""
+    statuses: list[dict[str, Any]] = pod_status(pod).get("containerStatuses") or []
+    of_broker = [one for one in statuses if one.get("name") == names.CONTAINER_BROKER]
+    return max((int(one.get("restartCount") or 0) for one in of_broker), default=0)
+
+
+def pod_ip(pod: JsonObject | None) -> str:
+    return "" if pod is None else str(pod_status(pod).get("podIP") or "")
+
+
+def node_of(pod: JsonObject | None) -> str:
+    return "" if pod is None else str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def pod_is_ready(pod: JsonObject | None) -> bool:
+    if pod is None or being_deleted(pod):
+        return False
+    conditions: list[dict[str, Any]] = pod_status(pod).get("conditions") or []
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
+
+
+def pod_has_ended(pod: JsonObject) -> bool:
+    """Nothing of the pod runs, nor will run again: only then is a fenced master known to be dead."""
+    if pod_phase(pod) in {"Failed", "Succeeded"} or not (pod.get("spec") or {}).get("nodeName"):
+        return True
+    statuses: list[dict[str, Any]] = pod_status(pod).get("containerStatuses") or []
+    return bool(statuses) and all("terminated" in (status.get("state") or {}) for status in statuses)
+
+
+def fence_can_be_lifted(pod: JsonObject) -> bool:
+    """A pod that is not being deleted restarts its containers, so their end would prove nothing."""
+    return names.FINALIZER_FENCE in finalizers_of(pod) and being_deleted(pod) and pod_has_ended(pod)
+
+
+def is_draining(node: JsonObject) -> bool:
+    spec = node.get("spec") or {}
+    return bool(spec.get("unschedulable")) or any(
+        taint.get("key") in DRAIN_TAINTS for taint in spec.get("taints") or []
+    )

@@ -1,0 +1,1 @@
+"""Tell: status, conditions and Events of what was seen and decided."""

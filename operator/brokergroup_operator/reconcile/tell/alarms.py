@@ -1,0 +1,139 @@
+"""The conditions that are there only while they are true: each of them waits for a person, and says what that person can do. Pure.
+
+What each rests on is in docs/concepts/architecture.md: rule 7 (Unfenced), rule 3 (EpochJump, Recovering), rule 2 (SeatLost).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
+from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.verdict import yes
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.verdict import Verdict
+
+
+# What controller_core puts behind the check code of a broker that it adopted.
+ADOPTED_SUFFIX: Final = ";adopted"
+_CONSEQUENCE: Final = {
+    Signature.OFF: "Brokers wait for it before they start",
+    Signature.ACCEPTED: "Brokers wait for it before they start; running ones are known by their address",
+    Signature.REQUIRED: "No request of this group's brokers is heard until then",
+}
+
+
+def all_alarms(seen: Observed) -> dict[ConditionType, Verdict | None]:
+    """Each alarm's verdict, or None where there is no reason for it."""
+    return {
+        ConditionType.UNFENCED: unfenced(seen),
+        ConditionType.EPOCH_JUMP: epoch_jump(seen),
+        ConditionType.RECOVERING: recovering(seen),
+        ConditionType.SEAT_LOST: seat_lost(seen),
+        ConditionType.CREDENTIALS_MISSING: credentials_missing(seen),
+    }
+
+
+def unfenced(seen: Observed) -> Verdict | None:
+    """A failover elected beside a master that may still have run, and may run still. From the record: whoever looks sees it."""
+    if seen.record is None or not seen.record.unfenced:
+        return None
+    old = " and ".join(f"broker {broker_id}" for broker_id in sorted(seen.record.unfenced))
+    why = trust_without_confirmation(seen.group.spec)
+    trust = f" But {why}." if why else ""
+    return yes(
+        Reason.FENCE_NOT_CONFIRMED,
+        f"{old} was replaced as master, and no failover could confirm its death: what it acknowledged since then may be lost."
+        f"{trust} It is over when it is in sync again, or no member any more",
+    )
+
+
+def epoch_jump(seen: Observed) -> Verdict | None:
+    """Brokers report an epoch that the record could hardly have missed: a poisoned broker, or a very old backup."""
+    epoch = seen.snapshot.epoch_jump if seen.snapshot else None
+    if epoch is None:
+        return None
+    known = seen.record.master_epoch if seen.record else 0
+    annotation = f"{names.ANNOTATION_ACCEPT_EPOCH}={epoch}"
+    group = f"{identity.name_of(seen.group)} -n {identity.namespace_of(seen.group)}"
+    return yes(
+        Reason.EPOCH_FAR_ABOVE_RECORD,
+        f"A broker reports master epoch {epoch}, the record says {known}: nobody is elected until this is settled"
+        f"{_unreadable_acceptance(seen)}."
+        f" If the record was restored from an old backup, accept it: kubectl annotate brokergroup {group} {annotation}."
+        " If somebody made that broker believe it, stop the broker and delete its claim: it comes back empty and catches up.",
+    )
+
+
+def _unreadable_acceptance(seen: Observed) -> str:
+    try:
+        accepted_epoch(seen.group_object)
+    except AnnotationError as error:
+        return f" ({error})"
+    return ""
+
+
+def recovering(seen: Observed) -> Verdict | None:
+    """Nobody holds a seat by the record, although brokers have data: all of them are heard before one is elected."""
+    record = seen.record
+    if record is None or not record.is_first_election:
+        return None
+    registered = sorted(replica.broker_id for replica in record.replicas.values() if replica.registered)
+    live = seen.snapshot.live if seen.snapshot else {}
+    silent = [broker_id for broker_id in registered if broker_id not in live]
+    missing = max(0, seen.group.spec.replicas - len(registered))
+    waiting = "every registered broker is heard"
+    if silent:
+        waiting = f"waiting for brokers {_ids(silent)} (one that will never come back: mqadmin cleanBrokerMetadata)"
+    if missing:
+        waiting += f", and for {missing} that have not registered"
+    if any(replica.register_check_code.endswith(ADOPTED_SUFFIX) for replica in record.replicas.values()):
+        return yes(
+            Reason.RECORD_REBUILT_FROM_BROKERS,
+            f"The record knew nothing of brokers that have data; they were adopted. The best of all is elected: {waiting}",
+        )
+    if record.master_epoch > 0 and registered:
+        return yes(
+            Reason.RECORD_BEHIND_BROKERS,
+            f"The record was behind its brokers and goes on above epoch {record.master_epoch}."
+            f" The best of all is elected: {waiting}",
+        )
+    return None
+
+
+def seat_lost(seen: Observed) -> Verdict | None:
+    """Nobody is left who is known to have every acknowledged message. There are two ways out, and a person chooses."""
+    record = seen.record
+    if record is None or not record.lost_seats:
+        return None
+    losers = sorted(record.lost_seats)
+    marks = ", ".join(
+        f"broker {broker_id} (epoch {replica.held_epoch}, offset {replica.held_offset})"
+        for broker_id in losers
+        if (replica := record.replicas.get(broker_id)) is not None
+    )
+    return yes(
+        Reason.EVERY_SEAT_LOST,
+        f"The last replicas that had every acknowledged message came back with less than they had held: {marks}."
+        " Either give one of them its volume back (an empty mount, a wrong claim): it is elected once it reports at least that."
+        " Or give up what is missing: set spec.failover.uncleanElection to Allowed (with durability Available or Fast),"
+        " and the best of those that are left is elected",
+    )
+
+
+def credentials_missing(seen: Observed) -> Verdict | None:
+    """The Secret that the spec names can't be used."""
+    problem = seen.credentials_problem
+    if problem is None:
+        return None
+    return yes(problem.reason, f"{problem}. {_CONSEQUENCE[seen.group.spec.security.signature]}")
+
+
+def _ids(broker_ids: list[int]) -> str:
+    return ", ".join(str(broker_id) for broker_id in broker_ids)

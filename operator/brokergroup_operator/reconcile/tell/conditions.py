@@ -1,0 +1,168 @@
+"""The conditions of a group: pure, from what was observed. Each function gives one condition's status, reason and message.
+
+Here are those that say how the group is; `progress.py` says what is being done about it, `alarms.py` what waits for a
+person, and `states.py` what is there only while it is so. lastTransitionTime moves only when the status of the condition
+changes, never with the message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, Reason
+from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.api.meaning.learners import runs_as_learner
+from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.learners import learning
+from brokergroup_operator.reconcile.steps import Verb
+from brokergroup_operator.reconcile.tell import alarms, progress, states
+from brokergroup_operator.reconcile.turns import Turn
+from brokergroup_operator.reconcile.verdict import no, yes
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.decide.course import Course
+    from brokergroup_operator.reconcile.see.members import Membership
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.verdict import Verdict
+
+
+def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one return per reason)
+    """Everything is as the spec wants it, and writes are served."""
+    pending = [item.pod for item in members.members if not observed.pod_is_ready(seen.pods.get(item.pod))]
+    in_set = seen.record.sync_state_set if seen.record else frozenset()
+    learners = learning(seen)
+    outside = [item.pod for item in members.members if item.broker_id not in in_set | learners]
+    if observed.being_deleted(seen.group_object):
+        return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
+    if seen.group.spec.maintenance.hibernated:
+        return no(Reason.HIBERNATING, "The group is hibernated: spec.maintenance.hibernated false wakes it")
+    if _failing_over(seen):
+        return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
+    if members.to_reserve or pending:
+        waiting = ", ".join(pending) or f"{len(members.to_reserve)} members without a broker id"
+        return no(Reason.MEMBERS_PENDING, f"Waiting for {waiting}")
+    writes = available(seen, members)
+    if writes.status is not ConditionStatus.TRUE:
+        return writes
+    if outside:
+        return no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
+    if amiss := _learners_amiss(seen, members, learners):
+        return no(Reason.MEMBERS_OUT_OF_SYNC, amiss)
+    count = len(members.members) - len(learners)
+    told = f"{count} member{'' if count == 1 else 's'} in sync"
+    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{told}, {len(learners)} learning" if learners else told)
+
+
+def _learners_amiss(seen: Observed, members: Membership, learners: frozenset[int]) -> str:
+    """A learner follows the master, and is not in the set."""
+    in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
+    still = [one.pod for one in members.members if runs_as_learner(seen.pods.get(one.pod)) and one.broker_id in in_set]
+    if still:
+        return f"Learners that are still in the SyncStateSet: {', '.join(still)}"
+    live = seen.snapshot.live.keys() - seen.snapshot.unlinked if seen.snapshot else frozenset[int]()
+    apart = [one.pod for one in members.members if one.broker_id in learners - live]
+    return f"Learners without a link to the master: {', '.join(apart)}" if apart else ""
+
+
+def available(seen: Observed, members: Membership) -> Verdict:
+    """A master serves writes."""
+    master = seen.record.granted_master_id if seen.record else None
+    if seen.record is None or master is None:
+        reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
+        return no(reason, "No broker is master")
+    pod = next((item.pod for item in members.members if item.broker_id == master), "")
+    if seen.snapshot is None or not seen.snapshot.writable:
+        return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
+    if pod and not observed.pod_is_ready(seen.pods.get(pod)):
+        return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
+    needed = acknowledgement_rule(seen.group.spec).minimum_in_sync
+    if len(seen.record.sync_state_set) < needed:
+        return no(
+            Reason.NOT_ENOUGH_IN_SYNC_REPLICAS,
+            f"{len(seen.record.sync_state_set)} replicas in sync, a write needs {needed}",
+        )
+    return yes(Reason.MASTER_SERVES_WRITES, f"Broker {master} is master in epoch {seen.record.master_epoch}")
+
+
+def replication_healthy(seen: Observed, course: Course) -> Verdict:
+    """Every member has a link to the master and is in the set."""
+    record = seen.record
+    master = record.granted_master_id if record else None
+    if record is None or master is None:
+        return no(Reason.NO_MASTER, "No broker is master")
+    unlinked = seen.snapshot.unlinked if seen.snapshot else frozenset[int]()
+    missing = [
+        standing.member.pod
+        for broker_id, standing in course.standings.items()
+        if not (standing.in_set or standing.is_learner) or not standing.is_live or broker_id in unlinked
+    ]
+    if missing:
+        return no(Reason.MEMBERS_NOT_LINKED, f"Not replicating from master {master}: {', '.join(missing)}")
+    return yes(Reason.ALL_LINKED, f"All members replicate from master {master}")
+
+
+def up_to_date(seen: Observed, course: Course) -> Verdict:
+    """Every pod runs what the spec says."""
+    if not course.outdated and course.turn is not Turn.HOLDS:
+        return yes(Reason.ALL_UP_TO_DATE, "Every pod runs what the spec says")
+    if not course.outdated:
+        coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)
+        return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
+    pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
+    waiting = next((step for step in course.rollout if step.reason is Reason.WAITING_FOR_PERSON), None)
+    if waiting is not None:
+        return no(waiting.reason, waiting.why)
+    if seen.group.spec.maintenance.paused:
+        return no(Reason.WAITING_FOR_PERSON, f"Paused with outdated pods: {pods}")
+    blocked = next((step.why for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
+    reason = {
+        Turn.HOLDS: Reason.ROLLING_UPDATE,
+        Turn.WAITS: Reason.WAITING_FOR_OTHER_GROUPS,
+        Turn.NONE: Reason.WAITING_FOR_MEMBERS,
+    }[course.turn]
+    return no(reason, f"Outdated: {pods}" + (f". {blocked}" if blocked else ""))
+
+
+def _failing_over(seen: Observed) -> bool:
+    running = seen.snapshot.in_progress if seen.snapshot else None
+    return running is not None and running.kind is Kind.FAILOVER
+
+
+def all_conditions(seen: Observed, members: Membership, course: Course, *, invalid: str) -> list[Condition]:
+    """Those that are always there, and of the others those that are true."""
+    wrong = no(Reason.INVALID_SPEC, invalid)
+    stalled = yes(Reason.INVALID_SPEC, invalid) if invalid else progress.stalled(seen, course)
+    verdicts: dict[ConditionType, Verdict | None] = {
+        ConditionType.READY: wrong if invalid else ready(seen, members),
+        ConditionType.AVAILABLE: available(seen, members),
+        ConditionType.FAILOVER_SAFE: course.safe,
+        ConditionType.REPLICATION_HEALTHY: replication_healthy(seen, course),
+        ConditionType.UP_TO_DATE: wrong if invalid else up_to_date(seen, course),
+        ConditionType.RECONCILING: wrong if invalid else progress.reconciling(seen, members, course, stalled),
+        ConditionType.STALLED: stalled,
+        **states.all_states(seen, course),
+        **alarms.all_alarms(seen),
+    }
+    previous = {item["type"]: item for item in (seen.group_object.get("status") or {}).get("conditions") or []}
+    generation = int(observed.metadata(seen.group_object).get("generation", 0))
+    return [
+        _condition(kind, verdict, previous.get(kind.value), generation=generation, now=seen.now)
+        for kind, verdict in verdicts.items()
+        if verdict is not None
+    ]
+
+
+def _condition(
+    kind: ConditionType, verdict: Verdict, previous: JsonObject | None, *, generation: int, now: str
+) -> Condition:
+    unchanged = previous is not None and previous.get("status") == verdict.status.value
+    return Condition(
+        type=kind.value,
+        status=verdict.status,
+        reason=verdict.reason.value,
+        message=verdict.message,
+        last_transition_time=str(previous["lastTransitionTime"]) if unchanged and previous else now,
+        observed_generation=generation,
+    )

@@ -1,0 +1,203 @@
+"""BrokerGroup.status from what was observed; written only when it differs from what is there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import (
+    BrokerGroupStatus,
+    ConditionStatus,
+    ControllerStatus,
+    MasterStatus,
+    SyncStateSetStatus,
+)
+from brokergroup_operator.api.definitions.schema import without_nulls
+from brokergroup_operator.api.fields.addresses import Endpoints
+from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
+from brokergroup_operator.api.meaning.durability import effective_durability
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide.outdated import moment, outdated_and_going
+from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.plan import Action, WriteStatus
+from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.render.addressing import place_of
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.drift import content_hash
+from brokergroup_operator.reconcile.tell.conditions import all_conditions
+from brokergroup_operator.reconcile.tell.member_status import member_status
+from brokergroup_operator.reconcile.tell.transitions import transition_notes
+from brokergroup_operator.reconcile.turns import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.decide.course import Course
+    from brokergroup_operator.reconcile.see.members import Membership
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+# Lags alone are worth one write of the status in so long.
+LAGS_APART_SECONDS = 10.0
+
+
+def status_action(
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
+) -> Iterator[Action]:
+    """One write if the status would change, none otherwise."""
+    status = build_status(seen, members, course, settings, invalid=invalid)
+    wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
+    before = _without_failovers(seen.group_object.get("status") or {})
+    if _in_order(wanted) != _in_order(before) and not _only_lags(seen, wanted, before):
+        notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
+        yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
+
+
+def _without_failovers(status: JsonObject) -> JsonObject:
+    """The operator pod that carried a failover out writes these, whether or not it reconciles (observe/failover_history.py)."""
+    return {field: value for field, value in status.items() if field not in {"lastFailover", "failovers"}}
+
+
+def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
+    """Nothing but how far members are behind, and that was written a moment ago: a group that catches up would write all the time.
+
+    When it was written, the API server itself has noted; the next look after that writes what is true then.
+    """
+    written = observed.last_written(seen.group_object, names.FIELD_MANAGER_STATUS)
+    if not written or _in_order(_without_lags(wanted)) != _in_order(_without_lags(before)):
+        return False
+    # A clock of theirs that is ahead of ours holds nothing back.
+    return 0 <= (moment(seen.now) - moment(written)).total_seconds() < LAGS_APART_SECONDS
+
+
+def _without_lags(status: JsonObject) -> JsonObject:
+    members = [
+        {field: value for field, value in one.items() if field != "lagBytes"} for one in status.get("members") or []
+    ]
+    return status | {"members": members}
+
+
+def _in_order(status: JsonObject) -> JsonObject:
+    """Server-side apply leaves the items of keyed lists where they were, so their order says nothing."""
+    ordered = dict(status)
+    for field, item_key in (("members", "brokerId"), ("conditions", "type")):
+        if field in ordered:
+            ordered[field] = sorted(ordered[field], key=lambda item, key=item_key: item[key])  # type: ignore[misc]
+    return ordered
+
+
+def build_status(
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
+) -> BrokerGroupStatus:
+    record, conditions = seen.record, all_conditions(seen, members, course, invalid=invalid)
+    going = outdated_and_going(seen, members.members, settings)
+    outdated = {item.member.pod for item in (*course.outdated, *going)}
+    revision = update_revision(seen, settings)
+    return BrokerGroupStatus(
+        phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is ConditionStatus.TRUE}),
+        observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
+        replicas=len(seen.pods),
+        ready_replicas=sum(1 for pod in seen.pods.values() if observed.pod_is_ready(pod)),
+        updated_replicas=sum(1 for name in seen.pods if name not in outdated),
+        in_sync_replicas=len(record.sync_state_set) if record else 0,
+        selector=identity.selector_text(identity.selector_labels(seen.group)),
+        master=_master(seen, members),
+        master_epoch=record.master_epoch if record else 0,
+        sync_state_set=SyncStateSetStatus(broker_ids=sorted(record.sync_state_set), epoch=record.sync_state_set_epoch)
+        if record
+        else None,
+        members=[
+            member_status(seen, member, revision="" if member.pod in outdated else revision)
+            for member in members.members
+        ],
+        # While it holds its turn the update is not complete, though no old pod is left: the last new one has yet to come.
+        current_revision=_shown(seen, "currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
+        update_revision=revision,
+        endpoints=_endpoints(seen, members),
+        unclean_elections=record.unclean_elections if record else 0,
+        controller=_controller(seen, settings),
+        durability=effective_durability(seen.group.spec),
+        unfenced=bool(record and record.unfenced),
+        conditions=conditions,
+    )
+
+
+def update_revision(seen: Observed, settings: ReconcileSettings) -> str:
+    """One word for what every pod should run, whichever member's it is."""
+    anybody = Member(broker_id=0, pod=identity.name_of(seen.group))
+    pod = observed.annotations_of(build_pod(seen.group, anybody, settings))
+    return content_hash(f"{pod[names.ANNOTATION_REVISION]} {hot_config.cold_hash(seen.group, settings)}")
+
+
+def _shown(seen: Observed, field: str) -> str | None:
+    return (seen.group_object.get("status") or {}).get(field)
+
+
+def _phase(seen: Observed, true: dict[str, str]) -> str:
+    """For people, in the order in which they would ask."""
+    if observed.being_deleted(seen.group_object):
+        return "Deleting"
+    for condition in ("Hibernated", "Paused", "Stalled"):
+        if condition in true:
+            return condition
+    if "Reconciling" in true:
+        return true["Reconciling"]
+    if "Ready" in true:
+        return "Ready"
+    return "Degraded" if "Available" in true else "Unavailable"
+
+
+def _endpoints(seen: Observed, members: Membership) -> Endpoints:
+    group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
+    port = seen.group.spec.network.listen_port
+    service = names.members_service_name(group)
+    return Endpoints(
+        master=f"{names.master_service_name(group)}.{namespace}:{port}",
+        members=[
+            place.text
+            if (place := place_of(seen.group, member, seen.services)) is not None and place.host
+            else f"{member.pod}.{service}.{namespace}:{place.port if place else port}"
+            for member in members.members
+        ],
+    )
+
+
+def _master(seen: Observed, members: Membership) -> MasterStatus | None:
+    record = seen.record
+    if record is None or (master := record.granted_master_id) is None:
+        return None
+    pod = next((item.pod for item in members.members if item.broker_id == master), "")
+    before = (seen.group_object.get("status") or {}).get("master") or {}
+    same = (before.get("brokerId"), before.get("epoch")) == (master, record.master_epoch)
+    return MasterStatus(
+        broker_id=master,
+        pod=pod,
+        address=record.address_of(master) or "",
+        epoch=record.master_epoch,
+        since=before.get("since") if same and before.get("since") else seen.now,
+    )
+
+
+def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus:
+    try:
+        accepted = accepted_epoch(seen.group_object)
+    except AnnotationError:
+        accepted = None
+    return ControllerStatus(
+        addresses=list(settings.controller_addresses),
+        election_policy=seen.group.spec.failover.election_policy,
+        signature=seen.group.spec.security.signature.value,
+        epoch_jump=seen.snapshot.epoch_jump if seen.snapshot else None,
+        accepted_epoch=accepted,
+    )
+
+
+def rfc3339(unix_seconds: float) -> str:
+    """To the second, as metav1.Time."""
+    moment = dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

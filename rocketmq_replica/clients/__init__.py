@@ -1,0 +1,1 @@
+"""What producers, consumers and their tools ask."""

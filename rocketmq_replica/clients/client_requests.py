@@ -1,0 +1,252 @@
+"""The smaller requests of clients: offsets of queues and groups, heartbeats, topics."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.broker_bodies import ConsumerListBody, HeartbeatDataBody
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.message_bodies import LockBatchAnswerBody, LockBatchBody
+from rocketmq_remoting.message_headers import (
+    CreateTopicRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketmq_replica.clients.group_notices import GroupNotices
+from rocketmq_replica.clients.queue_locks import QueueLocks
+from rocketmq_replica.metadata.consumer_groups import Subscription, TooManyGroupsError
+from rocketmq_replica.metadata.topics import (
+    MAX_QUEUES,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    RETRY_PREFIX,
+    InvalidTopicError,
+    Topic,
+    changed_attributes,
+    check_topic_name,
+)
+from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_remoting.broker_bodies import ConsumerData
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_replica.metadata.consumer_groups import Clients, ConsumerOffsets
+
+logger = logging.getLogger(__name__)
+
+MAX_PERMISSION = 7
+MAX_GROUPS_OF_ONE_CLIENT = 100
+"""In one heartbeat (34). A Java client has as many as its process has consumers."""
+
+
+class ClientRequests:
+    """Handlers by the name of their request."""
+
+    def __init__(
+        self, broker: Broker, offsets: ConsumerOffsets, clients: Clients, *, on_topic_created: Callable[[], None]
+    ) -> None:
+        """Keep what they read and write."""
+        self._broker = broker
+        self._offsets = offsets
+        self._clients = clients
+        self._on_topic_created = on_topic_created
+        self._notices = GroupNotices(clients)
+        self._locks = QueueLocks()
+
+    def max_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """30: the end of a queue, of what is confirmed unless the request says otherwise."""
+        header = GetMaxOffsetRequestHeader.decode(request.ext_fields)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
+        offset = 0
+        if queue is not None:
+            offset = queue.visible_end(self._broker.store.confirm_offset) if header.committed else queue.next_offset
+        return _offset(request, offset)
+
+    def min_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """31."""
+        header = GetMinOffsetRequestHeader.decode(request.ext_fields)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
+        return _offset(request, queue.min_offset if queue is not None else 0)
+
+    def search_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """29: the first message stored at a time or later."""
+        header = SearchOffsetRequestHeader.decode(request.ext_fields)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
+        if queue is None:
+            return _offset(request, 0)
+        found = queue.first_stored_at_or_after(header.timestamp or 0)
+        return _offset(request, min(found, queue.visible_end(self._broker.store.confirm_offset)))
+
+    def query_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """14."""
+        header = QueryConsumerOffsetRequestHeader.decode(request.ext_fields)
+        topic, queue_id = header.topic or "", header.queue_id or 0
+        offset = self._offsets.get(header.consumer_group or "", topic, queue_id)
+        if offset is not None:
+            return _offset(request, offset)
+        queue = self._broker.store.queues.find(topic, queue_id)
+        if header.set_zero_if_not_found is not False and (queue is None or queue.min_offset <= 0):
+            return _offset(request, 0)  # nothing was ever deleted: a new group begins at the beginning, as in Java
+        return request.answer(ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first")
+
+    def update_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
+        """15."""
+        header = UpdateConsumerOffsetRequestHeader.decode(request.ext_fields)
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        if not header.consumer_group or not header.topic or header.queue_id is None or header.commit_offset is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark="consumerGroup, topic, queueId and commitOffset are needed"
+            )
+        self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def client_heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """34."""
+        try:
+            body = HeartbeatDataBody.decode(request.body)
+        except BodyError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        groups = [consumer.group_name for consumer in body.consumer_data_set]
+        try:
+            _check_groups(groups)
+            joined = self._clients.heartbeat(body.client_id, groups, connection, now_seconds=monotonic_seconds())
+        except (InvalidTopicError, TooManyGroupsError) as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=f"heartbeat: {error}")
+        for consumer in body.consumer_data_set:
+            self._clients.subscribe(consumer.group_name, _subscriptions(consumer))
+        self._notices.changed(joined)
+        self._prepare_retries(groups)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def _prepare_retries(self, groups: list[str]) -> None:
+        """Every consumer group also consumes its retry topic, which has to be there before it is needed."""
+        topics = self._broker.topics
+        if self._broker.role is not Role.MASTER:
+            return
+        missing = [name for group in groups if topics.find(name := f"{RETRY_PREFIX}{group}") is None]
+        try:
+            for name in missing:
+                topics.create(name, queue_count=1, now_ms=wall_clock_ms())
+        except InvalidTopicError as error:
+            logger.warning("no retry topic: %s", error)
+        if missing:
+            self._on_topic_created()
+
+    def unregister_client(self, request: RemotingCommand) -> RemotingCommand:
+        """35."""
+        header = UnregisterClientRequestHeader.decode(request.ext_fields)
+        if header.client_id and header.consumer_group:
+            self._notices.changed(self._clients.unregister(header.client_id, header.consumer_group))
+        return request.answer(ResponseCode.SUCCESS)
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Its clients left their groups without a word."""
+        self._notices.changed(self._clients.connection_closed(connection))
+
+    def consumer_list(self, request: RemotingCommand) -> RemotingCommand:
+        """38."""
+        header = GetConsumerListByGroupRequestHeader.decode(request.ext_fields)
+        members = self._clients.members(header.consumer_group or "", now_seconds=monotonic_seconds())
+        if not members:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {header.consumer_group}"
+            )
+        return request.answer(ResponseCode.SUCCESS, body=ConsumerListBody(consumer_id_list=members).encode())
+
+    def lock_queues(self, request: RemotingCommand) -> RemotingCommand:
+        """41: ordered consumers take queues for themselves; only the master gives them."""
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        try:
+            body = LockBatchBody.decode(request.body)
+        except BodyError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        now = monotonic_seconds()
+        locked = tuple(
+            queue
+            for queue in body.mq_set
+            if self._locks.lock(body.consumer_group, queue.topic, queue.queue_id, body.client_id, now_seconds=now)
+        )
+        return request.answer(ResponseCode.SUCCESS, body=LockBatchAnswerBody(locked=locked).encode())
+
+    def unlock_queues(self, request: RemotingCommand) -> RemotingCommand:
+        """42."""
+        try:
+            body = LockBatchBody.decode(request.body)
+        except BodyError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        for queue in body.mq_set:
+            self._locks.unlock(body.consumer_group, queue.topic, queue.queue_id, body.client_id)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def create_topic(self, request: RemotingCommand) -> RemotingCommand:
+        """17: make a topic, or change one."""
+        header = CreateTopicRequestHeader.decode(request.ext_fields)
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        try:
+            known = self._broker.topics.find(header.topic or "")
+            self._broker.topics.put(_topic_as_asked(header, known), now_ms=wall_clock_ms())
+        except (InvalidTopicError, OSError) as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        self._on_topic_created()
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _subscriptions(consumer: ConsumerData) -> dict[str, Subscription]:
+    return {
+        each.topic: Subscription(
+            frozenset(each.tags_set) if each.sub_string not in ("", "*") else frozenset(),
+            each.expression_type,
+            each.sub_version,
+        )
+        for each in consumer.subscription_data_set
+    }
+
+
+def _check_groups(groups: list[str]) -> None:
+    """Raise TooManyGroupsError or InvalidTopicError: each group costs a topic, and one request must not cost thousands."""
+    if len(groups) > MAX_GROUPS_OF_ONE_CLIENT:
+        raise TooManyGroupsError(f"{len(groups)} consumer groups, expected at most {MAX_GROUPS_OF_ONE_CLIENT}")
+    for group in groups:
+        if not group:
+            raise InvalidTopicError("a consumer group without groupName")
+        try:
+            check_topic_name(f"{RETRY_PREFIX}{group}")
+        except InvalidTopicError as error:
+            raise InvalidTopicError(f"groupName {group[:50]!r}: its retry {error}") from error
+
+
+def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:
+    """Java changes what the request says and keeps the attributes that it does not name."""
+    queues = (header.read_queue_nums or header.write_queue_nums or 0, header.write_queue_nums or 0)
+    if not all(0 < count <= MAX_QUEUES for count in queues):
+        raise InvalidTopicError(f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES}")
+    permission = PERMISSION_READ | PERMISSION_WRITE if header.perm is None else header.perm
+    if not 0 <= permission <= MAX_PERMISSION:
+        raise InvalidTopicError(f"perm {permission}, expected 0 to {MAX_PERMISSION}")
+    return Topic(
+        header.topic or "",
+        *queues,
+        permission,
+        header.topic_filter_type or "SINGLE_TAG",
+        header.topic_sys_flag or 0,
+        header.order,
+        changed_attributes(known.attributes if known is not None else {}, header.attributes or ""),
+    )
+
+
+def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
+    return request.answer(ResponseCode.SUCCESS, ext_fields=OffsetResponseHeader(offset=offset).encode())

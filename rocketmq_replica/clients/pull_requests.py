@@ -1,0 +1,220 @@
+"""PULL_MESSAGE (11) with long polling: consumers see what the whole SyncStateSet holds, and nothing above (A.8, D.2).
+
+A pull at the end of its queue is held until the confirm offset passes the next message or its time is up. An offset that is in
+the log but not confirmed yet waits like any other: after a failover that is normal and no reason to move the consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.message_headers import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketmq_remoting.message_record import MessageRecordError, decode_record
+from rocketmq_replica.metadata.consumer_groups import Subscription
+from rocketmq_replica.metadata.topics import PERMISSION_READ
+from rocketmq_replica.term.broker import Broker, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_replica.log.consume_queues import ConsumeQueue
+    from rocketmq_replica.metadata.consumer_groups import Clients, ConsumerOffsets
+
+logger = logging.getLogger(__name__)
+
+_SYS_FLAG_COMMIT_OFFSET = 1
+_SYS_FLAG_SUSPEND = 2
+_SYS_FLAG_SUBSCRIPTION = 4
+_MOST_MESSAGES = 1024
+_MOST_BYTES = 1 << 20
+_LONGEST_HOLD_SECONDS = 30.0
+_REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What one pull found."""
+
+    code: int
+    next_offset: int
+    body: bytes = b""
+    remark: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    future: asyncio.Future[None]
+    queue_offset: int
+
+
+class PullRequests:
+    """The consumers' side of one broker."""
+
+    def __init__(self, broker: Broker, offsets: ConsumerOffsets, clients: Clients) -> None:
+        """Nobody waits; ``clients`` know what their groups subscribed to."""
+        self._clients = clients
+        self._broker = broker
+        self._offsets = offsets
+        self._held: dict[tuple[str, int], set[_Held]] = {}
+        self._waking = False
+
+    def pull(self, request: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """11 and 361."""
+        header = PullMessageRequestHeader.decode(request.ext_fields)
+        refusal = self._refusal(request, header)
+        if refusal is not None:
+            return refusal
+        sys_flag = header.sys_flag or 0
+        if sys_flag & _SYS_FLAG_COMMIT_OFFSET and (header.commit_offset or 0) > 0 and header.consumer_group:
+            self._offsets.put(
+                header.consumer_group, header.topic or "", header.queue_id or 0, header.commit_offset or 0
+            )
+        page = self._read(header)
+        hold_seconds = min((header.suspend_timeout_ms or 0) / 1000, _LONGEST_HOLD_SECONDS)
+        if page.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _SYS_FLAG_SUSPEND and hold_seconds > 0:
+            return self._hold(request, header, hold_seconds)
+        return self._answer(request, header, page)
+
+    def confirmed(self) -> None:
+        """The confirm offset moved: once per turn of the event loop, wake the pulls that have a message now."""
+        if self._held and not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_held)
+
+    def _wake_held(self) -> None:
+        self._waking = False
+        for (topic, queue_id), waiting in self._held.items():
+            queue = self._broker.store.queues.find(topic, queue_id)
+            if queue is None or not waiting:
+                continue
+            end = queue.visible_end(self._broker.store.confirm_offset)
+            for held in waiting:
+                if held.queue_offset < end and not held.future.done():
+                    held.future.set_result(None)
+
+    def release_all(self) -> None:
+        """Answer everybody who waits: this replica stops or changes its role."""
+        for waiting in self._held.values():
+            for held in waiting:
+                if not held.future.done():
+                    held.future.set_result(None)
+
+    def _refusal(self, request: RemotingCommand, header: PullMessageRequestHeader) -> RemotingCommand | None:
+        broker = self._broker
+        slave_serves = broker.role is Role.SLAVE and broker.configuration.slave_read_enable
+        if broker.role is not Role.MASTER and not slave_serves:
+            return request.answer(ResponseCode.SYSTEM_BUSY, remark=_REJECTED)
+        name = header.topic or ""
+        topic = broker.topics.find(name)
+        if topic is None:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
+        if not topic.permission & PERMISSION_READ & broker.configuration.broker_permission:
+            return request.answer(ResponseCode.NO_PERMISSION, remark=f"reading topic[{name}] is forbidden")
+        if not 0 <= (header.queue_id or 0) < topic.read_queues:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, remark=f"queueId[{header.queue_id}] is illegal, topic {topic}"
+            )
+        expression_type = self._subscription(header).expression_type
+        if expression_type not in ("", "TAG"):
+            remark = f"expressionType {expression_type}: this broker filters by TAG only"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        return None
+
+    def _subscription(self, header: PullMessageRequestHeader) -> Subscription:
+        """What the pull asks for; where it leaves that out, as Java's push consumers do, what the group's heartbeats said."""
+        if not (header.sys_flag or 0) & _SYS_FLAG_SUBSCRIPTION:
+            known = self._clients.subscription(header.consumer_group or "", header.topic or "")
+            if known is not None:
+                return known
+        text = (header.subscription or "*").strip()
+        tags = () if text in ("", "*") else (tag.strip() for tag in text.split("||") if tag.strip())
+        return Subscription(frozenset(tags), header.expression_type or "", 0)
+
+    async def _hold(
+        self, request: RemotingCommand, header: PullMessageRequestHeader, seconds: float
+    ) -> RemotingCommand:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        key = (header.topic or "", header.queue_id or 0)
+        page = self._read(header)
+        while page.code == ResponseCode.PULL_NOT_FOUND and loop.time() < deadline:
+            held = _Held(loop.create_future(), page.next_offset)
+            waiting = self._held.setdefault(key, set())
+            waiting.add(held)
+            timer = loop.call_at(deadline, _wake, held.future)
+            try:
+                await held.future
+            finally:
+                timer.cancel()
+                waiting.discard(held)
+                if not waiting and self._held.get(key) is waiting:
+                    del self._held[key]
+            refusal = self._refusal(request, header)
+            if refusal is not None:
+                return refusal
+            page = self._read(header)
+        return self._answer(request, header, page)
+
+    def _read(self, header: PullMessageRequestHeader) -> _Page:
+        store = self._broker.store
+        queue = store.queues.find(header.topic or "", header.queue_id or 0)
+        offset = header.queue_offset or 0
+        if queue is None:
+            code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+            return _Page(code, 0)
+        if offset < queue.min_offset:
+            return _Page(ResponseCode.PULL_OFFSET_MOVED, queue.min_offset)
+        if offset > queue.next_offset:
+            return _Page(ResponseCode.PULL_OFFSET_MOVED, queue.visible_end(store.confirm_offset))
+        if offset >= queue.visible_end(store.confirm_offset):
+            return _Page(ResponseCode.PULL_NOT_FOUND, offset)
+        return self._collect(queue, offset, header)
+
+    def _collect(self, queue: ConsumeQueue, offset: int, header: PullMessageRequestHeader) -> _Page:
+        store = self._broker.store
+        most_messages = min(max(header.max_msg_nums or 1, 1), _MOST_MESSAGES)
+        most_bytes = min(header.max_msg_bytes or _MOST_BYTES, _MOST_BYTES)
+        wanted_tags = self._subscription(header).tags
+        end = min(queue.visible_end(store.confirm_offset), offset + most_messages)
+        parts: list[bytes] = []
+        size = 0
+        while offset < end:
+            place = queue.locate(offset)
+            if place is not None:
+                if parts and size + place[1] > most_bytes:
+                    break
+                try:
+                    record = store.read_record(*place, stored_as=(header.topic or "", header.queue_id or 0, offset))
+                except MessageRecordError as error:
+                    if parts:
+                        break
+                    logger.error("damaged log: %s", error)  # noqa: TRY400 - where it came from says nothing
+                    return _Page(ResponseCode.SYSTEM_ERROR, offset, remark=f"damaged log: {error}")
+                if not wanted_tags or decode_record(record).properties.get("TAGS") in wanted_tags:
+                    parts.append(record)
+                    size += len(record)
+            offset += 1
+        if not parts:
+            return _Page(ResponseCode.PULL_RETRY_IMMEDIATELY, offset)
+        return _Page(ResponseCode.SUCCESS, offset, b"".join(parts))
+
+    def _answer(self, request: RemotingCommand, header: PullMessageRequestHeader, page: _Page) -> RemotingCommand:
+        store = self._broker.store
+        queue = store.queues.find(header.topic or "", header.queue_id or 0)
+        fields = PullMessageResponseHeader(
+            suggest_which_broker_id=0,
+            next_begin_offset=page.next_offset,
+            min_offset=queue.min_offset if queue is not None else 0,
+            max_offset=queue.visible_end(store.confirm_offset) if queue is not None else 0,
+        )
+        return request.answer(page.code, remark=page.remark, ext_fields=fields.encode(), body=page.body or None)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

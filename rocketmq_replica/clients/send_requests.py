@@ -1,0 +1,248 @@
+"""SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): the message is stored at once and answered when it is acknowledged.
+
+Codes as a Java broker's. One differs: a send that waits while this replica stops being master is answered 14
+(SERVICE_NOT_AVAILABLE), never as stored. The message may or may not survive; a Java producer tries it again elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.handler import LaterAnswer
+from rocketmq_remoting.message_batch import BatchedMessage, decode_batch
+from rocketmq_remoting.message_headers import SendFields, read_send_fields
+from rocketmq_remoting.message_record import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_SEPARATOR,
+    SYS_FLAG_TRANSACTION_MASK,
+    Host,
+    MessageRecordError,
+    decode_properties,
+)
+from rocketmq_replica.clients.delayed_delivery import DELAY, SCHEDULE_TOPIC, delay_level, kept_back
+from rocketmq_replica.log.message_store import MessageTooLargeError, NewMessage, Stored
+from rocketmq_replica.metadata.topics import PERMISSION_WRITE, RETRY_PREFIX, InvalidTopicError, Topic, check_topic_name
+from rocketmq_replica.term.broker import Broker, NotWritableError, Role, wall_clock_ms
+from rocketmq_replica.term.master_term import NotEnoughReplicasError, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.server import RemotingConnection
+
+_OUTCOME_CODES = {
+    Outcome.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+    Outcome.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+    Outcome.MASTER_NO_MORE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "this broker stopped being master before the message was acknowledged; it may or may not have survived",
+    ),
+}
+_REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+_MAX_CLIENT_QUEUES = 8
+_PROPERTY_END = PROPERTY_SEPARATOR.encode()
+_DELAYS = (DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_STORED = Outcome.STORED
+_SLAVE = Role.SLAVE
+_host = lru_cache(maxsize=4096)(Host)
+
+
+class RefusedError(Exception):
+    """The answer to a send that is not stored."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class SendRequests:
+    """The producers' side of one broker."""
+
+    def __init__(self, broker: Broker, *, on_topic_created: Callable[[], None]) -> None:
+        """``on_topic_created`` makes the NameServers know it."""
+        self._broker = broker
+        self._on_topic_created = on_topic_created
+        self._next_queue = itertools.count()
+
+    def send(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | LaterAnswer:
+        """10, 310 and 320."""
+        try:
+            stored, queue_id, properties = self._store(request, connection)
+        except RefusedError as refusal:
+            return request.answer(refusal.code, remark=refusal.remark)
+        ext_fields = {
+            "msgId": stored[0].message_id if len(stored) == 1 else ",".join(each.message_id for each in stored),
+            "queueId": str(queue_id),
+            "queueOffset": str(stored[0].queue_offset),
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+        }
+        if "UNIQ_KEY" in properties:
+            ext_fields["transactionId"] = properties["UNIQ_KEY"]
+        waits = properties.get("WAIT", "true").lower() != "false"
+        if not waits:
+            self._broker.stored_without_waiting()
+            return _answer(request, _STORED, ext_fields)
+        return self.answer_when_acknowledged(request, stored[-1].end_offset, ext_fields)
+
+    def answer_when_acknowledged(
+        self, request: RemotingCommand, end_offset: int, ext_fields: dict[str, str]
+    ) -> RemotingCommand | LaterAnswer:
+        """The answer to a message that is stored and ends at ``end_offset``; at once if it is acknowledged already."""
+        if self._broker.acknowledged_at_once(end_offset):
+            return _answer(request, _STORED, ext_fields)
+        later = LaterAnswer()
+        self._broker.tell_when_acknowledged(
+            lambda outcome: later.give(_answer(request, outcome, ext_fields)), end_offset
+        )
+        return later
+
+    def _store(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> tuple[list[Stored], int, dict[str, str]]:
+        if self._broker.role is _SLAVE:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, _REJECTED)
+        header = read_send_fields(request)
+        topic = self._topic(header)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = next(self._next_queue) % topic.write_queues
+        if queue_id >= topic.write_queues:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic}")
+        messages = _messages(request, header)
+        self._check_sizes(messages)
+        _check_kinds(messages, header.sys_flag, topic.name)
+        born_host = _host(connection.peer_host, connection.peer_port)
+        born_timestamp_ms = header.born_timestamp_ms or wall_clock_ms()
+        new_messages = [
+            NewMessage(
+                topic.name,
+                queue_id,
+                message.body,
+                message.properties,
+                born_timestamp_ms,
+                born_host,
+                message.flag,
+                header.sys_flag,
+                header.reconsume_times,
+            )
+            for message in messages
+        ]
+        if topic.name.startswith(RETRY_PREFIX):
+            if len(messages) > 1:
+                raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
+            # A Java consumer whose 36 failed sends the message itself, with the delay in a property.
+            new_messages = [self.delayed(each, delay_level(each.properties)) for each in new_messages]
+        return self.put_all(new_messages), queue_id, decode_properties(messages[0].properties)
+
+    def delayed(self, message: NewMessage, level: int) -> NewMessage:
+        """The message as it waits for its delay; levels above the last are the last, as in Java."""
+        levels = len(self._broker.configuration.delay_levels_seconds)
+        if level <= 0 or not levels:
+            return message
+        topics = self._broker.topics
+        if (known := topics.find(SCHEDULE_TOPIC)) is None or known.write_queues < levels:
+            topics.create(SCHEDULE_TOPIC, queue_count=levels, now_ms=wall_clock_ms())
+            self._on_topic_created()
+        return kept_back(message, min(level, levels))
+
+    def put_all(self, messages: list[NewMessage]) -> list[Stored]:
+        """Store messages of one queue, or raise RefusedError: a batch is refused as a whole."""
+        try:
+            return self._broker.put_all(messages)
+        except NotEnoughReplicasError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"in-sync replicas not enough: {error}") from error
+        except NotWritableError as error:
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
+        except (MessageTooLargeError, MessageRecordError) as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+
+    def _topic(self, header: SendFields) -> Topic:
+        broker = self._broker
+        name = header.topic
+        topic = broker.topics.find(name)
+        if topic is None:
+            try:
+                check_topic_name(name)
+            except InvalidTopicError as error:
+                raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if not broker.configuration.broker_permission & PERMISSION_WRITE:
+            raise RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+        if topic is None:
+            if broker.role is not Role.MASTER:
+                raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"role is {broker.role.value}")
+            if not broker.configuration.auto_create_topic_enable:
+                raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+            wanted = header.default_topic_queue_nums
+            count = min(max(wanted, 1), _MAX_CLIENT_QUEUES) if wanted is not None else None
+            try:
+                topic = broker.topics.create(name, queue_count=count, now_ms=wall_clock_ms())
+            except InvalidTopicError as error:
+                raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            self._on_topic_created()
+        if not topic.permission & PERMISSION_WRITE:
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"sending to topic[{name}] is forbidden")
+        return topic
+
+    def _check_sizes(self, messages: list[BatchedMessage]) -> None:
+        limit = self._broker.configuration.max_message_size
+        for message in messages:
+            if len(message.body) > limit:
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL, f"the message body has {len(message.body)} bytes, limit {limit}"
+                )
+            if len(message.properties) > MAX_PROPERTIES_BYTES:
+                raise RefusedError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the message properties have {len(message.properties)} bytes, limit {MAX_PROPERTIES_BYTES}",
+                )
+
+
+def _messages(request: RemotingCommand, header: SendFields) -> list[BatchedMessage]:
+    if not (request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch):
+        properties = header.properties.encode()
+        return [BatchedMessage(header.flag, request.body or b"", _terminated(properties))]
+    try:
+        messages = decode_batch(request.body or b"")
+    except MessageRecordError as error:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    if not messages:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
+    return [message._replace(properties=_terminated(message.properties)) for message in messages]
+
+
+def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> None:
+    """Refuse what would have to be kept back: stored as an ordinary message it would be delivered at once, and wrongly."""
+    if sys_flag & SYS_FLAG_TRANSACTION_MASK:
+        raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
+    for message in messages:
+        if not _may_be_kept_back(message.properties):
+            continue
+        properties = decode_properties(message.properties)
+        if properties.get("TRAN_MSG") == "true":
+            raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
+        for name in _DELAYS:
+            if properties.get(name, "0") != "0" and not topic.startswith(RETRY_PREFIX):
+                remark = f"delayed messages are not supported: property {name}={properties[name]}"
+                raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def _may_be_kept_back(properties: bytes) -> bool:
+    return b"DELAY" in properties or b"TIMER_" in properties or b"TRAN_MSG" in properties
+
+
+def _terminated(properties: bytes) -> bytes:
+    """Every property ends with its mark, as Java's broker stores them."""
+    return properties if not properties or properties.endswith(_PROPERTY_END) else properties + _PROPERTY_END
+
+
+def _answer(request: RemotingCommand, outcome: Outcome, ext_fields: dict[str, str]) -> RemotingCommand:
+    if outcome is _STORED:
+        return request.answer(ResponseCode.SUCCESS, ext_fields=ext_fields)
+    code, remark = _OUTCOME_CODES[outcome]
+    return request.answer(code, remark=remark, ext_fields=None if outcome is Outcome.MASTER_NO_MORE else ext_fields)

@@ -1,0 +1,171 @@
+"""``broker.conf``: the properties a Java broker reads, as far as this replica acts on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketmq_replica.configuration.property_values import (
+    ConfigurationError,
+    addresses,
+    boolean,
+    delay_levels,
+    delay_levels_text,
+    flush_kind,
+    hours,
+    ip_address,
+    load,
+    milliseconds,
+    name,
+    prop,
+    read_properties,
+    text,
+    whole,
+)
+from rocketmq_replica.configuration.security_configuration import SecurityConfiguration
+from rocketmq_replica.log.retention import RetentionPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ConfigurationError", "ReplicaConfiguration", "load_configuration", "parse_configuration"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaConfiguration(SecurityConfiguration):
+    """Every key this replica acts on, with Java's defaults unless said otherwise."""
+
+    broker_name: str = prop("brokerName", name, default="")
+    controller_addresses: tuple[str, ...] = prop("controllerAddr", addresses, default=())
+    store_path_root: str = prop("storePathRootDir", text, default="store")
+    broker_cluster_name: str = prop("brokerClusterName", name, default="DefaultCluster")
+    name_server_addresses: tuple[str, ...] = prop("namesrvAddr", addresses, default=())
+    broker_ip: str = prop("brokerIP1", ip_address, default="127.0.0.1")
+    ha_ip: str = prop("brokerIP2", ip_address, default="")
+    bind_address: str = prop("bindAddress", ip_address, default="")
+    listen_port: int = prop("listenPort", whole(1, 65535), default=10911)
+    ha_listen_port: int = prop("haListenPort", whole(0, 65535), default=0)
+    store_path_commit_log: str = prop("storePathCommitLog", text, default="")
+    store_path_epoch_file: str = prop("storePathEpochFile", text, default="")
+    store_path_broker_identity: str = prop("storePathBrokerIdentity", text, default="")
+    mapped_file_size_commit_log: int = prop("mappedFileSizeCommitLog", whole(1024, 1 << 31), default=1 << 30)
+    file_reserved_hours: int = prop("fileReservedTime", whole(1), default=72)
+    delete_hours: frozenset[int] = prop("deleteWhen", hours, default=frozenset({4}))
+    commit_log_retention_bytes: int = prop("commitLogRetentionBytes", whole(0), default=0)
+    disk_max_used_percent: int = prop("diskMaxUsedSpaceRatio", whole(10, 100), default=75)
+    disk_clean_forcibly_percent: int = prop("diskSpaceCleanForciblyRatio", whole(10, 100), default=85)
+    disk_warning_percent: int = prop("diskSpaceWarningLevelRatio", whole(10, 100), default=90)
+    sync_flush: bool = prop("flushDiskType", flush_kind, default=False)
+    all_ack_in_sync_state_set: bool = prop("allAckInSyncStateSet", boolean, default=False)
+    in_sync_replicas: int = prop("inSyncReplicas", whole(1), default=1)
+    min_in_sync_replicas: int = prop("minInSyncReplicas", whole(1), default=1)
+    enable_auto_in_sync_replicas: bool = prop("enableAutoInSyncReplicas", boolean, default=False)
+    sync_flush_timeout_seconds: float = prop("syncFlushTimeout", milliseconds, default=5.0)
+    async_learner: bool = prop("asyncLearner", boolean, default=False)
+    sync_from_last_file: bool = prop("syncFromLastFile", boolean, default=False)
+    slave_read_enable: bool = prop("slaveReadEnable", boolean, default=False)
+    auto_create_topic_enable: bool = prop("autoCreateTopicEnable", boolean, default=True)
+    default_topic_queue_nums: int = prop("defaultTopicQueueNums", whole(1, 1024), default=4)
+    message_delay_level: str = prop(
+        "messageDelayLevel",
+        delay_levels_text,
+        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    )
+    broker_permission: int = prop("brokerPermission", whole(0, 7), default=6)
+    broker_election_priority: int = prop("brokerElectionPriority", whole(0, 2**31 - 1), default=2**31 - 1)
+    max_message_size: int = prop("maxMessageSize", whole(1), default=4 * 1024 * 1024)
+    slave_timeout_seconds: float = prop("slaveTimeout", milliseconds, default=3.0)
+    broker_heartbeat_interval_seconds: float = prop("brokerHeartbeatInterval", milliseconds, default=1.0)
+    controller_heartbeat_timeout_seconds: float = prop("controllerHeartBeatTimeoutMills", milliseconds, default=10.0)
+    sync_broker_metadata_period_seconds: float = prop("syncBrokerMetadataPeriod", milliseconds, default=5.0)
+    sync_controller_metadata_period_seconds: float = prop("syncControllerMetadataPeriod", milliseconds, default=10.0)
+    ha_max_time_slave_not_catchup_seconds: float = prop("haMaxTimeSlaveNotCatchup", milliseconds, default=15.0)
+    ha_send_heartbeat_interval_seconds: float = prop("haSendHeartbeatInterval", milliseconds, default=5.0)
+    ha_housekeeping_interval_seconds: float = prop("haHousekeepingInterval", milliseconds, default=20.0)
+    register_name_server_period_seconds: float = prop("registerNameServerPeriod", milliseconds, default=30.0)
+    stop_hand_over_seconds: float = prop("stopHandOverTimeout", milliseconds, default=0.0)
+
+    @property
+    def delay_levels_seconds(self) -> tuple[int, ...]:
+        """How long a message of level 1, 2, … waits."""
+        return delay_levels(self.message_delay_level)
+
+    @property
+    def broker_address(self) -> str:
+        """Where clients and the controller reach this replica."""
+        return f"{self.broker_ip}:{self.listen_port}"
+
+    @property
+    def own_ip(self) -> str:
+        """Where this replica listens, and where its connections come from; others may know it by another address."""
+        return self.bind_address or self.broker_ip
+
+    @property
+    def addresses_are_translated(self) -> bool:
+        """Whether others know this replica, and it them, by addresses that connections do not come from."""
+        return self.own_ip != self.broker_ip
+
+    @property
+    def ha_bind_ip(self) -> str:
+        """Where it serves its log."""
+        return self.bind_address or self.ha_ip or self.broker_ip
+
+    @property
+    def ha_port(self) -> int:
+        """The port slaves dial."""
+        return self.ha_listen_port or self.listen_port + 1
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves reach this replica."""
+        return f"{self.ha_ip or self.broker_ip}:{self.ha_port}"
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        """How long the log is kept."""
+        return RetentionPolicy(
+            self.file_reserved_hours,
+            self.delete_hours,
+            self.commit_log_retention_bytes,
+            self.disk_max_used_percent,
+            self.disk_clean_forcibly_percent,
+            self.disk_warning_percent,
+        )
+
+    @property
+    def root_folder(self) -> Path:
+        """The folder of everything."""
+        return Path(self.store_path_root)
+
+    @property
+    def commit_log_folder(self) -> Path:
+        """The folder of the commit log files."""
+        return Path(self.store_path_commit_log or f"{self.store_path_root}/commitlog")
+
+    @property
+    def epoch_file(self) -> Path:
+        """The epoch history."""
+        return Path(self.store_path_epoch_file or f"{self.store_path_root}/epochFileCheckpoint")
+
+    @property
+    def identity_file(self) -> Path:
+        """The broker id."""
+        return Path(self.store_path_broker_identity or f"{self.store_path_root}/brokerIdentity")
+
+
+_REQUIRED = ("brokerName", "controllerAddr", "storePathRootDir")
+
+
+def load_configuration(path: Path, environment: Mapping[str, str]) -> ReplicaConfiguration:
+    """Read the file; ConfigurationError names what is wrong with it."""
+    return load(path, lambda content: _parse(content, environment))
+
+
+def parse_configuration(content: str, environment: Mapping[str, str]) -> ReplicaConfiguration:
+    """Read the properties."""
+    return _parse(content.encode(), environment)
+
+
+def _parse(content: bytes, environment: Mapping[str, str]) -> ReplicaConfiguration:
+    return read_properties(ReplicaConfiguration, content, environment, file_name="broker.conf", required=_REQUIRED)

@@ -1,0 +1,322 @@
+"""What this replica asks its controllers, and how it finds the one that answers (docs/reference/controller.md).
+
+Every address of ``controllerAddr`` gets heartbeats; requests go to the leader that 1005 names. When that one cannot be reached or
+says it does not lead, the next address is asked. The type of a failure says what is known: nothing was done
+(ControllerUnreachableError), the controller said no (ControllerRefusedError), or nobody knows (ControllerOutcomeUnknownError).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_bodies import (
+    BrokerReplicasInfoBody,
+    ElectMasterResponseBody,
+    SyncStateSetBody,
+    encode_broker_names,
+)
+from rocketmq_remoting.controller_headers import (
+    AlterSyncStateSetRequestHeader,
+    ApplyBrokerIdRequestHeader,
+    BrokerHeartbeatRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from rocketmq_remoting.errors import (
+    BodyError,
+    RemotingConnectError,
+    RemotingConnectionLostError,
+    RemotingError,
+    RemotingTimeoutError,
+)
+from rocketmq_replica.configuration.connections import signed
+from rocketmq_replica.term.group_info import GroupInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rocketmq_remoting.client import RemotingClient
+    from rocketmq_replica.configuration.replica import ReplicaConfiguration
+    from rocketmq_replica.term.group_info import BrokerIdentity, Heartbeat
+    from rocketmq_replica.term.sync_state import Proposal
+
+logger = logging.getLogger(__name__)
+
+CALL_TIMEOUT_SECONDS = 2.0
+# A controller that answers so has looked at the request and has not done it. Any other code (1 above all: "not decided in time")
+# says nothing about a commit that may still be under way, or be done already.
+_NOTHING_WAS_CHANGED = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_NOT_LEADER,
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+
+# The requests that change something carry when they were made (Java's invokeTime); two of them never have the same signature.
+_TIMED = frozenset(
+    {
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+    }
+)
+
+
+class ControllerError(Exception):
+    """A request to the controller did not succeed."""
+
+
+class ControllerUnreachableError(ControllerError):
+    """No controller took the request: it was surely not executed."""
+
+
+class ControllerOutcomeUnknownError(ControllerError):
+    """The request was sent and not answered: it may have been executed."""
+
+
+class ControllerRefusedError(ControllerError):
+    """The controller answered with another code than success."""
+
+    def __init__(self, what: str, code: int, remark: str | None) -> None:
+        """Keep the code: it decides what to do."""
+        super().__init__(f"{what}: code {code}, {remark or 'no remark'}")
+        self.code = code
+
+
+def decode_sync_state_set(body: bytes | None, what: str) -> tuple[frozenset[int], int]:
+    """The set and its epoch; ControllerRefusedError if the body cannot be one."""
+    try:
+        decoded = SyncStateSetBody.decode(body)
+    except BodyError as error:
+        raise ControllerRefusedError(what, ResponseCode.SUCCESS, str(error)) from error
+    return decoded.sync_state_set, decoded.sync_state_set_epoch
+
+
+class ControllerClient:
+    """All requests of one replica to its controllers."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        configuration: ReplicaConfiguration,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """``client`` may be shared by several replicas and is closed by whoever made it."""
+        self._addresses = configuration.controller_addresses
+        self._cluster_name = configuration.broker_cluster_name
+        self._broker_name = configuration.broker_name
+        self._broker_address = configuration.broker_address
+        self._credentials = configuration.credentials
+        self._client = client
+        self._now_ms = now_ms
+        self._leader = ""
+        self._next_address = 0
+        self._beating: dict[str, asyncio.Task[None]] = {}
+
+    async def refresh_leader(self) -> None:
+        """Ask 1005 again; keep the known leader if nobody answers."""
+        leader = await self._find_leader()
+        if leader:
+            self._leader = leader
+
+    async def next_broker_id(self) -> int:
+        """1012."""
+        header = GetNextBrokerIdRequestHeader(cluster_name=self._cluster_name, broker_name=self._broker_name)
+        answer = await self._ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header.encode())
+        broker_id = GetNextBrokerIdResponseHeader.decode(answer.ext_fields).next_broker_id
+        if broker_id is None or broker_id < 1:
+            raise ControllerRefusedError("next broker id", answer.code, f"nextBrokerId={broker_id}")
+        return broker_id
+
+    async def apply_broker_id(self, identity: BrokerIdentity) -> None:
+        """1013."""
+        header = ApplyBrokerIdRequestHeader(
+            cluster_name=self._cluster_name,
+            broker_name=self._broker_name,
+            applied_broker_id=identity.broker_id,
+            register_check_code=identity.register_check_code,
+        )
+        await self._ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, header.encode())
+
+    async def register(self, broker_id: int) -> GroupInfo:
+        """1003."""
+        header = RegisterBrokerToControllerRequestHeader(
+            cluster_name=self._cluster_name,
+            broker_name=self._broker_name,
+            broker_id=broker_id,
+            broker_address=self._broker_address,
+        )
+        answer = await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, header.encode())
+        fields = RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
+        members, set_epoch = decode_sync_state_set(answer.body, "register")
+        return GroupInfo(
+            fields.master_epoch or 0, fields.master_broker_id, fields.master_address or "", members, set_epoch
+        )
+
+    async def elect(self, broker_id: int) -> GroupInfo:
+        """1002, as a broker asks: run the policy."""
+        header = ElectMasterRequestHeader(
+            cluster_name=self._cluster_name, broker_name=self._broker_name, broker_id=broker_id
+        )
+        accepted = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+        answer = await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, header.encode(), accepted=accepted)
+        fields = ElectMasterResponseHeader.decode(answer.ext_fields)
+        if fields.master_broker_id is None or not fields.master_address or fields.master_epoch is None:
+            raise ControllerRefusedError("elect", answer.code, "the answer names no master")
+        members, set_epoch = _elected_set(answer, fields)
+        return GroupInfo(fields.master_epoch, fields.master_broker_id, fields.master_address, members, set_epoch)
+
+    async def replica_info(self) -> GroupInfo:
+        """1004."""
+        header = GetReplicaInfoRequestHeader(broker_name=self._broker_name)
+        answer = await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, header.encode())
+        fields = GetReplicaInfoResponseHeader.decode(answer.ext_fields)
+        if fields.master_epoch is None:
+            raise ControllerRefusedError("replica info", answer.code, "the answer has no masterEpoch")
+        members, set_epoch = decode_sync_state_set(answer.body, "replica info")
+        return GroupInfo(fields.master_epoch, fields.master_broker_id, fields.master_address or "", members, set_epoch)
+
+    async def member_addresses(self) -> dict[int, str]:
+        """1006: where the controller knows every replica of this group to be."""
+        answer = await self._ask(
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, body=encode_broker_names([self._broker_name])
+        )
+        try:
+            group = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(self._broker_name)
+        except BodyError as error:
+            raise ControllerRefusedError("members", answer.code, str(error)) from error
+        if group is None:
+            raise ControllerRefusedError("members", answer.code, f"the answer lacks {self._broker_name}")
+        replicas = (*group.in_sync_replicas, *group.not_in_sync_replicas)
+        return {replica.broker_id: replica.broker_address or "" for replica in replicas}
+
+    async def alter_sync_state_set(
+        self, proposal: Proposal, *, master_id: int, master_epoch: int
+    ) -> tuple[frozenset[int], int]:
+        """1001: the granted set and its epoch."""
+        header = AlterSyncStateSetRequestHeader(
+            broker_name=self._broker_name, master_broker_id=master_id, master_epoch=master_epoch
+        )
+        body = SyncStateSetBody(
+            sync_state_set=proposal.sync_state_set, sync_state_set_epoch=proposal.sync_state_set_epoch
+        ).encode()
+        try:
+            answer = await self._ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header.encode(), body=body)
+            return decode_sync_state_set(answer.body, "alter SyncStateSet")
+        except ControllerRefusedError as error:
+            if error.code in _NOTHING_WAS_CHANGED:
+                raise
+            raise ControllerOutcomeUnknownError(str(error)) from error
+
+    def heartbeat(self, broker_id: int, beat: Heartbeat) -> None:
+        """904 to every controller address, one-way, without waiting for any of them."""
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name=self._cluster_name,
+            broker_name=self._broker_name,
+            broker_addr=self._broker_address,
+            broker_id=broker_id,
+            epoch=beat.epoch,
+            max_offset=beat.max_offset,
+            confirm_offset=beat.confirm_offset,
+            heartbeat_timeout_ms=int(beat.timeout_seconds * 1000),
+            election_priority=beat.election_priority,
+        )
+        command = signed(
+            request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True), self._credentials
+        )
+        for address in {*self._addresses, *([self._leader] if self._leader else [])}:
+            running = self._beating.get(address)
+            if running is None or running.done():
+                self._beating[address] = asyncio.create_task(self._beat(address, command))
+
+    async def close(self) -> None:
+        """Send no more heartbeats. The connections are their owner's to close."""
+        for task in self._beating.values():
+            task.cancel()
+        await asyncio.gather(*self._beating.values(), return_exceptions=True)
+
+    async def _beat(self, address: str, command: RemotingCommand) -> None:
+        try:
+            await self._client.invoke_oneway(address, command, timeout_seconds=1.0)
+        except RemotingError as error:
+            logger.debug("heartbeat to %s: %s", address, error)
+
+    async def _ask(
+        self,
+        code: RequestCode,
+        ext_fields: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        accepted: tuple[int, ...] = (ResponseCode.SUCCESS,),
+    ) -> RemotingCommand:
+        for _ in range(len(self._addresses) + 1):
+            if not self._leader:
+                self._leader = await self._find_leader()
+            if not self._leader:
+                break
+            command = self._question(code, ext_fields, body)
+            try:
+                answer = await self._client.invoke(self._leader, command, timeout_seconds=CALL_TIMEOUT_SECONDS)
+            except RemotingConnectError as error:
+                logger.info("controller %s: %s", self._leader, error)
+                self._leader = ""
+                continue
+            except (RemotingTimeoutError, RemotingConnectionLostError) as error:
+                leader, self._leader = self._leader, ""
+                raise ControllerOutcomeUnknownError(f"{code.name} to {leader}: {error}") from error
+            if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+                self._leader = ""
+                continue
+            if answer.code not in accepted:
+                raise ControllerRefusedError(code.name, answer.code, answer.remark)
+            return answer
+        raise ControllerUnreachableError(f"{code.name}: no controller of {';'.join(self._addresses)} leads")
+
+    def _question(self, code: RequestCode, ext_fields: Mapping[str, str], body: bytes | None) -> RemotingCommand:
+        """What goes out; made anew for every attempt, since a controller does not hear one signature twice."""
+        timed = {"invokeTime": str(self._now_ms())} if code in _TIMED else {}
+        return signed(request(code, ext_fields={**ext_fields, **timed}, body=body), self._credentials)
+
+    async def _find_leader(self) -> str:
+        """Ask the addresses in turn, beginning with another one each time."""
+        for _ in self._addresses:
+            address = self._addresses[self._next_address % len(self._addresses)]
+            self._next_address += 1
+            try:
+                question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
+                answer = await self._client.invoke(address, question, timeout_seconds=1.0)
+            except RemotingError as error:
+                logger.debug("controller %s: %s", address, error)
+                continue
+            leader = GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
+            if answer.code == ResponseCode.SUCCESS and leader:
+                return leader
+        return ""
+
+
+def _elected_set(answer: RemotingCommand, fields: ElectMasterResponseHeader) -> tuple[frozenset[int], int]:
+    """The set of 1002's body; its epoch is in the header."""
+    try:
+        body = ElectMasterResponseBody.decode(answer.body)
+    except BodyError as error:
+        raise ControllerRefusedError("elect", answer.code, str(error)) from error
+    return body.sync_state_set, fields.sync_state_set_epoch or 0

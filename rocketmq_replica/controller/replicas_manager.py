@@ -1,0 +1,264 @@
+"""This replica's life with its controllers: get an id, register, find a master, then heartbeat, poll and report.
+
+What to ask next and what answers mean is decided in ``start_up.py``; here it is asked. Other than in Java heartbeats begin with the
+registration instead of after it, and what failed is tried again after half a second, not five.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_replica.controller.client import (
+    ControllerClient,
+    ControllerError,
+    ControllerOutcomeUnknownError,
+    ControllerRefusedError,
+)
+from rocketmq_replica.controller.start_up import Question, StartUp, Verdict, judge_poll
+from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
+from rocketmq_replica.term.group_info import Heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_replica.controller.identity_files import IdentityFiles
+    from rocketmq_replica.controller.roles import Roles
+    from rocketmq_replica.term.broker import PendingSend
+    from rocketmq_replica.term.group_info import GroupInfo
+    from rocketmq_replica.term.master_term import MasterTerm
+    from rocketmq_replica.term.sync_state import Proposal
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+_STALE_SET_CODES = (
+    ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+    ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+    ResponseCode.CONTROLLER_INVALID_MASTER,
+    ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+)
+
+
+class ReplicasManager:
+    """One replica's conversation with its controllers."""
+
+    def __init__(self, broker: Broker, roles: Roles, controller: ControllerClient, identity: IdentityFiles) -> None:
+        """Nothing is sent before ``run``."""
+        self._broker = broker
+        self._roles = roles
+        self._controller = controller
+        self._identity = identity
+        self._poll_now = asyncio.Event()
+        self._registered = False
+        self._start: StartUp | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        self._looking_up: asyncio.Task[None] | None = None
+        self.on_members: Callable[[dict[int, str], float], None] = lambda _addresses, _asked_seconds: None
+        self.running = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._start_up()
+        self.running.set()
+        logger.info("RUNNING as broker %d, %s", self._broker.broker_id, self._broker.role.value)
+        period = self._broker.configuration.sync_broker_metadata_period_seconds
+        while True:
+            try:
+                await self._poll()
+            except ControllerError as error:
+                logger.info("poll: %s", error)
+            await self._wait_for_poll(_RETRY_SECONDS if self._needs_answer() else period)
+
+    async def run_leader_refresh(self) -> None:
+        """Ask again who leads, every now and then."""
+        while True:
+            await asyncio.sleep(self._broker.configuration.sync_controller_metadata_period_seconds)
+            await self._controller.refresh_leader()
+
+    async def run_heartbeats(self) -> None:
+        """Heartbeats from the registration on."""
+        while True:
+            if self._registered:
+                self.heartbeat()
+            await asyncio.sleep(self._broker.configuration.broker_heartbeat_interval_seconds)
+
+    def heartbeat(self) -> None:
+        """One heartbeat to every controller, now."""
+        broker = self._broker
+        beat = Heartbeat(
+            epoch=broker.store.epochs.last_epoch,
+            max_offset=broker.store.max_offset,
+            confirm_offset=broker.store.confirm_offset,
+            timeout_seconds=broker.configuration.controller_heartbeat_timeout_seconds,
+            election_priority=broker.live.broker_election_priority,
+        )
+        self._controller.heartbeat(broker.broker_id, beat)
+
+    def poll_soon(self) -> None:
+        """Something makes us doubt what we know: ask 1004 now."""
+        self._poll_now.set()
+
+    def look_up_members(self) -> None:
+        """Ask where the members are, unless somebody is asking: a slave has introduced itself from a host we do not know."""
+        if self._looking_up is None:
+            self._looking_up = asyncio.create_task(self._look_up_members(), name="look up members")
+
+    async def _look_up_members(self) -> None:
+        asked_seconds = monotonic_seconds()
+        try:
+            addresses = await self._controller.member_addresses()
+        except ControllerError as error:
+            logger.info("members: %s", error)
+        else:
+            self.on_members(addresses, asked_seconds)
+        finally:
+            self._looking_up = None
+
+    def report_if_needed(self) -> None:
+        """Ask the controller for another SyncStateSet, if there is a reason and no request is under way."""
+        term = self._broker.term
+        if term is None or self._reporting is not None or not self.running.is_set():
+            return
+        proposal = term.propose(
+            now_seconds=monotonic_seconds(),
+            allowed_lag_seconds=self._broker.live.ha_max_time_slave_not_catchup_seconds,
+        )
+        if proposal is not None:
+            self._reporting = asyncio.create_task(self._report(term, proposal), name="alter SyncStateSet")
+
+    async def stop(self) -> None:
+        """End the requests that may be under way."""
+        tasks = [task for task in (self._reporting, self._looking_up) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _start_up(self) -> None:
+        while True:
+            start = self._begin()
+            refused: int | None = None
+            try:
+                while start.info is None:
+                    await self._ask(start)
+                self._roles.apply(start.info, now())
+            except ControllerError as error:
+                logger.info("start-up: %s; again in %.1f s", error, _RETRY_SECONDS)
+                refused = error.code if isinstance(error, ControllerRefusedError) else None
+            start.failed(refused)
+            if self._broker.role is not Role.FENCED:
+                return
+            await self._wait_for_poll(_RETRY_SECONDS)
+
+    def _begin(self) -> StartUp:
+        """The start under way, or a new one from what the files say."""
+        if self._start is None:
+            configuration = self._broker.configuration
+            self._start = StartUp(
+                cluster_name=configuration.broker_cluster_name,
+                broker_name=configuration.broker_name,
+                broker_address=configuration.broker_address,
+                confirmed=self._identity.load(),
+                applied=self._identity.load_applied(),
+            )
+        return self._start
+
+    async def _ask(self, start: StartUp) -> None:
+        """One question and its answer; what has to survive a crash is saved before anything else is asked."""
+        if start.identity is not None:
+            self._broker.broker_id = start.identity.broker_id
+        match start.question:
+            case Question.NEXT_BROKER_ID:
+                self._identity.save_applied(
+                    start.offered(await self._controller.next_broker_id(), now_ms=wall_clock_ms())
+                )
+            case Question.APPLY_BROKER_ID:
+                await self._apply_for_id(start)
+            case Question.REGISTER:
+                start.registered(await self._register())
+            case Question.ELECT:
+                self.heartbeat()
+                start.elected(await self._controller.elect(self._broker.broker_id))
+
+    async def _apply_for_id(self, start: StartUp) -> None:
+        assert start.application is not None
+        try:
+            await self._controller.apply_broker_id(start.application)
+        except ControllerRefusedError as error:
+            if start.refused(error.code):
+                self._identity.forget_applied()
+            raise
+        identity = start.accepted()
+        self._identity.confirm(identity)
+        logger.info("this replica is broker %d of %s", identity.broker_id, identity.broker_name)
+
+    async def _register(self) -> GroupInfo:
+        info = await self._controller.register(self._broker.broker_id)
+        if not self._registered:
+            self._registered = True
+            self.heartbeat()
+        return info
+
+    def _needs_answer(self) -> bool:
+        broker = self._broker
+        term = broker.term
+        return broker.role is Role.FENCED or (term is not None and (not term.trusted or term.sync_state.in_doubt))
+
+    async def _wait_for_poll(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._poll_now.wait()
+        except TimeoutError:
+            pass
+        self._poll_now.clear()
+
+    async def _poll(self) -> None:
+        asked_seconds = monotonic_seconds()
+        try:
+            info = await self._controller.replica_info()
+        except ControllerRefusedError as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                logger.warning("the controller does not know this group any more; registering again")
+                self._roles.apply(await self._register(), now())
+                return
+            raise
+        verdict = judge_poll(info, known=self._broker.master, own_id=self._broker.broker_id)
+        if verdict is Verdict.MASTERSHIP_TAKEN:
+            self._roles.fence(f"the controller took the mastership away in epoch {info.master_epoch}")
+            self._roles.apply(await self._controller.elect(self._broker.broker_id), now())
+            return
+        if self._roles.apply(info, now()):
+            return
+        term = self._broker.term
+        if term is not None and verdict is Verdict.CONFIRMED:
+            if not term.sync_state.apply(info.sync_state_set, info.sync_state_set_epoch):
+                term.sync_state.seen_unchanged(asked_seconds=asked_seconds)
+            was_trusted = term.trusted
+            if not term.confirmed(asked_seconds=asked_seconds, now_seconds=monotonic_seconds()):
+                self.poll_soon()
+            elif not was_trusted:
+                logger.warning("epoch %d confirmed after a pause of this process", term.master_epoch)
+            self._broker.settle()
+
+    async def _report(self, term: MasterTerm[PendingSend], proposal: Proposal) -> None:
+        sync_state = term.sync_state
+        try:
+            members, set_epoch = await self._controller.alter_sync_state_set(
+                proposal, master_id=self._broker.broker_id, master_epoch=term.master_epoch
+            )
+            sync_state.granted(members, set_epoch)
+            logger.info("SyncStateSet is %s, epoch %d", sorted(members), set_epoch)
+        except ControllerOutcomeUnknownError as error:
+            logger.warning("SyncStateSet %s: %s", sorted(proposal.sync_state_set), error)
+            sync_state.outcome_unknown(now_seconds=monotonic_seconds())
+            self.poll_soon()
+        except ControllerError as error:
+            logger.info("SyncStateSet %s: %s", sorted(proposal.sync_state_set), error)
+            sync_state.refused(now_seconds=monotonic_seconds())
+            if isinstance(error, ControllerRefusedError) and error.code in _STALE_SET_CODES:
+                self.poll_soon()
+        finally:
+            self._reporting = None
+            self._broker.settle()

@@ -1,0 +1,1 @@
+"""AutoSwitchHA both ways: how the log gets from a master to its slaves."""

@@ -1,0 +1,1 @@
+"""The log of one replica and what lies beside it on the disk: no sockets, no event loop."""

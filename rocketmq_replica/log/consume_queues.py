@@ -1,0 +1,193 @@
+"""Where the n-th message of a topic's queue stands in the commit log.
+
+Java keeps this on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message). Here it is
+memory only (20 bytes per message too), rebuilt whenever the replica starts: full files of the log have an index next to them
+(``index_files.py``), the rest is read from the log, which is the only truth.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MISSING = -1
+
+
+class QueuePart(NamedTuple):
+    """The messages of one queue that stand in one file: three columns, and the queue offset of the first."""
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    offsets: array[int]
+    sizes: array[int]
+    timestamps: array[int]
+
+
+class ConsumeQueue:
+    """One queue: physical offsets, sizes and store times by queue offset."""
+
+    def __init__(self) -> None:
+        """An empty queue; the first record says which queue offset it begins with."""
+        self.min_offset = 0
+        self._offsets = array("q")
+        self._sizes = array("i")
+        self._timestamps = array("q")
+
+    def __len__(self) -> int:
+        """How many messages, and holes, there are."""
+        return len(self._offsets)
+
+    @property
+    def next_offset(self) -> int:
+        """The queue offset the next message will get."""
+        return self.min_offset + len(self._offsets)
+
+    def add(self, queue_offset: int, physical_offset: int, size_bytes: int, store_timestamp_ms: int) -> bool:
+        """Enter a message; False if its queue offset is taken already (then nothing changes)."""
+        count = len(self._offsets)
+        if not count:
+            self.min_offset = queue_offset
+        elif queue_offset != self.min_offset + count:
+            if queue_offset < self.min_offset + count:
+                return False
+            self._leave_hole(queue_offset)
+        self._offsets.append(physical_offset)  # not by `_append`: each message of a slave comes here
+        self._sizes.append(size_bytes)
+        self._timestamps.append(store_timestamp_ms)
+        return True
+
+    def extend(self, part: QueuePart) -> bool:
+        """Enter the messages of a whole file; False if some of their queue offsets are taken (then nothing changes)."""
+        if not self._offsets:
+            self.min_offset = part.first_queue_offset
+        elif part.first_queue_offset < self.next_offset:
+            return False
+        self._leave_hole(part.first_queue_offset)
+        self._offsets.extend(part.offsets)
+        self._sizes.extend(part.sizes)
+        self._timestamps.extend(part.timestamps)
+        return True
+
+    def part(self, topic: str, queue_id: int, start_offset: int, end_offset: int) -> QueuePart | None:
+        """The messages stored from ``start_offset`` to below ``end_offset``, if there are any."""
+        first, end = bisect_left(self._offsets, start_offset), bisect_left(self._offsets, end_offset)
+        while first < end and self._sizes[first] == _MISSING:
+            first += 1
+        while first < end and self._sizes[end - 1] == _MISSING:
+            end -= 1
+        if first == end:
+            return None
+        columns = (self._offsets[first:end], self._sizes[first:end], self._timestamps[first:end])
+        return QueuePart(topic, queue_id, self.min_offset + first, *columns)
+
+    def begin_at(self, queue_offset: int) -> None:
+        """All messages of an earlier life are deleted: the next one still gets the next number."""
+        if not self._offsets:
+            self.min_offset = max(self.min_offset, queue_offset)
+
+    def drop_before(self, physical_offset: int) -> None:
+        """Forget messages stored before ``physical_offset``: their files are deleted. Numbers are never used again."""
+        gone = bisect_left(self._offsets, physical_offset)
+        self.min_offset += gone
+        del self._offsets[:gone], self._sizes[:gone], self._timestamps[:gone]
+
+    def drop_from(self, physical_offset: int) -> None:
+        """Forget messages stored at or after ``physical_offset``."""
+        keep = bisect_left(self._offsets, physical_offset)
+        del self._offsets[keep:], self._sizes[keep:], self._timestamps[keep:]
+
+    def visible_end(self, confirm_offset: int) -> int:
+        """The first queue offset that consumers must not see yet: its record ends above ``confirm_offset``."""
+        count = bisect_right(self._offsets, confirm_offset - 1)
+        while count and self._offsets[count - 1] + max(self._sizes[count - 1], 0) > confirm_offset:
+            count -= 1
+        return self.min_offset + count
+
+    def locate(self, queue_offset: int) -> tuple[int, int] | None:
+        """(physical offset, size) of a message; None for a hole or outside."""
+        index = queue_offset - self.min_offset
+        if not 0 <= index < len(self._offsets) or self._sizes[index] == _MISSING:
+            return None
+        return self._offsets[index], self._sizes[index]
+
+    @property
+    def earliest_store_timestamp_ms(self) -> int:
+        """When the oldest message was stored; -1 for none."""
+        return self._timestamps[0] if self._timestamps else -1
+
+    def first_stored_at_or_after(self, timestamp_ms: int) -> int:
+        """The queue offset of the first message stored at that time or later."""
+        return self.min_offset + bisect_left(self._timestamps, timestamp_ms)
+
+    def _leave_hole(self, queue_offset: int) -> None:
+        """Records that are not there for consumers."""
+        while self._offsets and queue_offset > self.next_offset:
+            self._append(self._offsets[-1], _MISSING, self._timestamps[-1])
+
+    def _append(self, physical_offset: int, size_bytes: int, store_timestamp_ms: int) -> None:
+        self._offsets.append(physical_offset)
+        self._sizes.append(size_bytes)
+        self._timestamps.append(store_timestamp_ms)
+
+
+class ConsumeQueues:
+    """All queues by topic and queue id."""
+
+    def __init__(self) -> None:
+        """No queues yet."""
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made on first use."""
+        key = (topic, queue_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = ConsumeQueue()
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue if it ever had a message."""
+        return self._queues.get((topic, queue_id))
+
+    def drop_from(self, physical_offset: int) -> None:
+        """Forget messages stored at or after ``physical_offset`` in every queue."""
+        for queue in self._queues.values():
+            queue.drop_from(physical_offset)
+
+    def drop_before(self, physical_offset: int) -> None:
+        """Forget messages whose files are deleted, in every queue."""
+        for queue in self._queues.values():
+            queue.drop_before(physical_offset)
+
+    def parts(self, start_offset: int, end_offset: int) -> list[QueuePart]:
+        """What every queue has between these offsets."""
+        found = (queue.part(*name, start_offset, end_offset) for name, queue in self._queues.items())
+        return [part for part in found if part is not None]
+
+    def extend(self, parts: list[QueuePart]) -> bool:
+        """Enter a whole file's messages; False, and nothing changes, if any of them cannot be entered."""
+        queues = [self.queue(part.topic, part.queue_id) for part in parts]
+        if any(
+            len(queue) and part.first_queue_offset < queue.next_offset
+            for queue, part in zip(queues, parts, strict=True)
+        ):
+            return False
+        return all(queue.extend(part) for queue, part in zip(queues, parts, strict=True))
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """The number every queue would give its next message."""
+        return {name: queue.next_offset for name, queue in self._queues.items()}
+
+    def begin_at(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """The numbers queues without messages go on with."""
+        for (topic, queue_id), offset in offsets.items():
+            self.queue(topic, queue_id).begin_at(offset)
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Every (topic, queue id) seen."""
+        return iter(self._queues)

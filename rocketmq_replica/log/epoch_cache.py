@@ -1,0 +1,89 @@
+"""The history of masters: which epoch began at which offset of the log.
+
+Two replicas find where their logs agree by comparing these lists (``ha/consistent_point.py``), so the list must tell apart
+any two writers. Java's rules, with the trap of upstream #9942 closed: when a new epoch begins where
+the last one began (not a byte was written in between), it *replaces* the empty epoch. Java refuses it, and two masters can
+then write different bytes under the same (epoch, start offset).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+NO_END = (1 << 63) - 1
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True)
+class EpochEntry:
+    """One master's term: bytes ``start_offset <= o < end_offset``."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int = NO_END
+
+
+class EpochCache:
+    """The list, ordered by epoch; the last entry is open-ended."""
+
+    def __init__(self, entries: list[EpochEntry] | None = None) -> None:
+        """Take entries in any order; ends are derived from the next entry's start."""
+        self._entries = _closed(sorted(entries or [], key=lambda entry: entry.epoch))
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch, -1 for none."""
+        return self._entries[-1].epoch if self._entries else NO_EPOCH
+
+    @property
+    def last(self) -> EpochEntry | None:
+        """The newest entry."""
+        return self._entries[-1] if self._entries else None
+
+    def append(self, epoch: int, start_offset: int) -> bool:
+        """Begin an epoch; False if it is not newer or would begin before the last one (then nothing changes)."""
+        last = self.last
+        if last is not None and (last.epoch >= epoch or last.start_offset > start_offset):
+            return False
+        kept = self._entries
+        if last is not None and last.start_offset == start_offset:
+            kept = self._entries[:-1]
+        self._entries = _closed([*kept, EpochEntry(epoch, start_offset)])
+        return True
+
+    def drop_beyond_offset(self, offset: int) -> bool:
+        """Remove entries that begin after ``offset``: what a crash can leave behind; True if any did."""
+        return self._keep([entry for entry in self._entries if entry.start_offset <= offset])
+
+    def drop_from_epoch(self, epoch: int) -> bool:
+        """Remove entries of ``epoch`` and later; True if any were there."""
+        return self._keep([entry for entry in self._entries if entry.epoch < epoch])
+
+    def drop_before_offset(self, offset: int) -> bool:
+        """Remove entries that end at or before ``offset``, after old log files went; True if any did."""
+        return self._keep([entry for entry in self._entries if entry.end_offset > offset])
+
+    def find_by_offset(self, offset: int) -> EpochEntry | None:
+        """The entry that holds ``offset``."""
+        for entry in reversed(self._entries):
+            if entry.start_offset <= offset:
+                return entry if offset < entry.end_offset else None
+        return None
+
+    def _keep(self, entries: list[EpochEntry]) -> bool:
+        changed = len(entries) != len(self._entries)
+        self._entries = _closed(entries)
+        return changed
+
+
+def _closed(entries: list[EpochEntry]) -> list[EpochEntry]:
+    """The same entries with each end set to the next start, the last one open."""
+    starts = [entry.start_offset for entry in entries[1:]]
+    return [
+        replace(entry, end_offset=end) for entry, end in zip(entries, [*starts, NO_END] if entries else [], strict=True)
+    ]

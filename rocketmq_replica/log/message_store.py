@@ -1,0 +1,419 @@
+"""The store of one replica: commit log, consume queue index, epoch history and confirm offset kept consistent with each other.
+
+Everything above it (roles, replication, requests) changes the log through these few methods, so that the index always covers
+exactly the whole records of the log, no epoch begins beyond its end, and the confirm offset never lies above it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rocketmq_remoting.message_record import (
+    BLANK_HEADER_BYTES,
+    SYS_FLAG_TRANSACTION_PREPARED,
+    CorruptRecordError,
+    EntryKind,
+    Host,
+    IncompleteRecordError,
+    LogEntry,
+    encode_record,
+    inspect_entries,
+    inspect_entry,
+    offset_message_id,
+    record_overhead_bytes,
+)
+from rocketmq_replica.log import disk
+from rocketmq_replica.log.checkpoint import Checkpoint, CheckpointFile
+from rocketmq_replica.log.commit_log import CommitLog, Recovery
+from rocketmq_replica.log.consume_queues import ConsumeQueues
+from rocketmq_replica.log.durable_files import StoreFileError, make_folders, sync_names, sync_path
+from rocketmq_replica.log.epoch_file import load_epochs, save_epochs
+from rocketmq_replica.log.index_files import IndexFiles
+from rocketmq_replica.log.queue_offsets import load_queue_offsets, save_queue_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rocketmq_replica.log.consume_queues import QueuePart
+
+_RECORD, _END = EntryKind.RECORD, EntryKind.END
+
+
+@dataclass(frozen=True)
+class StorePaths:
+    """Where Java keeps what."""
+
+    root: Path
+    commit_log: Path
+    epoch_file: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint file."""
+        return self.root / "checkpoint"
+
+    @property
+    def index(self) -> Path:
+        """The indexes of the log's full files."""
+        return self.root / "indexed"
+
+    @property
+    def queue_offsets(self) -> Path:
+        """The numbers queues go on with."""
+        return self.root / "config" / "queueOffsets.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that may use this store."""
+        return self.root / "lock"
+
+
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
+    """What a producer sent, before it has a place in the log."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_timestamp_ms: int
+    born_host: Host
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """Where a message went. It is acknowledged once replicas hold the log up to ``end_offset``."""
+
+    message_id: str
+    queue_offset: int
+    physical_offset: int
+    end_offset: int
+
+
+class MessageTooLargeError(ValueError):
+    """The record does not fit any file of the log."""
+
+
+class MessageStore:
+    """One store, owned by one process."""
+
+    def __init__(self, paths: StorePaths, *, file_size_bytes: int, store_host: Host) -> None:
+        """Lock the store, read and repair it; ``recovery`` tells what was cut."""
+        self._paths = paths
+        self._store_host = store_host
+        make_folders(paths.root)
+        sync_names(paths.root)
+        sync_path(paths.root)
+        self._lock = _lock_store(paths.lock)
+        self.queues = ConsumeQueues()
+        self._indexed_offset = 0
+        self._unindexed = b""
+        self._confirm_offset = 0
+        self._epochs_unsaved = False
+        self._checkpoint = CheckpointFile(paths.checkpoint)
+        self.never_confirmed = True
+        try:
+            self.log = CommitLog(paths.commit_log, file_size_bytes=file_size_bytes)
+            self.index = IndexFiles(paths.index, file_size_bytes=file_size_bytes, read=self.log.read)
+            try:
+                self.recovery = self._recover()
+            except BaseException:
+                self.log.close()
+                raise
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def max_offset(self) -> int:
+        """The end of the log, which on a slave may lie inside a record."""
+        return self.log.max_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """What the whole SyncStateSet holds, as far as this replica knows; consumers see nothing above it."""
+        return self._confirm_offset
+
+    @confirm_offset.setter
+    def confirm_offset(self, offset: int) -> None:
+        self._confirm_offset = min(offset, self.log.max_offset)
+        if self.never_confirmed and self._confirm_offset > 0:
+            self.save_checkpoint()  # once in a life: from here on nobody may take this log for one that nobody relied on
+            self.never_confirmed = False
+
+    def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
+        """Append a message as the master."""
+        size = self.check_fits(message)
+        if size + BLANK_HEADER_BYTES > self.log.space_left_in_file():
+            self.log.fill_file()
+        log, queue = self.log, self.queues.queue(message.topic, message.queue_id)
+        physical_offset, queue_offset = log.max_offset, queue.next_offset
+        log.append(self._record(message, queue_offset, physical_offset, store_timestamp_ms))
+        queue.add(queue_offset, physical_offset, size, store_timestamp_ms)
+        self._indexed_offset = end_offset = log.max_offset
+        return Stored(offset_message_id(self._store_host, physical_offset), queue_offset, physical_offset, end_offset)
+
+    def put_all(self, messages: Sequence[NewMessage], *, store_timestamp_ms: int) -> list[Stored]:
+        """Append messages of one queue as the master: in one write, as far as they fit the file at the end of the log.
+
+        MessageTooLargeError: nothing was stored. OSError: none of those that the failed write was for.
+        """
+        sizes = [self.check_fits(message) for message in messages]
+        stored: list[Stored] = []
+        while len(stored) < len(messages):
+            if sizes[len(stored)] + BLANK_HEADER_BYTES > self.log.space_left_in_file():
+                self.log.fill_file()
+            stored += self._put_row(messages, sizes, len(stored), store_timestamp_ms)
+        return stored
+
+    def _put_row(
+        self, messages: Sequence[NewMessage], sizes: Sequence[int], first: int, store_timestamp_ms: int
+    ) -> list[Stored]:
+        """Write the messages from the ``first`` on that fit this file."""
+        log, queue = self.log, self.queues.queue(messages[first].topic, messages[first].queue_id)
+        start_offset, space = log.max_offset, log.space_left_in_file() - BLANK_HEADER_BYTES
+        records: list[bytes] = []
+        stored: list[Stored] = []
+        offset, queue_offset = start_offset, queue.next_offset
+        for message, size in zip(messages[first:], sizes[first:], strict=True):
+            if offset - start_offset + size > space:
+                break
+            records.append(self._record(message, queue_offset, offset, store_timestamp_ms))
+            message_id = offset_message_id(self._store_host, offset)
+            stored.append(Stored(message_id, queue_offset, offset, offset + len(records[-1])))
+            offset, queue_offset = stored[-1].end_offset, queue_offset + 1
+        log.append(records[0] if len(records) == 1 else b"".join(records))
+        for each in stored:
+            size = each.end_offset - each.physical_offset
+            queue.add(each.queue_offset, each.physical_offset, size, store_timestamp_ms)
+        self._indexed_offset = log.max_offset
+        return stored
+
+    def _record(self, message: NewMessage, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
+        return encode_record(
+            topic=message.topic,
+            body=message.body,
+            queue_id=message.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_timestamp_ms=store_timestamp_ms,
+            store_host=self._store_host,
+            properties=message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times,
+        )
+
+    def check_fits(self, message: NewMessage) -> int:
+        """The size of its record; MessageTooLargeError if no file of the log can take it."""
+        overhead = record_overhead_bytes(message.topic, message.born_host.ip, self._store_host.ip)
+        size = overhead + len(message.body) + len(message.properties)
+        if size + BLANK_HEADER_BYTES > self.log.file_size_bytes:
+            raise MessageTooLargeError(f"a record of {size} bytes, log files have {self.log.file_size_bytes}")
+        return size
+
+    def append_replicated(self, offset: int, data: bytes) -> None:
+        """Append a master's bytes as a slave: checked record by record first, so that nothing bad is ever written."""
+        if self.log.max_offset == 0 and offset != 0:
+            self.log.start_at(offset)
+            self._indexed_offset = offset
+        if offset != self.log.max_offset:
+            raise StoreFileError(f"bytes for offset {offset} arrived, the log ends at {self.log.max_offset}")
+        unindexed = bytes(self._unindexed) + data if self._unindexed else data
+        with memoryview(unindexed) as view:
+            entries, taken = inspect_entries(view, physical_offset=self._indexed_offset)
+        if entries and entries[-1].kind is _END:
+            raise StoreFileError(
+                f"the master sent zeros at offset {self._indexed_offset + taken} where a record was expected"
+            )
+        self.log.append(data)
+        self._unindexed = unindexed[taken:]
+        self._indexed_offset = self._index(self._indexed_offset, entries)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
+        self.index.drop_beyond(offset)
+        if self._checkpoint.durable_offset > offset:  # first: a start must not look for what was cut on purpose
+            self._confirm_offset = min(self._confirm_offset, offset)
+            self._checkpoint.save(lambda: replace(self._checkpoint_now(), durable_offset=0))
+        self.log.truncate(offset)
+        self.queues.drop_from(offset)
+        self._indexed_offset = min(self._indexed_offset, offset)
+        self._unindexed = self._read_all(self._indexed_offset)
+        self.confirm_offset = self._confirm_offset
+        if self.epochs.drop_beyond_offset(offset):
+            self.save_epochs()
+
+    def cut_to_whole_record(self) -> int:
+        """Drop a half record from the end, as every new master must before it opens its epoch (A.10)."""
+        if self._indexed_offset < self.log.max_offset:
+            self.index.drop_beyond(self._indexed_offset)
+            self.log.truncate(self._indexed_offset)
+            self._unindexed = b""
+            self.confirm_offset = self._confirm_offset
+        return self.log.max_offset
+
+    def delete_oldest_files(self, count: int) -> None:
+        """Delete files from the front of the log, with what is known of them; the numbers of the queues go on."""
+        files = self.log.files()
+        if not 0 < count < len(files):
+            return
+        self.queues.drop_before(files[count].start_offset)
+        save_queue_offsets(self._paths.queue_offsets, self.queues.next_offsets())
+        self.log.delete_oldest(count)
+        self.index.drop_before(self.log.min_offset)
+        if self.epochs.drop_before_offset(self.log.min_offset):
+            self.save_epochs()
+
+    def next_to_index(self) -> tuple[int, list[QueuePart], int] | None:
+        """A full and durable file without an index: what to hand to ``index.write``, here or in a thread."""
+        for file in self.log.files():
+            if file.end_offset <= min(self.log.flushed_offset, self._indexed_offset) and self.index.missing(
+                file.start_offset
+            ):
+                parts = self.queues.parts(file.start_offset, file.end_offset)
+                if parts:
+                    return file.start_offset, parts, self.index.generation
+        return None
+
+    def read_record(self, offset: int, size_bytes: int, *, stored_as: tuple[str, int, int] | None = None) -> bytes:
+        """One record, checked; raises MessageRecordError if what stands there is damaged or none.
+
+        ``stored_as`` is the topic, queue id and queue offset that were read when it was written: the CRC covers the body only.
+        """
+        record = self.log.read(offset, size_bytes)
+        entry = inspect_entry(record, 0, len(record), physical_offset=offset)
+        if entry.kind is not EntryKind.RECORD or entry.size_bytes != size_bytes:
+            raise CorruptRecordError(f"a record of {size_bytes} bytes was expected at offset {offset}")
+        if stored_as is not None and stored_as != (entry.topic, entry.queue_id, entry.queue_offset):
+            found = f"topic {entry.topic!r}, queue {entry.queue_id}, queue offset {entry.queue_offset}"
+            raise CorruptRecordError(f"record at offset {offset}: says {found}, but was stored as {stored_as}")
+        return record
+
+    def is_record_boundary(self, offset: int) -> bool:
+        """True where a record, a blank, or the end of the log begins; reads and checks what stands there."""
+        if offset >= self.log.max_offset:
+            return offset == self.log.max_offset
+        head = self.log.read(offset, BLANK_HEADER_BYTES)
+        size = int.from_bytes(head[:4], "big", signed=True)
+        data = self._read_all(offset, limit_bytes=max(size, BLANK_HEADER_BYTES))
+        try:
+            inspect_entry(data, 0, len(data), physical_offset=offset)
+        except IncompleteRecordError:
+            return offset == self._indexed_offset
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def last_epoch_is_empty(self) -> bool:
+        """Whether nothing was written under the last epoch that the file names."""
+        last = self.epochs.last
+        return last is None or last.start_offset >= self.log.max_offset
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Open a master's epoch at the end of the log, durably; an epoch of the same number or later is forgotten first."""
+        self.log.flush()
+        self.epochs.drop_from_epoch(epoch)
+        if not self.epochs.append(epoch, self.log.max_offset):
+            raise StoreFileError(f"epoch {epoch} cannot begin at {self.log.max_offset} after {self.epochs.last}")
+        self.save_epochs()
+
+    def note_epoch(self, epoch: int, start_offset: int) -> None:
+        """Remember, as a slave, the epoch a frame is labelled with (A.4, step 2)."""
+        if self.epochs.append(epoch, start_offset) or self._epochs_unsaved:
+            self.save_epochs()
+
+    def forget_epochs_after(self, epoch: int) -> None:
+        """Drop terms that the master never heard of: without bytes of their own they would claim the next ones."""
+        if self.epochs.drop_from_epoch(epoch + 1):
+            self.save_epochs()
+
+    def save_epochs(self) -> None:
+        """Make the epoch history durable."""
+        self._epochs_unsaved = True
+        save_epochs(self._paths.epoch_file, self.epochs)
+        self._epochs_unsaved = False
+
+    def save_checkpoint(self) -> None:
+        """Make the confirm offset survive a restart."""
+        self._checkpoint.save(self._checkpoint_now)
+
+    def _checkpoint_now(self) -> Checkpoint:
+        """Whole records that are confirmed and durable are what a start insists on: a half one it cuts."""
+        durable = min(self._confirm_offset, self._indexed_offset, self.log.flushed_offset)
+        return Checkpoint(confirm_offset=self._confirm_offset, durable_offset=durable)
+
+    def flush(self) -> None:
+        """Make the log durable, here and now."""
+        self.log.flush()
+
+    def close(self) -> None:
+        """Flush and save all, release the store."""
+        self.log.flush()
+        while (to_index := self.next_to_index()) is not None:
+            self.index.write(*to_index)
+        self.save_checkpoint()
+        self.log.close()
+        os.close(self._lock)
+
+    def abandon(self) -> None:
+        """Release the store and write nothing more: something has failed, and only a start that reads the disk tells what holds."""
+        self.log.abandon()
+        os.close(self._lock)
+
+    def _recover(self) -> Recovery:
+        saved = self._checkpoint.load()
+        recovery = self.log.recover(
+            lambda offset, entry: self._index(offset, (entry,)), self._load_index, confirmed_offset=saved.durable_offset
+        )
+        self._indexed_offset = recovery.end_offset
+        self.index.drop_beyond(recovery.end_offset)
+        self.queues.begin_at(load_queue_offsets(self._paths.queue_offsets))
+        self.epochs = load_epochs(self._paths.epoch_file)
+        if self.epochs.drop_beyond_offset(recovery.end_offset):
+            self.save_epochs()
+        self._confirm_offset = min(max(saved.confirm_offset, self.log.min_offset), recovery.end_offset)
+        self.never_confirmed = saved == Checkpoint()
+        return recovery
+
+    def _load_index(self, start_offset: int) -> bool:
+        parts = self.index.load(start_offset)
+        return parts is not None and self.queues.extend(parts)
+
+    def _index(self, offset: int, entries: Sequence[LogEntry]) -> int:
+        """Enter the records among the entries that stand from ``offset`` on, and return where they end."""
+        queue_of = self.queues.queue
+        for entry in entries:
+            # Prepared and rolled back transactions, which share this bit, are not there for consumers.
+            if entry.kind is _RECORD and not entry.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
+                queue = queue_of(entry.topic, entry.queue_id)
+                queue.add(entry.queue_offset, offset, entry.size_bytes, entry.store_timestamp_ms)
+            offset += entry.size_bytes
+        return offset
+
+    def _read_all(self, offset: int, *, limit_bytes: int | None = None) -> bytes:
+        end = self.log.max_offset if limit_bytes is None else min(self.log.max_offset, offset + limit_bytes)
+        parts = []
+        while offset < end and (part := self.log.read(offset, end - offset)):
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+
+def _lock_store(path: Path) -> int:
+    try:
+        return disk.lock_file(path)
+    except OSError as error:
+        raise StoreFileError(f"{path}: another process uses this store") from error
+
+
+__all__ = ["MessageStore", "MessageTooLargeError", "NewMessage", "StorePaths", "Stored"]

@@ -1,0 +1,235 @@
+"""Topics of this replica: made on first use, kept in ``config/topics.json`` as Java writes it.
+
+Creating a topic also moves the data version, which tells the NameServer to read the topics anew.
+A slave needs no copy of the master's file to take over: the log it replicates names every topic that holds a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_replica.log.durable_files import ReplacedFile, Replacement, StoreFileError, sync_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+PERMISSION_READ = 4
+PERMISSION_WRITE = 2
+DEFAULT_TOPIC = "TBW102"
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+MAX_QUEUES = 1024
+MAX_TOPIC_CHARACTERS = 127
+MAX_RETRY_TOPIC_CHARACTERS = 255
+RETRY_PREFIX = "%RETRY%"
+MAX_TOPICS = 20_000
+"""Of all that clients and operators make; what the log or a master names comes on top."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What clients must know of a topic, and what a Java broker wants to find again when it is master next."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    permission: int = PERMISSION_READ | PERMISSION_WRITE
+    filter_type: str = "SINGLE_TAG"
+    system_flag: int = 0
+    ordered: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's TopicConfig."""
+        return {
+            "topicName": self.name,
+            "readQueueNums": self.read_queues,
+            "writeQueueNums": self.write_queues,
+            "perm": self.permission,
+            "topicFilterType": self.filter_type,
+            "topicSysFlag": self.system_flag,
+            "order": self.ordered,
+            "attributes": self.attributes,
+        }
+
+
+class InvalidTopicError(ValueError):
+    """The name cannot be a topic's."""
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopicError unless Java accepts the name."""
+    limit = MAX_RETRY_TOPIC_CHARACTERS if name.startswith(RETRY_PREFIX) else MAX_TOPIC_CHARACTERS
+    if not 0 < len(name) <= limit:
+        raise InvalidTopicError(f"topic of {len(name)} characters, expected 1 to {limit}")
+    if not _NAME.fullmatch(name):
+        raise InvalidTopicError(f"topic {name[:50]!r}, expected letters, digits and %|_- only")
+
+
+def changed_attributes(attributes: dict[str, str], change: str) -> dict[str, str]:
+    """Java's way to change attributes: ``+name=value`` and ``-name``, several separated by commas."""
+    changed = dict(attributes)
+    for part in filter(None, (each.strip() for each in change.split(","))):
+        name, equals, value = part[1:].partition("=")
+        if part[0] == "+" and name and equals and value:
+            changed[name] = value
+        elif part[0] == "-" and name and not equals:
+            changed.pop(name, None)
+        else:
+            raise InvalidTopicError(f"attribute {part[:50]!r}, expected +name=value or -name")
+    return changed
+
+
+class Topics:
+    """The table, its data version, and its file."""
+
+    def __init__(self, path: Path, *, system_topics: Iterable[str], queue_count: int, now_ms: int) -> None:
+        """Load the file, if there is one, and add the topics every broker has."""
+        self._file = ReplacedFile(path)
+        self._unsaved = False
+        self._default_queue_count = queue_count
+        self._topics: dict[str, Topic] = {}
+        self.state_version = 0
+        self.counter = 1
+        self.timestamp_ms = now_ms
+        self._load()
+        for name in (DEFAULT_TOPIC, *system_topics):
+            self._topics.setdefault(name, Topic(name, queue_count if name == DEFAULT_TOPIC else 1, queue_count, 7))
+
+    def find(self, name: str) -> Topic | None:
+        """The topic, if it exists."""
+        return self._topics.get(name)
+
+    def all(self) -> list[Topic]:
+        """Every topic."""
+        return list(self._topics.values())
+
+    def create(self, name: str, *, queue_count: int | None, now_ms: int) -> Topic:
+        """Make a topic with as many queues, or give it as many; saved soon, off the event loop (``take_changes``).
+
+        No answer waits for the disk: the log names every topic that holds a message, and a start makes it again from there.
+        """
+        count = self._default_queue_count if queue_count is None else queue_count
+        known = self._topics.get(name) or Topic(name, count, count)
+        topic = replace(known, read_queues=count, write_queues=count)
+        self._check(topic)
+        self._topics = {**self._topics, name: topic}
+        self.changed(now_ms=now_ms)
+        self._unsaved = True
+        return topic
+
+    def put(self, topic: Topic, *, now_ms: int) -> Topic:
+        """Remember a topic as an operator asks for it, durably; if it cannot be saved (OSError) nothing has changed."""
+        self._check(topic)
+        before = self._topics
+        self._topics = {**before, topic.name: topic}
+        self.changed(now_ms=now_ms)
+        try:
+            self.save()
+        except OSError:
+            self._topics = before
+            raise
+        return topic
+
+    def _check(self, topic: Topic) -> None:
+        check_topic_name(topic.name)
+        if topic.name not in self._topics and len(self._topics) >= MAX_TOPICS:
+            raise InvalidTopicError(
+                f"topic {topic.name!r}: there are {len(self._topics)} topics, expected at most {MAX_TOPICS}"
+            )
+
+    def adopt(self, queues: Iterable[tuple[str, int]], *, now_ms: int) -> None:
+        """Make sure every queue found in the log belongs to a topic."""
+        wanted: dict[str, int] = {}
+        for name, queue_id in queues:
+            wanted[name] = max(wanted.get(name, 0), queue_id + 1)
+        missing = {name: count for name, count in wanted.items() if self._too_small(name, count)}
+        for name, count in missing.items():
+            enough = max(count, self._default_queue_count)
+            known = self._topics.get(name) or Topic(name, enough, enough)
+            more = max(enough, known.write_queues)
+            self._topics[name] = replace(known, read_queues=enough, write_queues=more)
+        if missing:
+            self.changed(now_ms=now_ms)
+            self.save()
+
+    def replace_all(self, topics: Iterable[Topic], *, now_ms: int) -> None:
+        """Take the master's table."""
+        table = {topic.name: topic for topic in topics}
+        if table and table != self._topics:
+            self._topics = table
+            self.changed(now_ms=now_ms)
+            self.save()
+
+    def changed(self, *, now_ms: int) -> None:
+        """Move the data version."""
+        self.counter += 1
+        self.timestamp_ms = now_ms
+
+    def data_version(self) -> dict[str, int]:
+        """Java's DataVersion; the state version is the master epoch, by which a NameServer tells two masters apart."""
+        return {"stateVersion": self.state_version, "timestamp": self.timestamp_ms, "counter": self.counter}
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's TopicConfigSerializeWrapper."""
+        return {
+            "topicConfigTable": {topic.name: topic.to_json() for topic in self._topics.values()},
+            "dataVersion": self.data_version(),
+        }
+
+    def save(self) -> None:
+        """Make the table durable."""
+        self._unsaved = False
+        self.write(self._file.take(self._content))
+
+    def take_changes(self) -> Replacement | None:
+        """The file's new content for ``write``, if topics were made since it was last saved."""
+        if not self._unsaved:
+            return None
+        self._unsaved = False
+        return self._file.take(self._content)
+
+    def write(self, replacement: Replacement) -> None:
+        """Make the content durable; may run in a thread. If that fails it is asked for again."""
+        try:
+            self._file.write(replacement)
+        except OSError:
+            self._unsaved = True
+            raise
+
+    def _content(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+    def _too_small(self, name: str, queue_count: int) -> bool:
+        topic = self._topics.get(name)
+        return topic is None or topic.read_queues < queue_count
+
+    def _load(self) -> None:
+        path = self._file.path
+        sync_names(path.parent)
+        if not path.exists():
+            return
+        try:
+            self._topics = {topic.name: topic for topic in topics_from_json(json.loads(path.read_bytes()))}
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            raise StoreFileError(f"{path}: is no topic table: {error}") from error
+
+
+def topics_from_json(document: dict[str, Any]) -> list[Topic]:
+    """The topics of Java's TopicConfigSerializeWrapper."""
+    return [
+        Topic(
+            name,
+            int(entry["readQueueNums"]),
+            int(entry["writeQueueNums"]),
+            int(entry["perm"]),
+            str(entry.get("topicFilterType") or "SINGLE_TAG"),
+            int(entry.get("topicSysFlag") or 0),
+            bool(entry.get("order")),
+            dict(entry.get("attributes") or {}),
+        )
+        for name, entry in document["topicConfigTable"].items()
+    ]

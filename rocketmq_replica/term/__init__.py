@@ -1,0 +1,1 @@
+"""Who is master in which epoch, and when a message may be acknowledged."""

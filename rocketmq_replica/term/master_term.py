@@ -1,0 +1,177 @@
+"""One replica's time as master under one epoch or several: what it may store, and when it may say so.
+
+No sockets and no clock: sends, acknowledgements and the time come in, released waiters and proposals go out. A term ends as a
+whole (``end``): whoever still waits is told that nobody knows, never that the message is stored.
+
+*Trust.* A process that was paused cannot know what happened meanwhile. When the gap between two looks at the clock exceeds
+half the heartbeat timeout, the controller may have elected somebody else; nothing is acknowledged until a controller has
+confirmed the epoch (docs/concepts/architecture.md, rule 7).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rocketmq_replica.term.acknowledgement import AcknowledgementPolicy, PendingAcks, acknowledged_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_replica.log.message_store import MessageStore, NewMessage, Stored
+    from rocketmq_replica.term.sync_state import Proposal, SlaveProgress, SyncState
+
+Waiter = TypeVar("Waiter")
+
+
+class Outcome(enum.Enum):
+    """What to tell a producer."""
+
+    STORED = enum.auto()
+    FLUSH_DISK_TIMEOUT = enum.auto()
+    FLUSH_SLAVE_TIMEOUT = enum.auto()
+    MASTER_NO_MORE = enum.auto()
+
+
+class NotEnoughReplicasError(Exception):
+    """The SyncStateSet is smaller than minInSyncReplicas: nothing was stored."""
+
+
+class MasterTerm(Generic[Waiter]):
+    """The master's side of acknowledgement."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        policy: AcknowledgementPolicy,
+        *,
+        sync_state: SyncState,
+        master_epoch: int,
+        sync_flush: bool,
+        max_pause_seconds: float,
+        now_seconds: float,
+    ) -> None:
+        """Begin; the epoch is already in the store's history."""
+        self._store = store
+        self._policy = policy
+        self._sync_flush = sync_flush
+        self._max_pause_seconds = max_pause_seconds
+        self._last_look_seconds = now_seconds
+        self._waiting: PendingAcks[Waiter] = PendingAcks()
+        self.sync_state = sync_state
+        self.master_epoch = master_epoch
+        self.trusted = True
+        self._distrusted_since_seconds = now_seconds
+
+    @property
+    def waiting_count(self) -> int:
+        """Sends stored and not answered yet."""
+        return len(self._waiting)
+
+    @property
+    def settles_alone(self) -> bool:
+        """A message can be acknowledged as soon as it is stored: no slave is waited for."""
+        return self.sync_state.alone or not self._policy.all_ack_in_sync_state_set
+
+    def put_all(self, messages: Sequence[NewMessage], *, store_timestamp_ms: int) -> list[Stored]:
+        """Store messages of one queue, or refuse them before anything is written."""
+        if not self._policy.accepts(self.sync_state):
+            raise NotEnoughReplicasError(
+                f"{len(self.sync_state.members)} in sync, minInSyncReplicas is {self._policy.min_in_sync_replicas}"
+            )
+        if len(messages) == 1:
+            return [self._store.put(messages[0], store_timestamp_ms=store_timestamp_ms)]
+        return self._store.put_all(messages, store_timestamp_ms=store_timestamp_ms)
+
+    def wait(
+        self, waiter: Waiter, *, end_offset: int, deadline_seconds: float, flush_deadline_seconds: float = 0.0
+    ) -> None:
+        """Wait for the message's acknowledgement; call ``settle`` afterwards.
+
+        ``deadline_seconds`` is the replicas'. The disk may take until ``flush_deadline_seconds``, if that is later.
+        """
+        self._waiting.wait(
+            waiter,
+            end_offset=end_offset,
+            deadline_seconds=deadline_seconds,
+            flush_deadline_seconds=flush_deadline_seconds,
+        )
+
+    def acknowledged(self, progress: SlaveProgress, offset: int, *, now_seconds: float) -> None:
+        """A slave reported; call ``settle`` afterwards."""
+        self.sync_state.acknowledged(progress, offset, max_offset=self._store.max_offset, now_seconds=now_seconds)
+
+    def look_at_clock(self, now_seconds: float) -> bool:
+        """False when this process was paused, or has not been confirmed since."""
+        if now_seconds - self._last_look_seconds > self._max_pause_seconds:
+            self.trusted = False
+            self._distrusted_since_seconds = now_seconds
+        self._last_look_seconds = now_seconds
+        return self.trusted
+
+    def confirmed(self, *, asked_seconds: float, now_seconds: float) -> bool:
+        """A controller said that this epoch stands; False if that says nothing, because it was asked before the pause.
+
+        The answer to a question from before the pause waited in a buffer meanwhile, and may be as old as the pause is long.
+        """
+        if not self.look_at_clock(now_seconds) and asked_seconds >= self._distrusted_since_seconds:
+            self.trusted = True
+        return self.trusted
+
+    def acknowledges_at_once(self, end_offset: int, *, now_seconds: float) -> bool:
+        """True if the message at the end of the log needs nobody else: what ``wait`` and ``settle`` would find, for less."""
+        state = self.sync_state
+        if self._sync_flush or len(self._waiting) or not state.alone or state.links:
+            return False
+        policy = self._policy
+        needed = 1 if policy.all_ack_in_sync_state_set else policy.needed(len(state.members))
+        if needed > 1 or len(state.members) < policy.min_in_sync_replicas or not self.look_at_clock(now_seconds):
+            return False
+        state.replicated_offset = max(state.replicated_offset, end_offset)
+        self._store.confirm_offset = end_offset
+        return True
+
+    def settle(self, *, now_seconds: float) -> list[Waiter]:
+        """Move the confirm offset; who may be told that the message is stored."""
+        trusted = self.look_at_clock(now_seconds)
+        max_offset = self._store.max_offset
+        replicated = self.sync_state.advance(max_offset=max_offset, now_seconds=now_seconds)
+        if not trusted:
+            return []
+        self._store.confirm_offset = replicated if self._policy.all_ack_in_sync_state_set else max_offset
+        replicated_to = acknowledged_offset(self._policy, self.sync_state, max_offset=max_offset)
+        own = self._store.log.flushed_offset if self._sync_flush else max_offset
+        return self._waiting.release(min(replicated_to, own))
+
+    def expire(self, now_seconds: float) -> list[tuple[Waiter, Outcome]]:
+        """Whose deadline has passed, and why it was not acknowledged in time; the replicas' failure wins (B.3)."""
+        due = self._waiting.due(now_seconds)
+        if not due:
+            return []
+        replicated_to = acknowledged_offset(self._policy, self.sync_state, max_offset=self._store.max_offset)
+        expired = []
+        for waiting in due:
+            only_the_disk = self._sync_flush and replicated_to >= waiting.end_offset
+            if only_the_disk and waiting.flush_deadline_seconds > now_seconds:
+                self._waiting.wait_until(waiting, waiting.flush_deadline_seconds)
+                continue
+            self._waiting.leave(waiting)
+            outcome = Outcome.FLUSH_DISK_TIMEOUT if only_the_disk else Outcome.FLUSH_SLAVE_TIMEOUT
+            expired.append((waiting.waiter, outcome))
+        return expired
+
+    def tick(self, *, now_seconds: float) -> None:
+        """Time passes without messages."""
+        self.sync_state.tick(max_offset=self._store.max_offset, now_seconds=now_seconds)
+
+    def propose(self, *, now_seconds: float, allowed_lag_seconds: float) -> Proposal | None:
+        """What to ask the controller for."""
+        return self.sync_state.propose(now_seconds=now_seconds, allowed_lag_seconds=allowed_lag_seconds)
+
+    def next_deadline_seconds(self) -> float | None:
+        """When ``expire`` has something to do next."""
+        return self._waiting.next_deadline_seconds()
+
+    def end(self) -> list[Waiter]:
+        """This replica is no master any more: everybody who still waits."""
+        return self._waiting.clear()

@@ -1,0 +1,217 @@
+"""The daily table: a day's samples are reduced once, and a month's report reads thirty small pieces of a Delta table.
+
+    series, value, start_ms, end_ms, n     a run of that UTC day; none crosses midnight
+    interval_ms                            the series' scrape interval on that day
+    day                                    2026-10-31, the partition
+
+It lies in a folder or in S3 (`s3://bucket/path`, with the settings that S3 clients take from AWS_* variables). A day is written
+whole and replaces what was there, in one commit: late data means to write its day again, a job that dies has written nothing, and
+of two jobs at once the later one sees the earlier one's commit, compares and writes anew. Runs are stitched over midnights when
+they are read. Both directions are exact, so a report from the table is the report from all samples.
+
+Samples that came after their day had been reduced are counted in the commit that brings them: `more` came late (or are of new
+series), `fewer` were there and are not any more. The second says that an export did not hold its day whole, or that the server
+forgot. Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from sla_reports.reduction.cells import Quality, quality, reduce_samples
+from sla_reports.reduction.day_pieces import Intervals, stitched
+from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, infer
+from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
+from sla_reports.reduction.runs import gap_limit_ms
+from sla_reports.sources import TableError
+
+_DAY_MS: Final = 86_400_000
+_COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "interval_ms"]
+_LATE: Final = "late"
+# Each lost race means that another job's days are in: as many as anybody runs at once.
+_ATTEMPTS: Final = 20
+# What came late is told by the commits, so they are kept for as long as an agreement may be argued about.
+_KEPT: Final[Mapping[str, str | None]] = {"delta.logRetentionDuration": "interval 3650 days"}
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Of one day that was replaced; `samples` is how many it has now."""
+
+    day: str
+    more: int
+    fewer: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What an append did: the days it wrote, which of them it replaced, with what change, and what was odd about the samples."""
+
+    days: tuple[dt.date, ...]
+    replaced: tuple[dt.date, ...]
+    late: tuple[Late, ...]
+    quality: Quality
+
+
+def append_days(
+    table: str | Path, samples: DataFrame, *, interval_ms: int | None = None, default_ms: int = DEFAULT_INTERVAL_MS
+) -> Appended:
+    """Reduce samples and write every UTC day that occurs in them, whole. The frame must hold each such day completely.
+
+    `interval_ms` is the scrape interval; without it each series' own is inferred. Raises TableError.
+    """
+    samples = samples.cache()
+    if interval_ms is None:
+        told = infer(samples, default_ms=default_ms).cache()
+    else:
+        told = samples.select("series").distinct().withColumn("interval_ms", sql.lit(interval_ms).cast("long")).cache()
+    reduction = reduce_samples(samples, told, by_day=True)
+    runs = reduction.runs.join(sql.broadcast(told), "series").select(*_COLUMNS).toArrow()
+    appended = write_runs(table, runs, quality(reduction))
+    for frame in (samples, told):
+        frame.unpersist()
+    reduction.unpersist()
+    return appended
+
+
+def append_lake(
+    spark: SparkSession, table: str | Path, lake: Path, *, days: Collection[str] = (), metrics: Collection[str] = (),
+    interval_ms: int | None = None,
+) -> Appended:  # fmt: skip
+    """As `append_days`, of a lake's days (as 2026-10-31; all, if none is named) and metrics (or all of them)."""
+    told = infer_intervals(spark, lake, metrics=metrics, days=days) if interval_ms is None else {}
+    reduction = reduce_lake(spark, lake, Intervals(told, interval_ms or 0), metrics=metrics, days=days, by_day=True)
+    intervals = [told.get(series, interval_ms) for series in reduction.runs["series"].to_pylist()]
+    runs = reduction.runs.append_column("interval_ms", pa.array(intervals, pa.int64()))
+    return write_runs(table, runs, reduction.quality)
+
+
+def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
+    """Write the days that occur, whole, in one commit, with what is not as it was in those that were there."""
+    numbers = np.unique(runs["start_ms"].to_numpy() // _DAY_MS)
+    days = tuple(dt.date(1970, 1, 1) + dt.timedelta(days=int(number)) for number in numbers)
+    if not days:
+        return Appended((), (), (), told)
+    names = pa.array([day.isoformat() for day in days])
+    places = np.searchsorted(numbers, runs["start_ms"].to_numpy() // _DAY_MS)
+    dated = runs.append_column("day", names.take(pa.array(places)))
+    dated = dated.sort_by([("day", "ascending"), ("series", "ascending"), ("start_ms", "ascending")])
+    for _ in range(_ATTEMPTS):
+        known = _opened(table) or _made(table, dated.schema)
+        before = _days_of(known)
+        replaced = tuple(day for day in days if day in before)
+        late = _late(known, dated, replaced) if replaced else ()
+        try:
+            write_deltalake(
+                known, dated, mode="overwrite", partition_by="day",
+                predicate=" OR ".join(f"day = '{day}'" for day in days),
+                commit_properties=CommitProperties(custom_metadata={_LATE: json.dumps([asdict(one) for one in late])}),
+            )  # fmt: skip
+        except CommitFailedError:
+            continue
+        except (DeltaError, OSError) as error:
+            raise TableError(f"table {table}: {error}; expected a place that can be written") from error
+        return Appended(days, replaced, late, told)
+    raise TableError(
+        f"table {table}: {_ATTEMPTS} times another job wrote these days first; expected fewer jobs at once"
+    )
+
+
+def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
+    """Runs of the days that touch the time, and of a day before and after: they tell what holds at the edges. With `interval_ms`.
+
+    Ordered by series and time. Raises TableError.
+    """
+    first, last = day_of(start_ms - _DAY_MS).isoformat(), day_of(end_ms + _DAY_MS).isoformat()
+    near = _existing(table).to_pyarrow_table(columns=_COLUMNS, filters=[("day", ">=", first), ("day", "<=", last)])
+    gaps = pa.array([gap_limit_ms(interval) for interval in near["interval_ms"].to_pylist()], pa.int64())
+    return stitched(near.append_column("gap_ms", gaps))
+
+
+def stored_intervals(table: str | Path, *, start_ms: int, end_ms: int) -> dict[str, int]:
+    """The scrape interval of each series in that time: the one under which most of its samples stand."""
+    first, last = day_of(start_ms - _DAY_MS).isoformat(), day_of(end_ms + _DAY_MS).isoformat()
+    near = _existing(table).to_pyarrow_table(
+        columns=["series", "interval_ms", "n"], filters=[("day", ">=", first), ("day", "<=", last)]
+    )
+    counted = near.group_by(["series", "interval_ms"]).aggregate([("n", "sum")]).sort_by([("n_sum", "ascending")])
+    return dict(zip(counted["series"].to_pylist(), counted["interval_ms"].to_pylist(), strict=True))
+
+
+def days_in(table: str | Path) -> list[dt.date]:
+    """The days of the table, in order; none where there is no table."""
+    known = _opened(table)
+    return _days_of(known) if known is not None else []
+
+
+def late_days(table: str | Path, *, first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> list[Late]:
+    """What came late or went for the days from `first` to `last`, in the order in which it came."""
+    commits = reversed(_existing(table).history())
+    told = [Late(**one) for commit in commits for one in json.loads(commit.get(_LATE, "[]"))]
+    return [one for one in told if first <= dt.date.fromisoformat(one.day) <= last]
+
+
+def day_of(at_ms: int) -> dt.date:
+    """The UTC day of an instant."""
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).date()
+
+
+def _late(known: DeltaTable, dated: pa.Table, replaced: Sequence[dt.date]) -> tuple[Late, ...]:
+    names = [day.isoformat() for day in replaced]
+    before = _counts(known.to_pyarrow_table(columns=["day", "series", "n"], filters=[("day", "in", names)]))
+    now = _counts(dated.filter(pc.is_in(dated["day"], pa.array(names))))
+    found = []
+    for name in names:
+        series = {key for key in (*before, *now) if key[0] == name}
+        changes = [now.get(key, 0) - before.get(key, 0) for key in series]
+        more, fewer = sum(one for one in changes if one > 0), -sum(one for one in changes if one < 0)
+        if more or fewer:
+            found.append(Late(name, more, fewer, sum(now.get(key, 0) for key in series)))
+    return tuple(found)
+
+
+def _counts(runs: pa.Table) -> dict[tuple[str, str], int]:
+    counted = runs.group_by(["day", "series"]).aggregate([("n", "sum")]).to_pydict()
+    return dict(zip(zip(counted["day"], counted["series"], strict=True), counted["n_sum"], strict=True))
+
+
+def _days_of(known: DeltaTable) -> list[dt.date]:
+    return sorted(dt.date.fromisoformat(one["day"]) for one in known.partitions())
+
+
+def _made(table: str | Path, schema: pa.Schema) -> DeltaTable:
+    """An empty table; of two jobs that make it at once both have the same one."""
+    try:
+        DeltaTable.create(str(table), schema, mode="ignore", partition_by="day", configuration=_KEPT)
+    except CommitFailedError:
+        pass
+    except (DeltaError, OSError) as error:
+        raise TableError(f"table {table}: {error}; expected a place that can be written") from error
+    return _existing(table)
+
+
+def _opened(table: str | Path) -> DeltaTable | None:
+    try:
+        return DeltaTable(str(table))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise TableError(f"table {table}: {error}; expected a table that `sla backfill` wrote") from error
+
+
+def _existing(table: str | Path) -> DeltaTable:
+    if (known := _opened(table)) is None:
+        raise TableError(f"table {table}: no Delta table; expected one that `sla backfill` wrote")
+    return known

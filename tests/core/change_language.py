@@ -1,0 +1,252 @@
+"""Traces of a change of master: what is observed goes in, what is to be done next comes out (`controller_core/change.py`).
+
+The blocks are those of `trace_language.py`. A trace begins with `group master=3 epoch=6 members=1,2,3`. Then:
+
+* `begin kind=Switchover phase=Quieting from=3 restore=2`, `elect kind=Failover` (`to=1`, `unfenced=true`), `renew slave=2`:
+  decided by the real step, by the plane `plane-0`; what the record says of the change is drawn;
+* `alive ids=1,2`, `acting ids=3` (their 907 says that they are master), `fenced`, `heard`: what is observed;
+* `done <effect>`, `fails <effect>`: an effect that was begun ends, `later seconds=0.3`: time passes;
+* `taken over`: another plane goes on, which has observed nothing; `told`: its end waits for its incident.
+
+Drawn are the effects that are begun by it, each on a line of its own, and what becomes so: `1004 tells the new state`, `settled`.
+
+To write the drawings anew after a wanted change: `python -m tests.core.change_language tests/core/traces/change_*.txt`.
+"""
+
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from controller_core.change import (
+    Commit,
+    Effect,
+    Ended,
+    Fence,
+    Forget,
+    GiveUp,
+    Level,
+    Observed,
+    Pace,
+    Point,
+    Probe,
+    Quiet,
+    Restore,
+    Tell,
+    Unregister,
+    next_effects,
+)
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.plan import Change, ChangeKind, Phase, Plan
+from controller_core.plan import Restore as RestoreInPlan
+from controller_core.requests import (
+    BeginChange,
+    ElectMaster,
+    EndChange,
+    GiveUpChange,
+    RenewMaster,
+    Request,
+    TakeOverChange,
+)
+from controller_core.settings import ControllerSettings
+from controller_core.step import step
+from tests.core.trace_language import TraceError, rewrite
+
+NAME, PLANE = "bn", "plane-0"
+
+
+@dataclass
+class ChangeRunner:
+    """One plane that carries a change out, and its clock."""
+
+    record: BrokerGroupRecord = field(default_factory=lambda: BrokerGroupRecord("cl", NAME))
+    seen: Observed = field(default_factory=lambda: Observed(alive=frozenset()))
+    now_seconds: float = 100.0
+    plane: str = PLANE
+    begun: dict[Effect, float] = field(default_factory=dict)
+    ended: dict[Effect, Ended] = field(default_factory=dict)
+    said: set[str] = field(default_factory=set)
+
+    def run(self, command: str) -> str:  # noqa: PLR0911, PLR0912, C901 - a table of commands
+        """Carry out a command and draw what follows."""
+        verb, *words = command.split()
+        if verb in ("done", "fails"):
+            return self._end(command.removeprefix(verb).strip(), confirmed=verb == "done")
+        if command == "taken over":
+            return self._take_over()
+        if command == "told":
+            return self._decide(self._ended(incident_open=True))
+        given = dict(word.split("=", maxsplit=1) for word in words)
+        match verb:
+            case "group":
+                return self._group(given)
+            case "begin":
+                return self._begin(given)
+            case "elect":
+                return self._elect(given)
+            case "renew":
+                return self._renew(given)
+            case "alive":
+                self.seen = replace(self.seen, alive=_ids(given["ids"]))
+            case "acting":
+                self.seen = replace(self.seen, acting=_ids(given.get("ids", "")))
+            case "fenced":
+                self.seen = replace(self.seen, fenced=True)
+            case "heard":
+                self.seen = replace(self.seen, heard=True)
+            case "later":
+                self.now_seconds += float(given["seconds"])
+            case _:
+                raise TraceError(f"command {command!r}, expected one of the list in {__name__}")
+        return self._next()
+
+    def _group(self, given: dict[str, str]) -> str:
+        members = _ids(given["members"])
+        self.record = BrokerGroupRecord(
+            "cl",
+            NAME,
+            next_broker_id=max(members) + 1,
+            replicas={one: Replica(one, f"{one};1", f"10.0.0.{one}:10911", registered=True) for one in members},
+            master_broker_id=int(given["master"]) if "master" in given else None,
+            master_epoch=int(given["epoch"]),
+            sync_state_set=_ids(given["set"]) if "set" in given else members,
+            sync_state_set_epoch=int(given["epoch"]),
+        )
+        self.seen = Observed(alive=members)
+        self.begun, self.ended, self.said, self.plane = {}, {}, set(), PLANE
+        return "ok"
+
+    def _begin(self, given: dict[str, str]) -> str:
+        old = int(given["from"])
+        change = Change(
+            id=0,
+            kind=ChangeKind(given["kind"]),
+            phase=Phase(given["phase"]),
+            carried_out_by=self.plane,
+            from_broker_id=old,
+            restore=RestoreInPlan(broker_id=old, min_in_sync_replicas=int(given["restore"]))
+            if "restore" in given
+            else None,
+        )
+        self.seen = replace(self.seen, acting=frozenset())
+        return self._decide(BeginChange(broker_name=NAME, change=change, master_epoch=self.record.master_epoch))
+
+    def _elect(self, given: dict[str, str]) -> str:
+        kind = ChangeKind(given["kind"])
+        to = int(given["to"]) if "to" in given else None
+        moved = {self.record.master_broker_id} if self.record.master_broker_id is not None else set()
+        request = ElectMaster(
+            broker_name=NAME,
+            broker_id=to,
+            designate_elect=to is not None,
+            passed_over=frozenset(moved),
+            unfenced=given.get("unfenced") == "true",
+            plan=Plan(kind=kind, carried_out_by=self.plane),
+        )
+        self.seen = replace(self.seen, acting=self.seen.acting or frozenset())
+        if Commit() in self.begun:
+            self.ended[Commit()] = Ended(self.now_seconds, confirmed=True)
+        return self._decide(request)
+
+    def _renew(self, given: dict[str, str]) -> str:
+        request = RenewMaster(
+            broker_name=NAME,
+            broker_id=self.record.master_broker_id or 0,
+            master_epoch=self.record.master_epoch,
+            epochs=2,
+            slave=int(given["slave"]),
+            plan=Plan(kind=ChangeKind.CURE, carried_out_by=self.plane),
+        )
+        return self._decide(request)
+
+    def _take_over(self) -> str:
+        assert self.record.change is not None
+        self.plane = "plane-1"
+        self.begun, self.ended, self.said = {}, {}, set()
+        self.seen = Observed(alive=self.seen.alive, takes_over=True)
+        return self._decide(TakeOverChange(broker_name=NAME, change=self.record.change, carried_out_by=self.plane))
+
+    def _decide(self, request: Request) -> str:
+        live = {
+            one: LiveReplica(one, self.record.master_epoch, 1000, address=self.record.address_of(one) or "")
+            for one in self.seen.alive
+        }
+        before = self.record.change.phase if self.record.change is not None else None
+        decision = step(self.record, request, live, ControllerSettings())
+        assert decision.record is not None
+        self.record = decision.record
+        change = self.record.change
+        if change is not None and change.phase is not before:
+            self.seen = replace(self.seen, since_seconds=self.now_seconds)
+        drawn = change.describe() if change is not None else "no change under way"
+        return f"{drawn}\n{self._next()}"
+
+    def _end(self, name: str, *, confirmed: bool) -> str:
+        effect = next((one for one in self.begun if draw(one) == name and one not in self.ended), None)
+        if effect is None:
+            raise TraceError(
+                f"{name!r} ends, expected one of {[draw(one) for one in self.begun if one not in self.ended]}"
+            )
+        self.ended[effect] = Ended(self.now_seconds, confirmed=confirmed)
+        if isinstance(effect, Tell) and confirmed and not effect.of_another:
+            self.seen = replace(self.seen, told=self.seen.told | {effect.broker_id})
+        change_id = self.record.change_id
+        if confirmed and isinstance(effect, GiveUp):
+            return self._decide(GiveUpChange(broker_name=NAME, change_id=change_id, carried_out_by=self.plane))
+        if confirmed and isinstance(effect, Forget):
+            return self._decide(self._ended(incident_open=False))
+        return self._next()
+
+    def _ended(self, *, incident_open: bool) -> EndChange:
+        return EndChange(
+            broker_name=NAME,
+            change_id=self.record.change_id,
+            carried_out_by=self.plane,
+            incident_open=incident_open,
+        )
+
+    def _next(self) -> str:
+        seen = replace(self.seen, begun=self.begun, ended=self.ended)
+        found = next_effects(self.record, seen, self.now_seconds, Pace())
+        lines = [f"-> {draw(one)}" for one in found.effects]
+        self.begun |= dict.fromkeys(found.effects, self.now_seconds)
+        for word, is_so in (("1004 tells the new state", found.releases), ("settled", found.settled)):
+            if is_so and self.record.change is not None and word not in self.said:
+                self.said.add(word)
+                lines.append(word)
+        return "\n".join(lines) or "nothing yet"
+
+
+def draw(effect: Effect) -> str:  # noqa: PLR0911, C901 - a table of effects
+    """An effect as it is named in a trace: by its code on the wire where it has one."""
+    match effect:
+        case Fence(broker_id):
+            return f"fence {broker_id}"
+        case Quiet(broker_id):
+            return f"25 to {broker_id}: minInSyncReplicas=99"
+        case Level(broker_id):
+            return f"907 to {broker_id} until its slaves are level"
+        case Commit():
+            return "commit the election"
+        case Probe(broker_ids):
+            return f"907 to {','.join(map(str, sorted(broker_ids)))}"
+        case Unregister(broker_id, early):
+            return f"104 of {broker_id}{' early' if early else ''}"
+        case Tell(broker_id, epoch, of_another):
+            return f"1008 to {broker_id} epoch {epoch}{' of another master' if of_another else ''}"
+        case Point(broker_id, nowhere):
+            return f"906 to {broker_id}{' nowhere' if nowhere else ''}"
+        case Restore(broker_id, minimum):
+            return f"25 to {broker_id}: minInSyncReplicas={minimum}"
+        case GiveUp():
+            return "give up"
+        case Forget():
+            return "end the change"
+
+
+def _ids(text: str) -> frozenset[int]:
+    return frozenset(int(part) for part in text.split(",") if part)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        rewrite(Path(name), ChangeRunner().run)

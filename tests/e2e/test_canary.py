@@ -1,0 +1,51 @@
+"""spec.monitoring.canary of a whole group: what a client saw of a failover, beside what the operator knows of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.upkeep.canary import QUEUES, TOPIC
+from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.routes.server import RouteServer
+from tests.e2e.house import whole_group
+
+if TYPE_CHECKING:
+    from tests.e2e.house import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+async def test_an_incident_has_the_first_write_that_a_client_saw(house: House) -> None:
+    routes = RouteServer()
+    await routes.start("127.0.0.1", 0)
+    async with whole_group(house, "canary", replicas=3) as group:
+        operator = await house.start_operator()
+        await house.create_group("canary", nameServers=[routes.address], monitoring={"canary": {"enabled": True}})
+        await group.until_settled()
+        epoch, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
+        assert pid is not None
+        struck_ms = time.time_ns() // 1_000_000
+        os.kill(pid, signal.SIGKILL)
+        await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
+        await group.until(house.incidents, "the incident is told")
+        [incident] = house.incidents()
+        steps = incident["stepsMilliseconds"]
+        assert incident["outcome"] == "completed"
+        assert {"roleChanged", "indexCaughtUp", "routeVisible", "inSync", "firstAck"} <= steps.keys()
+        assert steps["firstAck"] >= steps["committed"]
+        # Each message says when it was sent; what was acknowledged is in the new master's log.
+        address = group.seen.master_address()
+        assert address is not None
+        sent_ms = sorted(int(key) for key in await read_keys(address, TOPIC, QUEUES))
+        acknowledged_ms = dt.datetime.fromisoformat(incident["startedAt"]).timestamp() * 1000 + steps["firstAck"]
+        assert sent_ms[0] < struck_ms, "it was sent in peace too"
+        assert any(struck_ms < one <= acknowledged_ms for one in sent_ms), (struck_ms, acknowledged_ms, sent_ms)
+        await group.verify()
+        await house.kill_operator(operator)
+    await routes.stop()

@@ -1,0 +1,78 @@
+"""Declared topics at unmodified Java 5.5.0 brokers, which make no topics by themselves."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.api.rocketmq_cluster import MessageType, TopicSpec
+from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.observe.group_view import BrokerUnreachableError
+from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKeeper, TopicsStanding
+from rocketmq_remoting.nameserver_bodies import TopicConfig
+from tests.controller.fake_broker import eventually as until
+from tests.real.test_java_security import KEY, eventually, in_sync, plane_with, record_of
+from tests.security.java_programs import JavaLab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from brokergroup_operator.controller.plane import ControllerPlane
+
+pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
+
+ORDERS = TopicSpec(name="orders", queues=4, message_type=MessageType.FIFO)
+PAYMENTS = TopicSpec(name="payments", queues=2)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[JavaLab]:
+    lab = JavaLab(tmp_path)
+    yield lab
+    lab.stop()
+
+
+async def test_java_brokers_take_declared_topics_and_keep_them_through_a_failover(lab: JavaLab) -> None:
+    name_server = lab.start_name_server().wait_until_listening().address
+    async with plane_with(SecuritySettings(), name_server=name_server) as plane:
+        for name in ("one", "two"):
+            lab.start_broker(name, controllers=plane.address, name_server=name_server, autoCreateTopicEnable="false")
+        await eventually(lambda: in_sync(plane, 2), "two brokers in sync")
+        await check_topics(lab, plane)
+
+
+async def check_topics(lab: JavaLab, plane: ControllerPlane) -> None:
+    async def keep(*declared: TopicSpec) -> TopicsStanding:
+        keeper = TopicKeeper(plane, time.monotonic)
+        return await keeper.keep(KEY.namespace, declared, {KEY.name: "uid"}, count=1)
+
+    assert await keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+    made = await plane.topic(KEY, "orders")
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums, made.attributes) == (4, 4, {MESSAGE_TYPE: "FIFO"})
+
+    assert await keep(TopicSpec(name="orders", queues=2, message_type=MessageType.FIFO)) == TopicsStanding(1, 1)
+    fewer = await plane.topic(KEY, "orders")
+    assert fewer is not None
+    assert (fewer.read_queue_nums, fewer.write_queue_nums) == (4, 2), "what lies in a queue is still read"
+    assert fewer.attributes == {MESSAGE_TYPE: "FIFO"}, "what was not named stays"
+
+    standing = await keep(TopicSpec(name="payments", queues=2, message_type=MessageType.DELAY))
+    assert standing.differing == (f"group {KEY.name}: topic payments has NORMAL messages, spec.topics wants DELAY",)
+    with pytest.raises(BrokerUnreachableError, match="17 answered"):
+        await plane.put_topic(KEY, TopicConfig(topic_name="TBW102"))
+
+    before = record_of(plane)
+    address = before.replicas[before.master_broker_id or 0].address
+    next(one for one in lab.programs.values() if one.address == address).process.kill()
+    await eventually(
+        lambda: record_of(plane).granted_master_id not in (None, before.master_broker_id), "another master"
+    )
+
+    async def kept() -> bool:
+        return await keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+
+    await until(kept, what="the new master to have them, from its master or from us", within_seconds=60)

@@ -1,0 +1,131 @@
+"""The pages of docs/ for daily work: their commands are run as they stand there, one page after the other, on one group.
+
+A sandbox with its NameServer, an operator and a group `orders` of three Python replicas are there before; changed is only
+the port of the NameServer, which others may be using.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.real.parts import install
+from tests.support.page_blocks import IN_ONE_SANDBOX, PageBlock, page_blocks
+from tests.support.places import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP = """
+kubectl brokergroup generate orders --implementation replica --size 1Gi --name-server 127.0.0.1:9876 | kubectl apply -f -
+kubectl wait --for=condition=FailoverSafe brokergroup/orders --timeout=3m
+"""
+# Without a Lease nothing proves that the operator is alive, and `explain` says so.
+LEASE = ("--leader-election-namespace", "default")
+SECONDS = 300.0
+
+
+class Reader:
+    """A user's shell in the checkout, with kubectl, the plugin and a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.name_server = f"127.0.0.1:{free_port()}"
+        programs = home / "programs"
+        programs.mkdir()
+        plugin = f"{sys.executable} -m brokergroup_operator.kubectl.main"
+        for name, command in (
+            ("kubectl-brokergroup", plugin),
+            ("kubectl", str(install.kubernetes_folder() / "kubectl")),
+        ):
+            (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+            (programs / name).chmod(0o755)
+        path = f"{programs}:{os.environ['PATH']}"
+        kubeconfig = str(home / "sandbox" / "kubeconfig")
+        self.environment = {**os.environ, "PATH": path, "HOME": str(home), "KUBECONFIG": kubeconfig}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        with (self.home / f"{arguments[0]}.log").open("w", encoding="utf-8") as log:
+            command = [sys.executable, "-m", "brokergroup_operator.cli.main", "--until-stdin-ends", *arguments]
+            return subprocess.Popen(
+                command, env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True
+            )
+
+    def run(self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str = "") -> str:
+        """What it printed; an AssertionError with that where it ends otherwise."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands.replace("127.0.0.1:9876", self.name_server)],
+            cwd=ROOT,
+            env=self.environment,
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode in may_exit, f"{commands}\nexit code {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def follow(self, block: PageBlock) -> str:
+        if block.language == "yaml":
+            return self.run("kubectl apply -f -", given=block.text)
+        return self.run(block.commands, may_exit=(0, 1) if block.what.endswith("exit 0 or 1") else (0,))
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    one = Reader(tmp_path)
+    started = [one.start("sandbox", "--data-dir", str(tmp_path / "sandbox"), "--name-server", one.name_server)]
+    try:
+        _until_it_answers(one, started[0])
+        address = f"127.0.0.1:{free_port()}"
+        kubeconfig = one.environment["KUBECONFIG"]
+        started.append(
+            one.start(
+                "operator", "--kubeconfig", kubeconfig, *LEASE, "--listen", address, "--controller-address", address
+            )
+        )
+        one.run(GROUP)
+        yield one
+    finally:
+        for program in reversed(started):
+            program.communicate(timeout=SECONDS)  # the end of its input ends it
+
+
+def _until_it_answers(reader: Reader, sandbox: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        assert sandbox.poll() is None, (reader.home / "sandbox.log").read_text(encoding="utf-8")
+        try:
+            reader.run("kubectl get nodes")
+        except AssertionError:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        else:
+            return
+
+
+@pytest.mark.real("kube-apiserver")
+@pytest.mark.timeout(4 * SECONDS)
+def test_the_pages_for_daily_work_do_what_they_say(reader: Reader) -> None:
+    said: dict[str, str] = {}
+    for page in IN_ONE_SANDBOX:
+        blocks = [one for one in page_blocks((ROOT / page).read_text(encoding="utf-8")) if one.how == "run"]
+        assert blocks, page
+        said[page] = "".join(reader.follow(block) for block in blocks)
+    assert "hello" in said["docs/start/connect-clients.md"].splitlines()
+    assert said["docs/tasks/operations.md"].count("Succeeded: ") >= 5
+    assert "brokergroup.brokergroup.dev/orders condition met" in said["docs/tasks/upgrade.md"]
+    gone = said["docs/tasks/delete.md"]
+    assert 'brokergroup.brokergroup.dev "orders" deleted' in gone
+    assert gone.count("persistentvolumeclaim ") == 3
+    assert "brokergroupstate.brokergroup.dev " in gone
+    assert "No resources found" in reader.run("kubectl get brokergroups,brokergroupstates,persistentvolumeclaims")

@@ -1,0 +1,424 @@
+"""RocketMQCluster: its parts, its status, and a pass against the embedded API and against a kube-apiserver.
+
+There is no controller-manager in either: a test writes the status that StatefulSet, Deployment and groups would have.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.kube.client import KubernetesApi, PatchType
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
+    ROCKETMQ_CLUSTERS,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
+from brokergroup_operator.reconcile.tell.events import EventPoster
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.nameserver_bodies import TopicConfig
+from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
+from tests.reconcile.fake_view import FakeGroupView, led_by
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from brokergroup_operator.kube.resources import Resource
+
+REPOSITORY = Path(__file__).parents[2]
+REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
+SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",))
+
+
+@pytest.fixture(scope="module")
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
+    server = start_kube_apiserver(tmp_path_factory.mktemp("clusters"))
+    server.must("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
+    server.client.wait_for_kinds()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sandbox", REAL])
+def access(request: pytest.FixtureRequest) -> ClusterAccess:
+    if request.param == "real":
+        return ClusterAccess(kubeconfig=request.getfixturevalue("real_server").kubeconfig)
+    return ClusterAccess(url=request.getfixturevalue("sandbox").url)
+
+
+class Place:
+    """A namespace with the cluster "shop" in it, and one pass after the other."""
+
+    def __init__(self, api: KubernetesApi, namespace: str, settings: ReconcileSettings = SETTINGS) -> None:
+        self.api = api
+        self.key = GroupKey(namespace, "shop")
+        events = EventPoster(api, instance="operator-0", timeout_seconds=5)
+        self.view = FakeGroupView(MemoryRecordStore())
+        self.passes = ClusterPass(api, events, settings, self.view)
+
+    async def make(self, **spec: Any) -> None:
+        metadata = {"name": self.key.name, "namespace": self.key.namespace}
+        await self.api.create(ROCKETMQ_CLUSTERS, {"metadata": metadata, "spec": spec})
+
+    async def change(self, spec: dict[str, Any]) -> None:
+        await self.api.patch(
+            ROCKETMQ_CLUSTERS, "shop", {"spec": spec}, namespace=self.key.namespace, content_type=PatchType.MERGE
+        )
+
+    async def get(self, resource: Resource, name: str) -> dict[str, Any]:
+        return await self.api.get(resource, name, namespace=self.key.namespace)
+
+    async def names(self, resource: Resource) -> list[str]:
+        found = (await self.api.list(resource, namespace=self.key.namespace)).items
+        return sorted(one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("shop"))
+
+    async def versions(self) -> dict[str, str]:
+        """Each part's resourceVersion: what nobody wrote keeps it."""
+        kinds = (
+            SERVICES,
+            STATEFUL_SETS,
+            DEPLOYMENTS,
+            CONFIG_MAPS,
+            POD_DISRUPTION_BUDGETS,
+            BROKER_GROUPS,
+            ROCKETMQ_CLUSTERS,
+        )
+        return {
+            f"{kind.kind} {name}": (await self.get(kind, name))["metadata"]["resourceVersion"]
+            for kind in kinds
+            for name in await self.names(kind)
+        }
+
+    async def condition(self, kind: str) -> tuple[str, str, str]:
+        status = (await self.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
+        found = next(one for one in status["conditions"] if one["type"] == kind)
+        return found["status"], found["reason"], found["message"]
+
+    async def events(self) -> list[str]:
+        found = (await self.api.list(EVENTS, namespace=self.key.namespace)).items
+        return [one["reason"] for one in found if one["involvedObject"]["kind"] == "RocketMQCluster"]
+
+    async def pods_are_ready(self, resource: Resource, name: str, ready: int) -> None:
+        """As the StatefulSet's or Deployment's controller says it."""
+        generation = (await self.get(resource, name))["metadata"]["generation"]
+        status = {"observedGeneration": generation, "replicas": ready, "readyReplicas": ready, "updatedReplicas": ready}
+        await self.write_status(resource, name, status)
+
+    async def group_is(self, name: str, answer: str) -> None:
+        conditions = [
+            {
+                "type": kind,
+                "status": answer,
+                "reason": "Told",
+                "message": "",
+                "lastTransitionTime": "2026-11-26T00:00:00Z",
+            }
+            for kind in ("Ready", "Available", "FailoverSafe")
+        ]
+        master = {"brokerId": 1, "pod": f"{name}-1", "address": "10.0.0.1:10911", "epoch": 1}
+        generation = (await self.get(BROKER_GROUPS, name))["metadata"]["generation"]
+        status = {
+            "observedGeneration": generation,
+            "conditions": conditions,
+            "master": master,
+        }
+        await self.write_status(BROKER_GROUPS, name, status)
+
+    async def write_status(self, resource: Resource, name: str, status: dict[str, Any]) -> None:
+        await self.api.patch(
+            resource,
+            name,
+            {"status": status},
+            namespace=self.key.namespace,
+            content_type=PatchType.MERGE,
+            subresource="status",
+        )
+
+
+@pytest.fixture
+async def place(access: ClusterAccess) -> AsyncIterator[Place]:
+    async with access.own_client() as api:
+        namespace = f"t-{uuid.uuid4().hex[:8]}"
+        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        yield Place(api, namespace)
+
+
+async def test_one_manifest_is_name_servers_groups_and_proxies(place: Place) -> None:
+    await place.make(
+        version="5.5.0", brokerGroups={"count": 2}, proxy={"replicas": 2, "config": {"maxMessageSize": "1024"}}
+    )
+    assert await place.passes.run(place.key) == UNSETTLED_SECONDS
+    assert await place.names(STATEFUL_SETS) == ["shop-nameserver"]
+    assert await place.names(DEPLOYMENTS) == ["shop-proxy"]
+    assert await place.names(SERVICES) == ["shop-nameserver", "shop-nameservers", "shop-proxy"]
+    assert await place.names(POD_DISRUPTION_BUDGETS) == ["shop-nameserver", "shop-proxy"]
+    assert await place.names(BROKER_GROUPS) == ["shop-0", "shop-1"]
+    pods = f"shop-nameservers.{place.key.namespace}.svc:9876"
+    addresses = [f"shop-nameserver-0.{pods}", f"shop-nameserver-1.{pods}"]
+    group = await place.get(BROKER_GROUPS, "shop-1")
+    assert (group["spec"]["nameServers"], group["spec"]["version"], group["spec"]["replicas"]) == (
+        addresses,
+        "5.5.0",
+        3,
+    )
+    told = json.loads((await place.get(CONFIG_MAPS, "shop-proxy"))["data"]["rmq-proxy.json"])
+    assert (told["namesrvAddr"], told["rocketMQClusterName"]) == (";".join(addresses), "DefaultCluster")
+    assert told["maxMessageSize"] == 1024, "a number, where a Proxy expects one"
+    assert [await place.condition(kind) for kind in ("Ready", "Available", "Stalled")] == [
+        ("False", "NameServersPending", "0/2 NameServers are ready"),
+        ("False", "NameServersPending", "No NameServer is ready: clients find no broker"),
+        ("False", "NothingToDo", "Nothing needs a person"),
+    ]
+
+
+async def test_it_is_ready_when_all_its_parts_are_and_says_where_clients_connect(place: Place) -> None:
+    await place.make(brokerGroups={"count": 1}, proxy={"replicas": 1})
+    await place.passes.run(place.key)
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.passes.run(place.key)
+    assert await place.condition("Ready") == ("False", "GroupsPending", "0/1 groups are ready: shop-0")
+    await place.group_is("shop-0", "True")
+    await place.passes.run(place.key)
+    assert await place.condition("Ready") == ("False", "ProxiesPending", "0/1 proxies are ready")
+    await place.pods_are_ready(DEPLOYMENTS, "shop-proxy", 1)
+    assert await place.passes.run(place.key) == SETTLED_SECONDS
+    assert await place.condition("Ready") == ("True", "AllReady", "2 NameServers, 1 groups, 1 proxies are ready")
+    status = (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
+    assert status["clients"] == {
+        "nameServer": f"shop-nameserver.{place.key.namespace}.svc:9876",
+        "proxy": f"shop-proxy.{place.key.namespace}.svc:8081",
+    }
+    assert [status[part]["summary"] for part in ("nameServers", "brokerGroups", "proxies")] == ["2/2", "1/1", "1/1"]
+    assert status["groups"][0]["master"] == "shop-0-1"
+    assert await place.events() == ["ClusterReady"]
+    await place.group_is("shop-0", "False")
+    await place.passes.run(place.key)
+    assert await place.condition("Available") == ("False", "GroupsPending", "Groups that take no writes: shop-0")
+    assert sorted(await place.events()) == ["ClusterReady", "ClusterUnavailable"]
+
+
+async def test_a_pass_over_a_settled_cluster_writes_nothing(place: Place) -> None:
+    await place.make(proxy={"replicas": 1})
+    await place.passes.run(place.key)
+    await place.passes.run(place.key)
+    before = await place.versions()
+    for _ in range(3):
+        await place.passes.run(place.key)
+    assert await place.versions() == before
+    # A new operator remembers nothing of what it applied: it applies all once, and nothing is another by that.
+    await Place(place.api, place.key.namespace).passes.run(place.key)
+    assert await place.versions() == before
+
+
+async def test_what_somebody_changed_is_put_back_and_what_is_not_asked_for_is_left(place: Place) -> None:
+    await place.make()
+    await place.passes.run(place.key)
+    change = {"spec": {"replicas": 5, "maintenance": {"paused": True}}}
+    await place.api.patch(BROKER_GROUPS, "shop-0", change, namespace=place.key.namespace, content_type=PatchType.MERGE)
+    await place.passes.run(place.key)
+    spec = (await place.get(BROKER_GROUPS, "shop-0"))["spec"]
+    assert (spec["replicas"], spec["maintenance"]["paused"]) == (3, True)
+    await place.api.delete(SERVICES, "shop-nameserver", namespace=place.key.namespace)
+    await place.passes.run(place.key)
+    assert "shop-nameserver" in await place.names(SERVICES)
+
+
+async def test_single_groups_may_differ(place: Place) -> None:
+    overrides = [{"index": 1, "replicas": 1, "config": {"a": "2"}, "labels": {"brokergroup.dev/tenant": "books"}}]
+    await place.make(brokerGroups={"count": 2, "template": {"config": {"a": "1", "b": "1"}}, "overrides": overrides})
+    await place.passes.run(place.key)
+    first, second = [await place.get(BROKER_GROUPS, name) for name in ("shop-0", "shop-1")]
+    assert (first["spec"]["replicas"], first["spec"]["config"]) == (3, {"a": "1", "b": "1"})
+    assert (second["spec"]["replicas"], second["spec"]["config"]) == (1, {"a": "2", "b": "1"})
+    assert second["metadata"]["labels"]["brokergroup.dev/tenant"] == "books"
+
+
+async def test_declared_topics_are_carried_to_every_group(place: Place) -> None:
+    await place.make(topics=[{"name": "orders", "queues": 4, "messageType": "Fifo"}])
+    await place.passes.run(place.key)
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.group_is("shop-0", "True")
+    assert await place.passes.run(place.key) == UNSETTLED_SECONDS
+    pending = "0/1 topics are in every group: group shop-0 has no master"
+    assert await place.condition("Ready") == ("False", "TopicsPending", pending)
+    first = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[first] = led_by(first, 1, epoch=1)
+    assert await place.passes.run(place.key) == SETTLED_SECONDS
+    status = (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
+    assert status["topics"] == {"desired": 1, "ready": 1, "summary": "1/1"}
+    await place.change({"brokerGroups": {"count": 2}})
+    await place.passes.run(place.key)
+    await place.group_is("shop-1", "True")
+    second = GroupKey(place.key.namespace, "shop-1")
+    place.view.snapshots[second] = led_by(second, 1, epoch=1)
+    assert await place.passes.run(place.key) == SETTLED_SECONDS
+    assert place.view.topics_put == [(first, "orders"), (second, "orders")]
+
+
+async def test_a_topic_of_another_kind_stalls_the_cluster_until_a_person_decides(place: Place) -> None:
+    key = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[key] = led_by(key, 1, epoch=1)
+    place.view.topics[key, "orders"] = TopicConfig(topic_name="orders")
+    await place.make(topics=[{"name": "orders", "messageType": "Fifo"}])
+    await place.passes.run(place.key)
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "TopicDiffers")
+    assert "group shop-0: topic orders has NORMAL messages, spec.topics wants FIFO" in message
+    assert await place.events() == ["ClusterTopicDiffers"]
+    await place.change({"topics": [{"name": "orders", "queues": 16}]})
+    await place.passes.run(place.key)
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+@pytest.mark.parametrize("name", ["TBW102", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC", "a b", "%RETRY%a", ""])
+async def test_names_that_rocketmq_refuses_are_refused_at_once(place: Place, name: str) -> None:
+    with pytest.raises(InvalidError, match=r"topics\[0\].name"):
+        await place.make(topics=[{"name": name}])
+
+
+async def test_a_lower_count_deletes_no_group(place: Place) -> None:
+    await place.make(brokerGroups={"count": 2})
+    await place.passes.run(place.key)
+    await place.change({"brokerGroups": {"count": 1}})
+    await place.passes.run(place.key)
+    assert await place.names(BROKER_GROUPS) == ["shop-0", "shop-1"]
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "GroupsBeyondCount")
+    assert "shop-1" in message
+    assert "kubectl delete brokergroup" in message
+    assert "ClusterGroupsBeyondCount" in await place.events()
+    await place.api.delete(BROKER_GROUPS, "shop-1", namespace=place.key.namespace)
+    await place.passes.run(place.key)
+    assert await place.names(BROKER_GROUPS) == ["shop-0"]
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+async def test_proxies_that_are_not_asked_for_any_more_go(place: Place) -> None:
+    await place.make(proxy={"replicas": 1})
+    await place.passes.run(place.key)
+    await place.change({"proxy": None})
+    await place.passes.run(place.key)
+    assert await place.names(DEPLOYMENTS) == []
+    assert await place.names(CONFIG_MAPS) == []
+    assert await place.names(SERVICES) == ["shop-nameserver", "shop-nameservers"]
+    assert "proxies" not in (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
+
+
+async def test_replicas_that_nobody_asks_for_are_an_autoscalers(place: Place) -> None:
+    await place.make(proxy={})
+    await place.passes.run(place.key)
+    scaled = {"spec": {"replicas": 4}}
+    await place.api.patch(
+        DEPLOYMENTS, "shop-proxy", scaled, namespace=place.key.namespace, content_type=PatchType.MERGE
+    )
+    await place.passes.run(place.key)
+    assert (await place.get(DEPLOYMENTS, "shop-proxy"))["spec"]["replicas"] == 4
+    assert (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]["proxies"]["summary"] == "0/4"
+
+
+@pytest.mark.parametrize("resource", [BROKER_GROUPS, SERVICES], ids=lambda one: one.kind)
+async def test_what_was_there_before_is_somebody_elses(place: Place, resource: Resource) -> None:
+    name = "shop-0" if resource is BROKER_GROUPS else "shop-nameserver"
+    spec: dict[str, Any] = {"replicas": 1} if resource is BROKER_GROUPS else {"ports": [{"port": 80}]}
+    metadata = {"name": name, "namespace": place.key.namespace}
+    await place.api.create(resource, {"metadata": metadata, "spec": spec})
+    before = (await place.get(resource, name))["metadata"]["resourceVersion"]
+    await place.make()
+    await place.passes.run(place.key)
+    assert (await place.get(resource, name))["metadata"]["resourceVersion"] == before
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "NotOurs")
+    assert f"{resource.kind} {name}" in message
+
+
+async def test_a_cluster_of_another_operator_is_left_alone(place: Place) -> None:
+    await place.make()
+    first, second = (
+        Place(
+            place.api,
+            place.key.namespace,
+            ReconcileSettings(
+                controller_addresses=("127.0.0.1:9878",),
+                leader_election=LeaderElectionSettings(namespace=namespace, identity="pod-0"),
+            ),
+        )
+        for namespace in ("one", "two")
+    )
+    await first.passes.run(place.key)
+    before = await place.versions()
+    await second.passes.run(place.key)
+    assert await place.versions() == before
+    assert await place.events() == ["ServedByAnotherOperator"]
+
+
+async def test_a_cluster_that_is_gone_or_going_is_left_to_the_garbage_collector(place: Place) -> None:
+    assert await place.passes.run(place.key) is None
+    await place.make()
+    metadata = {"finalizers": ["example.com/held"]}
+    await place.api.patch(
+        ROCKETMQ_CLUSTERS,
+        "shop",
+        {"metadata": metadata},
+        namespace=place.key.namespace,
+        content_type=PatchType.MERGE,
+    )
+    await place.api.delete(ROCKETMQ_CLUSTERS, "shop", namespace=place.key.namespace)
+    assert await place.passes.run(place.key) is None
+    with pytest.raises(NotFoundError):
+        await place.get(STATEFUL_SETS, "shop-nameserver")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"brokerGroups": {"template": {"nameServers": ["ns:9876"]}}}, "template.nameServers must be empty"),
+        ({"brokerGroups": {"template": {"brokerName": "a"}}}, "template.brokerName must be absent"),
+        ({"brokerGroups": {"count": 1, "overrides": [{"index": 1}]}}, "an index must be below count"),
+        ({"version": "5.5.0", "image": "r:1"}, "version and image exclude each other"),
+        ({"proxy": {"config": {"namesrvAddr": "a:1"}}}, "proxy.config.namesrvAddr is set by the operator"),
+        ({"brokerGroups": {"count": 0}}, "count"),
+        (
+            {
+                "brokerGroups": {
+                    "template": {"replicas": 2, "durability": "Strict", "failover": {"uncleanElection": "Allowed"}}
+                }
+            },
+            "Strict",
+        ),
+    ],
+)
+async def test_a_bad_spec_is_refused_with_its_field(place: Place, spec: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidError, match=told):
+        await place.make(**spec)
+
+
+async def test_the_example_is_taken_and_its_pods_are_restricted(place: Place) -> None:
+    """As Pod Security "restricted" wants them: the real check is of the nodes' namespaces (tests/node)."""
+    example = yaml.safe_load((REPOSITORY / "examples" / "cluster.yaml").read_text(encoding="utf-8"))
+    await place.make(**example["spec"])
+    await place.passes.run(place.key)
+    for resource, name in ((STATEFUL_SETS, "shop-nameserver"), (DEPLOYMENTS, "shop-proxy")):
+        pod = (await place.get(resource, name))["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False

@@ -1,0 +1,214 @@
+"""A replica that is asked to stop: a master until somebody else is master, a slave until the set does without it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica.controller import graceful_shutdown
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
+from tests.replica.test_start_and_surface import start_pair
+
+SUCCESS = ResponseCode.SUCCESS
+
+
+async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one.stop_event.set()
+    for number in range(3):
+        assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
+    assert not one.task.done()
+    controller.decide(2)
+    await controller.notify(1)
+    # Routes still name it: whoever connects anew is sent away at once, and does not wait for an address that is gone.
+    assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
+    await asyncio.wait_for(one.task, 15)
+    await controller.notify(2)
+    assert two.role == "MASTER"
+    assert [each.body for each in await client.pull_all(two.address)] == [b"0", b"1", b"2"]
+
+
+async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_told_hands_over(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our operator's order: commit, slaves sent to nowhere, then 1008 for the old master."""
+    monkeypatch.setattr(graceful_shutdown, "_UNLINKED_SECONDS", 60.0)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    assert (await client.send(one.address, b"kept")).code == SUCCESS
+    controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
+    controller.decide(2)
+    two.process.ha_client.retire()
+    await eventually(lambda: not one.process.broker.has_successors)
+    one.stop_event.set()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(one.task), 0.2)
+    assert (await controller.notify(1)).code == SUCCESS
+    assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
+    await asyncio.wait_for(one.task, 15)
+    await controller.notify(2)
+    assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
+
+
+def refuse_another_set(controller: FakeController) -> None:
+    """The SyncStateSet stays as it is."""
+    failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = failed
+
+
+async def test_a_master_whose_members_do_not_come_back_is_not_kept(
+    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graceful_shutdown, "_UNLINKED_SECONDS", 0.1)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    refuse_another_set(controller)
+    await asyncio.wait_for(two.stop(), 15)
+    await asyncio.wait_for(one.stop(), 15)
+    assert controller.members == {1, 2}
+
+
+async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the second in which it sent clients away it linked again, joined the set, and was elected: then it left as master."""
+    monkeypatch.setattr(graceful_shutdown, "_SEND_AWAY_SECONDS", 60.0)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one.stop_event.set()
+    controller.decide(2)
+    await controller.notify(1)
+    await controller.notify(2)
+    await eventually(lambda: two.role == "MASTER")
+    assert not one.process.ha_client.linked
+    controller.decide(1)
+    await controller.notify(1)
+    await eventually(lambda: one.role == "MASTER")
+    await controller.notify(2)
+    await eventually(lambda: one.process.broker.has_successors)
+    assert (await client.send(one.address, b"kept")).code == SUCCESS
+    assert not one.task.done()
+    monkeypatch.setattr(graceful_shutdown, "_SEND_AWAY_SECONDS", 0.0)
+    controller.decide(2)
+    await controller.notify(1)
+    await controller.notify(2)
+    await asyncio.wait_for(one.task, 15)
+    assert not one.process.ha_client.linked
+    assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
+
+
+async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_set(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graceful_shutdown, "_LEAVE_SET_SECONDS", 60.0)
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    refuse_another_set(controller)
+    asked = controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
+    two.stop_event.set()
+    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET) > asked)
+    assert (await client.send(one.address, b"while the controller refuses")).code == SUCCESS
+    assert controller.members == {1, 2}
+    assert log_bytes(two) == log_bytes(one)
+    controller.refused.clear()
+    await asyncio.wait_for(two.task, 10)
+    assert controller.members == {1}
+    assert (await client.send(one.address, b"alone")).code == SUCCESS
+
+
+async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
+    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graceful_shutdown, "_LEAVE_SET_SECONDS", 0.1)
+    _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    refuse_another_set(controller)
+    await asyncio.wait_for(two.stop(), 15)
+    assert controller.members == {1, 2}
+
+
+async def test_a_slave_whose_group_no_controller_knows_ends(start: Starter, controller: FakeController) -> None:
+    _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    refuse_another_set(controller)
+    unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+    controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
+    await asyncio.wait_for(two.stop(), 15)
+    assert controller.members == {1, 2}
+
+
+async def test_a_learner_is_in_no_set_and_waits_for_no_controller(start: Starter, controller: FakeController) -> None:
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    learner = await start("r2", asyncLearner="true", stopHandOverTimeout=60_000)
+    await eventually(lambda: learner.process.ha_client.linked)
+    await controller.go_away()
+    await asyncio.wait_for(learner.stop(), 15)
+    assert controller.members == {1}
+
+
+async def relinked(replica: RunningReplica, before: object) -> None:
+    """It has stepped back: another link stands."""
+    client = replica.process.ha_client
+    await eventually(lambda: client.linked and client.connection is not before)
+
+
+@pytest.mark.parametrize("answered_first", [False, True], ids=["away before", "away after an answer"])
+async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out(
+    start: Starter, controller: FakeController, client: Client, *, answered_first: bool
+) -> None:
+    """The only operator was killed as a pod of a rolling update was told to end: nothing was acknowledged until it was back."""
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    before = two.process.ha_client.connection
+    if answered_first:
+        refuse_another_set(controller)
+        asked = controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        two.stop_event.set()
+        await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
+    await controller.go_away()
+    two.stop_event.set()
+    await relinked(two, before)
+    for number in range(3):
+        assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
+    with pytest.raises(TimeoutError):  # longer than it waits for a controller that answers
+        await asyncio.wait_for(asyncio.shield(two.task), 1.5 * graceful_shutdown._LEAVE_SET_SECONDS)
+    assert (await client.send(one.address, b"still")).code == SUCCESS
+    assert (log_bytes(two), controller.members) == (log_bytes(one), frozenset({1, 2}))
+    controller.refused.clear()
+    await controller.come_back()
+    await asyncio.wait_for(two.task, 15)
+    assert controller.members == {1}
+    assert (await client.send(one.address, b"alone")).code == SUCCESS
+
+
+async def test_a_slave_ends_though_no_controller_comes_back(start: Starter, controller: FakeController) -> None:
+    _one, two = await start_pair(start, controller, stopHandOverTimeout=200)
+    await controller.go_away()
+    await asyncio.wait_for(two.stop(), 15)
+    assert controller.members == {1, 2}
+
+
+@pytest.mark.parametrize("first", ["master", "slave"])
+async def test_a_slave_whose_master_is_gone_too_waits_for_no_controller(
+    start: Starter, controller: FakeController, first: str
+) -> None:
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    before = two.process.ha_client.connection
+    await controller.go_away()
+    if first == "slave":
+        two.stop_event.set()
+        await relinked(two, before)
+    one.task.cancel()
+    await asyncio.wait([one.task])
+    await asyncio.wait_for(two.stop(), 15)
+    assert controller.members == {1, 2}
+
+
+async def test_a_master_whom_nobody_could_succeed_is_not_kept(start: Starter, controller: FakeController) -> None:
+    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one.stop_event.set()
+    await asyncio.wait_for(two.stop(), 15)
+    await asyncio.wait_for(one.task, 15)
+
+
+async def test_a_hand_over_that_nobody_sees_to_ends(start: Starter, controller: FakeController) -> None:
+    one, _two = await start_pair(start, controller, stopHandOverTimeout=100)
+    await asyncio.wait_for(one.stop(), 15)

@@ -1,0 +1,125 @@
+"""A sentence that states a guarantee links to the test that shows it; and each such link names a test that is there.
+
+Beside a sentence stands `([test](../../tests/e2e/test_x.py "test_name"))`, in a table [`test_name`](../../tests/e2e/test_x.py).
+Both are links on GitHub, and the site has a page of each file that is linked (docs/site/rest_of_the_checkout.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.repository.test_docs import DOCS, PAGES, ROOT, TEST_LINK
+
+PROMISES = "docs/concepts/promises.md"
+README = "README.md"
+# Whoever writes one of these on a page of promises states a guarantee.
+GUARANTEE = re.compile(r"\b(never|always|only|(?:no|nothing|every) acknowledged)\b", re.IGNORECASE)
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(])")
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """The tests that a file has: those of its classes too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(name for name in found if name.startswith("test_"))
+
+
+def wrong_links(text: str, folder: Path) -> list[str]:
+    """Each link to a test that is not there, or that does not say which of the file's tests it is."""
+    wrong = []
+    for link in TEST_LINK.finditer(text):
+        target = (folder / link["path"]).resolve()
+        name = link["title"] or link["label"].strip("`")
+        if not target.is_file():
+            wrong.append(f"{link[0]}: no such file")
+        elif not name.startswith("test_"):
+            if target.name.startswith("test_"):
+                wrong.append(f"{link[0]}: which test? expected its name as the label in ` ` or as the title")
+        elif name not in names_in(target):
+            wrong.append(f"{link[0]}: no such test in the file")
+    return wrong
+
+
+def sentences(text: str) -> list[str]:
+    """A row of a table is one; else what ends with a full stop, or at the end of its paragraph or item."""
+    found = []
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.)\s)|(?<=\|)\n", FENCED.sub("", text)):
+        found += [block] if block.startswith("|") else SENTENCE_END.split(" ".join(block.split()))
+    return [one for one in found if one]
+
+
+def without_a_test(text: str) -> list[str]:
+    """The sentences that state a guarantee, and link to no test."""
+    return [one for one in sentences(text) if GUARANTEE.search(TEST_LINK.sub("", one)) and not TEST_LINK.search(one)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_to_a_test_names_one_that_is_there(page: str) -> None:
+    path = ROOT / page
+    assert wrong_links(path.read_text(encoding="utf-8"), path.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ('([test](../../tests/repository/test_gone.py "test_gone"))', "no such file"),
+        ('([test](../../tests/repository/test_guarantees.py "test_gone"))', "no such test"),
+        ("[`test_gone`](../../tests/repository/test_guarantees.py)", "no such test"),
+        ("[test](../../tests/repository/test_guarantees.py)", "which test"),
+        ("[`test_every_sentence_that_promises_links_to_a_test`](../../tests/repository/test_guarantees.py)", None),
+        ("[`normal_life.txt`](../../tests/core/traces/normal_life.txt)", None),
+        ("[`gone.txt`](../../tests/core/traces/gone.txt)", "no such file"),
+    ],
+)
+def test_a_bad_link_is_seen(link: str, said: str | None) -> None:
+    wrong = wrong_links(f"It holds {link}.", Path(__file__).parent)
+    assert [said in one for one in wrong] == [True] if said else wrong == []
+
+
+@pytest.mark.parametrize("page", [PROMISES, README])
+def test_every_sentence_that_promises_links_to_a_test(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page == README:
+        text = text.partition("## What it promises\n")[2].partition("\n## ")[0]
+    assert len([one for one in sentences(text) if GUARANTEE.search(one)]) >= 2
+    assert without_a_test(text) == []
+
+
+SHOWN = '([test](../tests/core/test_no_loss.py "test_long_lives_lose_nothing"))'
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        (f"It never forgets {SHOWN}. It never sleeps.", ["It never sleeps."]),
+        (f"Nothing acknowledged is lost.\n\nIt is quick {SHOWN}.", ["Nothing acknowledged is lost."]),
+        (f"| it never sleeps | yes |\n| it always wakes | {SHOWN} |", ["| it never sleeps | yes |"]),
+        (f"- Only one\n  leads.\n- It always wakes {SHOWN}", ["- Only one leads."]),
+        ('It is quick ([test](../tests/core/test_no_loss.py "test_it_never_sleeps")).', []),
+        ("It is often quick.\n```\nnever\n```\n", []),
+    ],
+)
+def test_a_promise_without_a_test_is_seen(text: str, bare: list[str]) -> None:
+    assert without_a_test(text) == bare
+
+
+@pytest.mark.parametrize(
+    ("page", "head"),
+    [
+        ("concepts/promises.md", "| guarantee | shown by |"),
+        ("concepts/architecture.md", "| # | rule | where | shown by |"),
+        ("tasks/operations.md", "| rule | | shown by |"),
+    ],
+)
+def test_every_row_of_guarantees_links_to_a_test(page: str, head: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    rows = text.partition(f"{head}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(rows) >= 7
+    assert [row for row in rows if not TEST_LINK.search(row.rstrip(" |").rpartition("|")[2])] == []

@@ -1,0 +1,150 @@
+"""Twelve one-line changes of the product that each break one rule of a change of master: some seed has to find each of them.
+
+A mutant is a few words of the source text that stand there once, and what stands there instead. It runs in processes that import
+from a copied tree, so what is tested is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("controller_core", "metric_names", "rocketmq_remoting", "kube_sandbox", "operator", "crds", "tests")
+# So many seeds are tried before a mutant counts as not found.
+MOST_SEEDS = 600
+CONTROLLER = "operator/brokergroup_operator/controller"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What rule is broken, and how."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+
+    def apply(self, checkout: Path) -> None:
+        path = checkout / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.file}: {self.old!r} is there {text.count(self.old)} times: expected once")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+MUTANTS = {
+    "new-before-old": Mutant(
+        "a switchover tells the others before the old master has answered",
+        "controller_core/change.py",
+        "        Stage(_tells(record, {old}, seen)),  # also one that is silent",
+        "        Stage(_tells(record, {old}, seen), waits_for=()),  # also one that is silent",
+    ),
+    "restore-early": Mutant(
+        "the old master acknowledges again before the commit is known",
+        f"{CONTROLLER}/change/switchover.py",
+        "            await self._still_quiet(address)\n",
+        "            await self._calls.set_min_in_sync_replicas(address, change.restore.min_in_sync_replicas)\n",
+    ),
+    "no-quiet": Mutant(
+        "the old master is not kept from acknowledging while it is replaced",
+        f"{CONTROLLER}/change/switchover.py",
+        "            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)\n",
+        "            pass\n",
+    ),
+    "no-fence": Mutant(
+        "a silent master is replaced without being killed",
+        f"{CONTROLLER}/change/failover.py",
+        "        elif isinstance(self._fencer, NoFencer):\n",
+        "        elif True:\n",
+    ),
+    "fence-unseen": Mutant(
+        "a deleted pod counts as dead before its containers have ended",
+        f"{CONTROLLER}/change/fencing.py",
+        '    return bool(statuses) and all((status.get("state") or {}).get("terminated") for status in statuses)\n',
+        "    return bool(statuses) and 'deletionTimestamp' in pod['metadata']\n",
+    ),
+    "same-epoch": Mutant(
+        "the next master is granted the epoch of the one before it",
+        "controller_core/events.py",
+        "        master_epoch=_raised(record.master_epoch),\n",
+        "        master_epoch=max(1, record.master_epoch),\n",
+    ),
+    "any-epoch-alters": Mutant(
+        "a master of another epoch may alter the set",
+        "controller_core/sync_state.py",
+        "    if request.master_epoch != record.master_epoch:\n",
+        "    if request.master_epoch > record.master_epoch:\n",
+    ),
+    "leftover-stays": Mutant(
+        "what a dead plane told an old master is not told back",
+        "controller_core/change.py",
+        "        return (Stage((GiveUp(),)),)\n    return tuple(Stage((step,)) for step in steps)\n",
+        "        return ()\n    return tuple(Stage((step,)) for step in steps)\n",
+    ),
+    "unknown-is-done": Mutant(
+        "a write without an answer counts as done",
+        f"{CONTROLLER}/group/group.py",
+        "            self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))\n            raise\n",
+        "            return True\n",
+    ),
+    "no-version": Mutant(
+        "a record is written over whatever is there by then",
+        "operator/brokergroup_operator/records/kubernetes.py",
+        "    async def _replace(self, obj: JsonObject, limit_seconds: float) -> JsonObject:\n",
+        "    async def _replace(self, obj: JsonObject, limit_seconds: float) -> JsonObject:\n"
+        '        key = GroupKey(obj["metadata"]["namespace"], obj["metadata"]["name"])\n'
+        '        obj["metadata"]["resourceVersion"] = (await self._get(key, limit_seconds))["metadata"]["resourceVersion"]\n',
+    ),
+    "told-uncommitted": Mutant(
+        "an election is told although its commit was refused",
+        f"{CONTROLLER}/group/group.py",
+        "            self._observer.record_conflict(self.key, self.record)\n            return False\n",
+        "            return True\n",
+    ),
+    "keeper-silent": Mutant(
+        "who was not told in order is never told again",
+        f"{CONTROLLER}/upkeep/keeper.py",
+        "        if due and not is_outdated(group, record):\n",
+        "        if False:\n",
+    ),
+}
+
+PROGRAM = """
+import json, sys
+from tests.simulate.run import outcomes, quiet
+quiet()
+for outcome in outcomes(range(1, int(sys.argv[1]) + 1), in_order=True):
+    if outcome.violations:
+        print(json.dumps({"seed": outcome.seed, "why": outcome.violations[0][:200]}), flush=True)
+        break
+"""
+
+
+def found_by(name: str) -> dict[str, object] | None:
+    """The first seed that finds it, and how; None where none does."""
+    mutant = MUTANTS[name]
+    with tempfile.TemporaryDirectory(prefix="simulate-mutant-") as folder:
+        copy = Path(folder)
+        for part in CODE:
+            if (ROOT / part).exists():
+                shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        mutant.apply(copy)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(MOST_SEEDS)],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": f"{copy}:{copy / 'operator'}"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    lines = done.stdout.strip().splitlines()
+    found: dict[str, object] | None = json.loads(lines[-1]) if lines else None
+    print(f"mutant {name} ({mutant.what}): {found or 'NOT FOUND'}", file=sys.stderr, flush=True)
+    return found

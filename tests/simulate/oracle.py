@@ -1,0 +1,199 @@
+"""What must hold, at every moment and at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.observe.timeline import Outcome
+
+if TYPE_CHECKING:
+    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from tests.simulate.world import World
+
+# So long an old master may take to answer its 1008 before the others are told all the same.
+OLD_MASTER_ANSWERS_SECONDS = 6.5
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A broker's word that it has a message."""
+
+    node: str
+    broker_id: int
+    epoch: int
+    at_seconds: float
+    copies: int
+    commits: int
+
+
+class Oracle:
+    """Hears of commits, roles, answers and incidents; `violations` grows."""
+
+    def __init__(self, world: World, minimum: int) -> None:
+        self._world, self._minimum = world, minimum
+        self.violations: list[str] = []
+        # Of each epoch: by whom and when it was committed, and which master was before it.
+        self._committers: dict[int, str] = {}
+        self._terms: dict[int, tuple[float, int | None]] = {}
+        self.was_master: set[tuple[str, int]] = set()
+        self.records: list[dict[str, Any]] = []
+        self.masters: dict[int, int | None] = {}
+        self._holders: dict[int, str] = {}
+        self.answers: dict[int, Answer] = {}
+        # With the process that told of it.
+        self.incidents: list[tuple[str, FailoverTimeline]] = []
+
+    def complain(self, what: str) -> None:
+        """Note a violation."""
+        if what not in self.violations:
+            self.violations.append(what)
+            self._world.story.tell(f"VIOLATION: {what}")
+
+    # ---- at every moment
+
+    def committed(self, record: dict[str, Any], writer: str) -> None:
+        before = self.records[-1] if self.records else {}
+        epoch, master = record["masterEpoch"], record.get("masterBrokerId")
+        if epoch > before.get("masterEpoch", 0):
+            plane = next((one for one in self._world.planes if one.node == writer), None)
+            self._committers[epoch] = plane.process if plane is not None else writer
+            self._terms[epoch] = (self._world.loop.time(), before.get("masterBrokerId"))
+        for name in ("masterEpoch", "syncStateSetEpoch", "nextBrokerId"):
+            if record.get(name, 0) < before.get(name, 0):
+                self.complain(f"{name} fell from {before[name]} to {record[name]}")
+        if master is not None and self.masters.setdefault(epoch, master) not in (None, master):
+            self.complain(f"epoch {epoch} has two masters: {self.masters[epoch]} and {master}")
+        for replica in record.get("replicas", []):
+            code, known = replica["registerCheckCode"], self._holders.get(replica["brokerId"], "")
+            if code and known and code != known:
+                self.complain(f"id {replica['brokerId']} is given to {code}, and was to {known}")
+            self._holders[replica["brokerId"]] = code or known
+        self.records.append(record)
+        set_now = (record.get("syncStateSet"), record.get("eligible"), record.get("masterProcessLost"))
+        if (epoch, master, *set_now) != (
+            before.get("masterEpoch"), before.get("masterBrokerId"), before.get("syncStateSet"),
+            before.get("eligible"), before.get("masterProcessLost"),
+        ):  # fmt: skip
+            lost = " (its process is lost)" if record.get("masterProcessLost") else ""
+            more = {name: record[name] for name in ("eligible", "lostSeats", "unfenced") if record.get(name)}
+            if change := record.get("change"):
+                more["change"] = {name: change.get(name) for name in ("id", "kind", "phase", "carriedOutBy")}
+            self._world.story.tell(
+                f"record: epoch {epoch} master {master}{lost} set {record.get('syncStateSet')} {more or ''}".rstrip()
+            )
+
+    def took_role(self, node: str, epoch: int, master: int) -> None:
+        """A broker was told, or answered, who is master."""
+        if self.masters.get(epoch) != master:
+            self.complain(
+                f"{node} was told of master {master} in epoch {epoch}: committed is {self.masters.get(epoch)}"
+            )
+
+    def told(self, sender: str, node: str, broker_id: int, epoch: int) -> None:
+        """1008 arrives. Only the plane that carries the change out may tell other brokers before the old master has answered."""
+        committed_seconds, old = self._terms.get(epoch, (0.0, None))
+        committer = self._committers.get(epoch, "")
+        carries_on = committer and not self._world.loop.is_dead(committer) and not self._world.loop.is_frozen(committer)
+        if old in (None, broker_id) or not carries_on or committer.partition("/")[0] == sender:
+            return
+        change = self.records[-1].get("change") or {}
+        if change.get("phase") != "Telling" or change["carriedOutBy"] == self._world.address_of_plane(sender):
+            return  # all that live were told, by the record; or it has taken the change over
+        if self._world.loop.time() - committed_seconds > OLD_MASTER_ANSWERS_SECONDS:
+            return
+        for broker in self._world.kubelet.running():
+            if broker.broker_id == old and broker.is_master and broker.epoch < epoch:
+                self.complain(
+                    f"{sender} told {node} of epoch {epoch}, which {committer} carries out, before {broker.node} had answered"
+                )
+
+    def answered(self, node: str, broker_id: int, epoch: int, message: int, copies: int) -> None:
+        """A master acknowledges."""
+        now_seconds = self._world.loop.time()
+        self.answers[message] = Answer(node, broker_id, epoch, now_seconds, copies, len(self.records))
+
+    def incident(self, node: str, timeline: FailoverTimeline) -> None:
+        self.incidents.append((self._world.plane(node).process, timeline))
+        self._world.story.tell(
+            f"{node}: incident closed: {timeline.from_broker_id} to {timeline.to_broker_id}, epoch {timeline.epoch_after}, "
+            f"{timeline.outcome.value}{', unfenced' if timeline.unfenced else ''}"
+        )
+
+    # ---- at the end
+
+    def judge(self, acknowledged: list[int]) -> None:
+        brokers = self._world.kubelet.running()
+        masters = [broker for broker in brokers if broker.is_master]
+        record = self.records[-1]
+        if [broker.broker_id for broker in masters] != [record["masterBrokerId"]]:
+            self.complain(
+                f"masters at the end: {[broker.broker_id for broker in masters]}, the record says {record['masterBrokerId']}"
+            )
+        for node, disk in self._world.kubelet.disks.items():
+            if disk.minimum != self._minimum:
+                self.complain(f"{node} was told minInSyncReplicas={disk.minimum} for a change, and never told back")
+        if masters:
+            self._judge_log(masters[0].disk.messages, acknowledged)
+        self._judge_incidents()
+
+    def _judge_log(self, log: list[int], acknowledged: list[int]) -> None:
+        present = set(log)
+        lost = [message for message in acknowledged if message not in present]
+        unexcused = [message for message in lost if not self._is_announced(self.answers[message])]
+        self._world.excused += len(lost) - len(unexcused)
+        if unexcused:
+            first = self.answers[unexcused[0]]
+            self.complain(
+                f"{len(unexcused)} acknowledged messages are lost, the first was acknowledged by {first.node} in epoch "
+                f"{first.epoch} at {first.at_seconds:.4f} s on {first.copies} disks, "
+                f"the record then had epoch {self.records[first.commits - 1]['masterEpoch']}"
+            )
+
+    def _is_announced(self, answer: Answer) -> bool:
+        """Whether the loss is one that the product promises nothing about (docs/concepts/architecture.md, "What stays open").
+
+        Its master was replaced unfenced, and the record said so; or a Java master, its links broken, answered what was in flight
+        with one disk, while the record still named it and no commit told that it went on alone.
+        """
+        after = self.records[answer.commits - 1 :]
+        if any(answer.broker_id in record.get("unfenced", []) for record in after):
+            return True
+        then = after[0]
+        is_its_term = (then.get("masterBrokerId"), then["masterEpoch"]) == (answer.broker_id, answer.epoch)
+        told_alone = any(
+            record["syncStateSet"] == [answer.broker_id] and record["masterEpoch"] == answer.epoch for record in after
+        )
+        return answer.copies < self._minimum and is_its_term and not told_alone
+
+    def _judge_incidents(self) -> None:
+        """One completed incident for each change of master after the first election."""
+        changes: list[int] = []
+        last: int | None = None
+        for record in self.records:
+            master = record.get("masterBrokerId")
+            if master is not None and master != last:
+                if last is not None:
+                    changes.append(record["masterEpoch"])
+                last = master
+        ended = (Outcome.COMPLETED, Outcome.INCOMPLETE)
+        for epoch in changes:
+            told = [
+                one for one, timeline in self.incidents if timeline.epoch_after == epoch and timeline.outcome in ended
+            ]
+            # Who goes on with a change does not know whether the one before has told of it: one id, by which readers merge.
+            died = sum(self._world.loop.is_dead(one) for one in told[:-1])
+            if not 1 <= len(told) <= self._tellers(epoch) + died:
+                self.complain(f"the change of master in epoch {epoch} was told as {len(told)} incidents")
+
+    def _tellers(self, epoch: int) -> int:
+        """How many planes carried out the change of this epoch one after the other, with one that superseded it unended."""
+        tellers, carrier = 0, None
+        for record in self.records:
+            change = record.get("change") or {}
+            if change.get("epoch") == epoch:
+                tellers += change["carriedOutBy"] != carrier
+                carrier = change["carriedOutBy"]
+            elif carrier is not None:
+                return tellers + (bool(change) or record["masterEpoch"] > epoch)
+        return max(1, tellers)

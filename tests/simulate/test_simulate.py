@@ -1,0 +1,201 @@
+"""The rig itself: the same seed tells the same story, the scripted broker has the quirks, and a planted fault is found."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulate.log import Disk
+from tests.simulate.mutants import MUTANTS, ROOT
+from tests.simulate.world import World, simulate
+from tests.support.virtual_loop import PROCESS, VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from tests.simulate.broker import Broker
+
+SEED = 3
+
+
+def in_a_world(story: Callable[[World], Awaitable[None]]) -> None:
+    """From a group in sync, without faults."""
+    random.seed(SEED)
+    loop = VirtualLoop(most_turns=200_000)
+
+    async def life() -> None:
+        world = World(loop, SEED)
+        await world.begin()
+        assert world.oracle.violations == []
+        await story(world)
+
+    try:
+        loop.run_until_complete(loop.create_task(life()))
+    finally:
+        loop.finish()
+
+
+def master_of(world: World) -> Broker:
+    return next(broker for broker in world.kubelet.running() if broker.is_master)
+
+
+def slave_of(world: World) -> Broker:
+    return next(broker for broker in world.kubelet.running() if not broker.is_master)
+
+
+# ---- the run
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "4711"])
+def test_the_same_seed_tells_the_same_story_in_any_process(hash_seed: str) -> None:
+    program = f"from tests.simulate import run, world; run.quiet(); print(world.simulate({SEED}).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == simulate(SEED).digest
+
+
+def test_another_seed_tells_another_story() -> None:
+    assert simulate(SEED).digest != simulate(SEED + 1).digest
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_a_mutant_changes_is_there_once(name: str, tmp_path: Path) -> None:
+    mutant = MUTANTS[name]
+    copy = tmp_path / mutant.file
+    copy.parent.mkdir(parents=True)
+    copy.write_text((ROOT / mutant.file).read_text())
+    mutant.apply(tmp_path)
+    compile(copy.read_text(), mutant.file, "exec")
+
+
+# ---- the oracle
+
+
+def test_an_acknowledged_message_that_is_on_no_disk_is_found() -> None:
+    async def story(world: World) -> None:
+        acknowledged = list(world.client.acknowledged)
+        assert len(acknowledged) > 10
+        world.oracle.judge(acknowledged)
+        assert world.oracle.violations == []
+        for disk in world.kubelet.disks.values():
+            disk.messages.remove(acknowledged[5])
+        world.oracle.judge(acknowledged)
+        assert ["acknowledged messages are lost" in one for one in world.oracle.violations] == [True]
+
+    in_a_world(story)
+
+
+def test_a_minimum_that_is_not_told_back_is_found() -> None:
+    async def story(world: World) -> None:
+        slave_of(world).disk.minimum = 99
+        world.oracle.judge([])
+        assert any("never told back" in one for one in world.oracle.violations)
+
+    in_a_world(story)
+
+
+def test_a_role_that_nobody_committed_is_found() -> None:
+    async def story(world: World) -> None:
+        world.oracle.took_role("bn-2", 7, 2)
+        assert any("committed is None" in one for one in world.oracle.violations)
+
+    in_a_world(story)
+
+
+def test_a_change_without_an_incident_is_found() -> None:
+    async def story(world: World) -> None:
+        record = world.oracle.records[-1]
+        other = slave_of(world).broker_id
+        world.oracle.committed({**record, "masterBrokerId": other, "masterEpoch": 9}, "somebody")
+        world.oracle.judge([])
+        assert any("told as 0 incidents" in one for one in world.oracle.violations)
+
+    in_a_world(story)
+
+
+# ---- the scripted broker
+
+
+def test_a_slave_that_is_told_while_its_old_master_lives_sleeps_over_it() -> None:
+    async def story(world: World) -> None:
+        slave = slave_of(world)
+        assert slave.follower.runs
+        began = world.loop.time()
+        await in_process(world, slave, slave._take_role(slave.broker_id, slave.epoch + 1, {slave.broker_id}, 99))
+        assert 5.0 <= world.loop.time() - began < 5.2
+
+    in_a_world(story)
+
+
+def test_a_role_change_wipes_the_address_that_was_pushed_before() -> None:
+    async def story(world: World) -> None:
+        old, slave = master_of(world), slave_of(world)
+        world.kill(old.node)
+        await asyncio.sleep(0.01)
+        other = next(broker for broker in world.kubelet.running() if broker is not slave)
+        slave.follower.point_at(f"{other.host}:10912")
+        await in_process(world, slave, slave._take_role(other.broker_id, slave.epoch + 1, {other.broker_id}, 99))
+        assert slave.follower.address == ""
+
+    in_a_world(story)
+
+
+def test_a_master_whose_last_link_ends_answers_what_is_in_flight() -> None:
+    """Java 5.5.0: its own set gets smaller first, and it asks afterwards."""
+
+    async def story(world: World) -> None:
+        master, copies = master_of(world), list[int]()
+        for broker in world.kubelet.running():
+            if broker is not master:
+                world.loop.freeze(world.process_of(broker.node))
+        master.server.append(10**6, copies.append)
+        await asyncio.sleep(0.5)
+        assert copies == []
+        for broker in world.kubelet.running():
+            if broker is not master:
+                world.kill(broker.node)
+        await asyncio.sleep(0.1)
+        assert copies == [1]
+
+    in_a_world(story)
+
+
+async def in_process(world: World, broker: Broker, work: Awaitable[None]) -> None:
+    """As part of the broker's process."""
+    context = world.process_of(broker.node)
+    token = PROCESS.set(context)
+    try:
+        await work
+    finally:
+        PROCESS.reset(token)
+
+
+# ---- its log
+
+
+def test_two_logs_agree_up_to_where_their_epochs_part() -> None:
+    disk = Disk(minimum=2, messages=[1, 2, 3, 4], epochs=[(1, 0), (2, 3)])
+    assert disk.consistent_point([(1, 0), (3, 2)], 5) == 2
+    assert disk.consistent_point([(1, 0), (2, 3)], 9) == 4
+    assert disk.consistent_point([(4, 0)], 9) is None
+    assert Disk(minimum=2).consistent_point([(4, 0)], 9) == 0
+    disk.truncate(2)
+    assert (disk.messages, disk.epochs) == ([1, 2], [(1, 0)])
+
+
+def test_an_epoch_in_which_nothing_was_written_gives_way() -> None:
+    disk = Disk(minimum=2, messages=[1], epochs=[(1, 0)])
+    disk.begin_epoch(2, 1)
+    disk.begin_epoch(3, 1)
+    disk.begin_epoch(2, 1)
+    assert disk.epochs == [(1, 0), (3, 1)]
+    assert disk.epoch_at(0) == (1, 0, 1)

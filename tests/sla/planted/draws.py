@@ -1,0 +1,255 @@
+"""Drawn histories of a few groups, with sources that agree, contradict each other, are late, doubled, reordered or away.
+
+Outages are planted first. Then each source tells of them, honestly or not, so that at least one honest source could know of every
+outage: the report's figures must add up, and its bounds must contain what was planted.
+
+    python -m tests.sla.planted.draws [--draws 10000] [--first 0]
+
+Without Spark: the kernel that makes runs out of a lake's day makes them here, out of two days that arrive in the wrong order.
+The last line is one JSON object; the exit code is 1 where something is violated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from metric_names import GROUP_WRITABLE, MEMBER_PLACE, UNAVAILABLE_SECONDS_TOTAL
+from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.reconciliation import reconcile_totals
+from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
+from sla_reports.outages.logged import LoggedIncident, logged_incidents
+from sla_reports.reduction.day_pieces import Intervals, day_pieces, runs_in, stitched
+from sla_reports.reduction.runs import by_series, gap_limit_ms
+from sla_reports.series import series_text
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.spans import State, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sla.reference import Sample
+
+STEP_MS = 15_000
+LENGTH_MS = 240 * STEP_MS
+CAUSES = ("crash", "oom", "disk", "partition", "unknown")
+STEP_NAMES = ("fenced", "committed", "roleChanged")
+
+
+@dataclass(frozen=True)
+class Outage:
+    """[start, end) in ms, in which the group really took no writes."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass
+class Drawn:
+    """Outages of each group, and all that the sources say of them."""
+
+    outages: dict[GroupKey, list[Outage]] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    log: list[LoggedIncident] = field(default_factory=list)
+    amendments: list[Amendment] = field(default_factory=list)
+    midnight_ms: int = 0
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The samples come in any order, as an export may have them; a part of them is a day of its own, and comes late."""
+        intervals = Intervals(other_ms=STEP_MS)
+        days = [
+            pa.Table.from_batches(list(day_pieces(partial(_batch, part), intervals)))
+            for part in (
+                [one for one in self.samples if one[1] >= self.midnight_ms],
+                [one for one in self.samples if one[1] < self.midnight_ms],
+            )
+            if part
+        ]
+        runs = runs_in(stitched(pa.concat_tables(days)))
+        return Fleet(by_series(runs), gap_ms=gap_limit_ms(STEP_MS))
+
+    def summary(self, window: Window) -> Summary:
+        """The report's figures."""
+        log = logged_incidents(_row(one) for one in self.log)
+        return summarise(Agreement(window, 0.999), Evidence(self.fleet, log, amendments=self.amendments))
+
+
+def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:
+    series, ts_ms, values = zip(*samples, strict=True)
+    return [pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})]
+
+
+def _row(one: LoggedIncident) -> dict[str, Any]:
+    """As the reader of the log hands it out."""
+    row = {name: getattr(one, name) for name in LoggedIncident.__dataclass_fields__ if name != "group"}
+    key = one.group
+    return {**row, "namespace": key.namespace, "cluster": key.cluster, "broker_group": key.broker_group}
+
+
+def draw(seed: int) -> Drawn:
+    """The same seed draws the same."""
+    source, drawn = random.Random(seed), Drawn()
+    for number in range(source.randint(1, 3)):
+        key = GroupKey("default", f"c{number % 2}", f"g{number}")
+        drawn.outages[key] = list(_outages(source))
+        _tell(drawn, key, source)
+    if source.random() < 0.2:
+        start_ms = source.randrange(LENGTH_MS)
+        state = source.choice([None, State.UP, State.DOWN, State.UNKNOWN])
+        end_ms = start_ms + source.randrange(1, LENGTH_MS // 2)
+        drawn.amendments.append(Amendment("default/c0/*", start_ms, end_ms, state, "drawn", "test"))
+    source.shuffle(drawn.samples)
+    source.shuffle(drawn.log)
+    drawn.midnight_ms = source.randrange(LENGTH_MS)
+    return drawn
+
+
+def violations(seed: int) -> Iterator[str]:
+    """What is wrong about the report of one draw: sums that do not add up, bounds without the truth, an outage in two periods."""
+    drawn = draw(seed)
+    whole = Window(0, LENGTH_MS)
+    summary = drawn.summary(whole)
+    yield from (f"{seed}: {fault}" for fault in reconcile_totals(summary).faults)
+    if not drawn.amendments:
+        for figures in summary.groups:
+            told = figures.availability
+            down_ms = sum(one.end_ms - one.start_ms for one in drawn.outages[figures.group])
+            low_ms, high_ms = told.down_ms, told.total_ms - told.up_ms
+            # An edge that only scrapes tell is off by up to a scrape interval, that of two pods that disagree too.
+            disputes = [one for one in figures.held if one.state is State.DISPUTED and one.length_ms > STEP_MS]
+            slack_ms = told.error_ms - told.disputed_ms + 2 * STEP_MS * (len(figures.incidents) + len(disputes))
+            if not low_ms - slack_ms <= down_ms <= high_ms + slack_ms:
+                yield f"{seed}: {figures.group}: down {low_ms} to {high_ms} ms (+- {slack_ms}), planted {down_ms} ms"
+    edge_ms = random.Random(seed).randrange(1, LENGTH_MS)
+    parts = [drawn.summary(window) for window in (Window(0, edge_ms), Window(edge_ms, LENGTH_MS))]
+    for part in parts:
+        yield from (f"{seed}: part of the period: {fault}" for fault in reconcile_totals(part).faults)
+    logged = [
+        one.logged.id
+        for part in parts
+        for figures in part.groups
+        for one in figures.incidents
+        if one.logged is not None
+    ]
+    if len(logged) != len(set(logged)):
+        yield f"{seed}: outages in two periods: {sorted(logged)}"
+
+
+def _outages(source: random.Random) -> Iterator[Outage]:
+    at_ms = source.randrange(2 * STEP_MS, LENGTH_MS // 3)
+    while at_ms < LENGTH_MS - 30 * STEP_MS:
+        length_ms = source.choice([source.randrange(100, STEP_MS), source.randrange(4 * STEP_MS, 20 * STEP_MS)])
+        yield Outage(at_ms, at_ms + length_ms)
+        at_ms += length_ms + source.randrange(12 * STEP_MS, 80 * STEP_MS)
+
+
+def _tell(drawn: Drawn, key: GroupKey, source: random.Random) -> None:
+    outages = drawn.outages[key]
+    labels = {"namespace": key.namespace, "cluster": key.cluster, "broker_group": key.broker_group}
+    if source.random() < 0.2:
+        labels["exported_namespace"], labels["namespace"] = labels["namespace"], "monitoring"
+    has_counter = source.random() < 0.5
+    copies = source.choice([1, 1, 2])
+    stuck = source.randrange(copies) if copies == 2 and source.random() < 0.4 else None
+    silences = [_silence(source) for _ in range(copies)]
+    for number, one in enumerate(outages):
+        # Beside a copy that is stuck at up, an outage in the other one's silence has no honest source but the log.
+        hidden = stuck is not None and not has_counter and _overlap(one, silences[1 - stuck])
+        is_long = one.end_ms - one.start_ms >= 4 * STEP_MS
+        if (is_long or has_counter) and not hidden and source.random() < 0.3:
+            continue
+        drawn.log += _lines(key, number, one, source, may_lie=is_long and not has_counter and not hidden)
+    for copy in range(copies):
+        told = [] if copy == stuck else outages
+        pod = {**labels, "instance": f"pod-{source.randrange(9)}-{copy}"}
+        drawn.samples += _gauge(pod, told, silences[copy], source)
+    if has_counter:
+        drawn.samples += _counter(labels, outages)
+    place = series_text(MEMBER_PLACE, {**labels, "zone": f"z{source.randrange(2)}"})
+    drawn.samples += [(place, at_ms, 1.0) for at_ms in range(0, LENGTH_MS, STEP_MS)]
+
+
+def _lines(
+    key: GroupKey, number: int, one: Outage, source: random.Random, *, may_lie: bool
+) -> Iterator[LoggedIncident]:
+    """What the log says of an outage: exactly, too short, by another clock; once or twice."""
+    start_ms, end_ms = one.start_ms, one.end_ms
+    kind = source.random() if may_lie else 1.0
+    if kind < 0.2:
+        end_ms = start_ms + (end_ms - start_ms) // source.randrange(2, 20)
+    elif kind < 0.3:
+        shift_ms = source.choice([-1, 1]) * 12 * 60_000
+        start_ms, end_ms = start_ms + shift_ms, end_ms + shift_ms
+    detection_ms = source.randrange(0, max(1, end_ms - start_ms))
+    rest_ms = end_ms - start_ms - detection_ms
+    steps = {name: rest_ms * share / 4 for share, name in enumerate(STEP_NAMES, start=1)}
+    line = LoggedIncident(
+        f"{key}/{number}", key, start_ms + detection_ms, trigger="silence", cause=source.choice(CAUSES),
+        detection_ms=float(detection_ms), steps_ms={"detected": 0.0, **steps, "inSync": float(rest_ms)},
+        facts={"zone": "z0"} if source.random() < 0.5 else {},
+    )  # fmt: skip
+    yield line
+    if source.random() < 0.2:
+        yield line
+
+
+def _silence(source: random.Random) -> Outage:
+    """When a pod is not scraped; most are all the time."""
+    start_ms = source.randrange(LENGTH_MS) if source.random() < 0.3 else LENGTH_MS
+    return Outage(start_ms, start_ms + 20 * STEP_MS)
+
+
+def _overlap(one: Outage, other: Outage) -> bool:
+    # The scrape before a silence still holds for as long as one may be lost.
+    return one.start_ms < other.end_ms + 3 * STEP_MS and other.start_ms - 3 * STEP_MS < one.end_ms
+
+
+def _gauge(labels: dict[str, str], outages: list[Outage], silence: Outage, source: random.Random) -> Iterator[Sample]:
+    """Scrapes: some lost, some doubled, some in which two samples contradict each other."""
+    name, phase_ms = series_text(GROUP_WRITABLE, labels), source.randrange(STEP_MS)
+    for at_ms in range(phase_ms, LENGTH_MS, STEP_MS):
+        if silence.start_ms <= at_ms < silence.end_ms or source.random() < 0.005:
+            continue
+        value = 0.0 if any(one.start_ms <= at_ms < one.end_ms for one in outages) else 1.0
+        yield name, at_ms, value
+        luck = source.random()
+        if luck < 0.02:
+            yield name, at_ms, value
+        elif luck < 0.03:
+            yield name, at_ms, 1.0 - value
+
+
+def _counter(labels: dict[str, str], outages: list[Outage]) -> Iterator[Sample]:
+    """Raised when an outage ends; nobody loses a scrape of it."""
+    name = series_text(UNAVAILABLE_SECONDS_TOTAL, labels)
+    for at_ms in range(0, LENGTH_MS, STEP_MS):
+        yield name, at_ms, sum((one.end_ms - one.start_ms) / 1000 for one in outages if one.end_ms <= at_ms)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    options = parser.parse_args()
+    found: list[str] = []
+    for seed in range(options.first, options.first + options.draws):
+        found += violations(seed)
+        if (seed + 1) % 1000 == 0:
+            print(f"up to seed {seed}: {len(found)} violations", file=sys.stderr, flush=True)
+    for text in found[:20]:
+        print(text, file=sys.stderr)
+    print(json.dumps({"draws": options.draws, "violations": len(found)}))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

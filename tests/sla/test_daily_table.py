@@ -1,0 +1,170 @@
+"""The daily table gives what all samples at once give, however they came in; a late day replaces itself and nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from metric_names import GROUP_WRITABLE
+from sla_reports.reduction.cells import Quality
+from sla_reports.reduction.runs import gap_limit_ms
+from sla_reports.series import series_text
+from sla_reports.sources import Form, Origin, TableError
+from sla_reports.states.spans import Window
+from tests.sla.reference import Sample, runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from sla_reports.reduction.daily_table import Appended
+
+DAY_MS = 86_400_000
+FIRST_DAY = 20_400
+INTERVAL_MS = 60_000
+DAYS = [dt.date(1970, 1, 1) + dt.timedelta(days=FIRST_DAY + number) for number in range(3)]
+
+
+def _planted() -> list[Sample]:
+    """Three days: an outage over a midnight, one that ends at it, a silence over it, and single bad scrapes."""
+    start_ms = FIRST_DAY * DAY_MS
+    rng = random.Random(7)
+    samples = []
+    for number in range(3 * DAY_MS // INTERVAL_MS):
+        at_ms = start_ms + number * INTERVAL_MS
+        minute = number - 1440
+        samples.append(("a", at_ms, 0.0 if -3 <= minute < 4 else 1.0))
+        samples.append(("b", at_ms + 17, 0.0 if -10 <= minute < 0 or rng.random() < 0.001 else 1.0))
+        if not -5 <= minute - 1440 < 5:
+            samples.append(("c", at_ms, 1.0))
+    rng.shuffle(samples)
+    return samples
+
+
+def _of_day(samples: Iterable[Sample], number: int) -> list[Sample]:
+    return [sample for sample in samples if sample[1] // DAY_MS == FIRST_DAY + number]
+
+
+def _append(table: str | Path, samples: list[Sample], interval_ms: int = INTERVAL_MS) -> Appended:
+    """As the reduction hands runs over: none crosses midnight."""
+    from sla_reports.reduction.daily_table import write_runs
+
+    days = sorted({at_ms // DAY_MS for _, at_ms, _ in samples})
+    runs = [
+        run for day in days for run in runs_of([s for s in samples if s[1] // DAY_MS == day], gap_limit_ms(interval_ms))
+    ]
+    columns = {name: [getattr(run, name) for run in runs] for name in ("series", "value", "start_ms", "end_ms", "n")}
+    frame = pa.table({**columns, "interval_ms": pa.array([interval_ms] * len(runs), pa.int64())})
+    return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0, 0, 0))
+
+
+def _writable(group: str) -> str:
+    return series_text(GROUP_WRITABLE, {"namespace": "n", "cluster": "c", "broker_group": group})
+
+
+def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
+    from sla_reports.reduction.daily_table import Late, days_in, read_runs
+    from sla_reports.reduction.day_pieces import runs_in
+
+    samples, table = _planted(), tmp_path / "table"
+    first_day = _of_day(samples, 0)
+    late = [sample for sample in first_day if sample[0] == "a"]
+    # The last day first, then the first day without two of its series; what is late comes at the end, with its whole day.
+    for number, given in ((2, _of_day(samples, 2)), (0, late), (1, _of_day(samples, 1))):
+        appended = _append(table, given)
+        assert (appended.days, appended.replaced, appended.late) == ((DAYS[number],), (), ())
+    appended = _append(table, first_day)
+    assert (appended.days, appended.replaced) == ((DAYS[0],), (DAYS[0],))
+    assert days_in(table) == DAYS
+    assert appended.late == (Late(DAYS[0].isoformat(), len(first_day) - len(late), 0, len(first_day)),)
+    window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
+    assert runs_in(read_runs(table, **window)) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+
+
+def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
+    """Eight writers of two days: each day is afterwards that of one of them, whole, and none of the writes was lost half."""
+    from sla_reports.reduction.daily_table import days_in, read_runs
+    from sla_reports.reduction.day_pieces import runs_in
+
+    table = tmp_path / "table"
+    whole = [s for s in _planted() if s[0] == "a"]
+    given = {n: [*(_of_day(whole, 0)[: 500 + n]), *(_of_day(whole, 1)[: 700 + n])] for n in range(8)}
+    with ThreadPoolExecutor(4) as pool:
+        appended = list(pool.map(lambda n: _append(table, given[n]), given))
+    assert days_in(table) == DAYS[:2]
+    assert sum(len(one.replaced) for one in appended) == 2 * 7
+    counts = {
+        sum(run.n for run in runs_in(read_runs(table, start_ms=FIRST_DAY * DAY_MS, end_ms=FIRST_DAY * DAY_MS + 1)))
+    }
+    assert counts <= {1200 + 2 * n for n in given}
+
+
+def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(tmp_path: Path) -> None:
+    from sla_reports.pipeline import StoredQuality, reduced_from_table
+    from sla_reports.reduction.daily_table import Late, late_days
+    from sla_reports.report import Request, as_text, make_report
+
+    start_ms = FIRST_DAY * DAY_MS
+    whole = [(_writable("orders"), start_ms + number * INTERVAL_MS, 1.0) for number in range(100)]
+    others = [(_writable("payments"), at_ms, 1.0) for _, at_ms, _ in whole]
+    table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
+    log.write_text("")
+    _append(table, whole)
+    # The same day once more is no news; then 30 samples are gone and 100 of another series are there.
+    assert _append(table, whole).late == ()
+    told = Late(DAYS[0].isoformat(), 100, 30, 170)
+    assert _append(table, whole[30:] + others).late == (told,)
+    assert late_days(table) == [told]
+    assert late_days(table, first=DAYS[1]) == late_days(table, last=DAYS[0] - dt.timedelta(days=1)) == []
+    origin = Origin(Form.RUNS, table=str(table))
+    report = make_report(None, Request(origin, [log], Window(start_ms, start_ms + DAY_MS)))
+    assert "days written again: 100 samples came late, 30 are not there any more" in as_text(report)
+    report.write(tmp_path / "report")
+    quality = json.loads((tmp_path / "report" / "provenance.json").read_text())["quality"]
+    assert (quality["samples"], quality["late_samples"], quality["missing_samples"]) == (170, 100, 30)
+    next_day = reduced_from_table(table, Window(start_ms + DAY_MS, start_ms + 2 * DAY_MS)).quality
+    assert isinstance(next_day, StoredQuality)
+    assert (next_day.late_samples, next_day.missing_samples) == (0, 0)
+
+
+def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
+    from sla_reports.reduction.daily_table import read_runs
+    from sla_reports.reduction.day_pieces import runs_in
+
+    start_ms = FIRST_DAY * DAY_MS
+    _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], 15_000)
+    _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)], 60_000)
+    [run] = runs_in(read_runs(tmp_path / "t", start_ms=start_ms, end_ms=start_ms + DAY_MS))
+    assert (run.start_ms, run.end_ms) == (start_ms, start_ms + 2 * DAY_MS - 60_000)
+
+
+def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    from sla_reports.reduction.daily_table import read_runs
+
+    with pytest.raises(TableError, match=r"no Delta table; expected one that `sla backfill` wrote"):
+        read_runs(tmp_path / "none", start_ms=0, end_ms=1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TableError, match="expected a"):
+        _append(tmp_path / "file" / "table", [("a", FIRST_DAY * DAY_MS, 1.0)])
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    from sla_reports.reduction.daily_table import append_days, read_runs
+    from sla_reports.reduction.day_pieces import runs_in
+
+    samples = _planted()
+    frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")
+    appended = append_days(tmp_path / "table", frame)
+    assert (appended.days, appended.quality.samples) == (tuple(DAYS), len(samples))
+    window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
+    assert runs_in(read_runs(tmp_path / "table", **window)) == runs_of(samples, gap_limit_ms(INTERVAL_MS))

@@ -1,0 +1,232 @@
+"""Where sources disagree, are late, or lie at an edge: that is a figure of its own, and no time is counted twice or lost.
+
+Every case here once printed a wrong number. What is planted stands in the test; a day of scrapes is made of it by hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
+from sla_reports.measures.availability import Verdict
+from sla_reports.measures.breakdown import incidents_by
+from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
+from sla_reports.outages.logged import LoggedIncident
+from sla_reports.reduction.runs import by_series, gap_limit_ms
+from sla_reports.series import series_text
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.spans import Window
+from tests.sla.reference import Sample, runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sla_reports.measures.summary import GroupFigures
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+ORDERS = GroupKey("default", "c", "orders")
+
+
+def _series(metric: str, **more: str) -> str:
+    return series_text(metric, {"namespace": "default", "cluster": "c", "broker_group": "orders", **more})
+
+
+def _gauge(
+    downs: Iterable[tuple[int, int]], *, step_ms: int = 15_000, until_ms: int = DAY_MS, from_ms: int = 0, **more: str
+) -> list[Sample]:
+    """Scrapes that say down within `downs`."""
+    name, closed = _series(GROUP_WRITABLE, **more), list(downs)
+    return [
+        (name, at_ms, 0.0 if any(low <= at_ms < high for low, high in closed) else 1.0)
+        for at_ms in range(from_ms, until_ms, step_ms)
+    ]
+
+
+def _counter(rises: dict[int, float], *, step_ms: int = 15_000) -> list[Sample]:
+    name = _series(UNAVAILABLE_SECONDS_TOTAL)
+    return [
+        (name, at_ms, sum(more for at, more in rises.items() if at <= at_ms)) for at_ms in range(0, DAY_MS, step_ms)
+    ]
+
+
+def _logged(start_ms: int, length_ms: float, **changes: Any) -> LoggedIncident:
+    values: dict[str, Any] = {"detection_ms": 500.0, "steps_ms": {"detected": 0.0, "inSync": length_ms - 500.0}}
+    return LoggedIncident(f"o/{start_ms}", ORDERS, start_ms + 500, **{**values, **changes})
+
+
+def _summary(
+    samples: Sequence[Sample], log: Sequence[LoggedIncident] = (), *, step_ms: int = 15_000,
+    window: Window | None = None, objective: float = 0.999,
+) -> Summary:  # fmt: skip
+    gap_ms = gap_limit_ms(step_ms)
+    fleet = Fleet(by_series(runs_of(samples, gap_ms)), gap_ms=gap_ms)
+    return summarise(Agreement(window or Window(0, DAY_MS), objective), Evidence(fleet, log))
+
+
+def _orders(summary: Summary) -> GroupFigures:
+    [figures] = summary.groups
+    return figures
+
+
+@pytest.mark.parametrize("step_ms", [60_000, 15_000])
+def test_what_the_gauge_saw_longer_than_the_log_tells_does_not_vanish(step_ms: int) -> None:
+    """Twenty outages: two scrapes of each say down, the log tells of 2.5 s."""
+    starts = [HOUR_MS // 2 * n + HOUR_MS for n in range(20)]
+    samples = _gauge([(start, start + 2 * step_ms) for start in starts], step_ms=step_ms)
+    told = _orders(_summary(samples, [_logged(start - 100, 2500.0) for start in starts], step_ms=step_ms))
+    one = told.availability
+    assert (one.down_ms, one.disputed_ms) == (50_000, 20 * (2 * step_ms - 2400))
+    assert one.worst == pytest.approx(1 - (20 * (2 * step_ms + 100)) / DAY_MS)
+    assert one.best == pytest.approx(1 - 50_000 / DAY_MS)
+    assert len(told.incidents) == 20
+    assert {incident.disputed_ms for incident in told.incidents} == {2 * step_ms - 2400}
+
+
+def test_one_scrape_that_says_down_is_all_that_a_short_outage_can_leave() -> None:
+    told = _orders(_summary(_gauge([(HOUR_MS, HOUR_MS + 15_000)]), [_logged(HOUR_MS - 100, 2500.0)]))
+    assert (told.availability.down_ms, told.availability.disputed_ms) == (2500, 0)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_two_operator_pods_that_disagree_are_told_whatever_they_are_called(names: tuple[str, str]) -> None:
+    samples = _gauge([(2 * HOUR_MS, 4 * HOUR_MS)], instance=names[0]) + _gauge([], instance=names[1])
+    told = _orders(_summary(samples)).availability
+    assert (told.down_ms, told.disputed_ms, told.unknown_ms) == (0, 2 * HOUR_MS, 0)
+    assert told.worst == pytest.approx(22 / 24)
+    assert told.best == 1.0
+    assert told.verdict(0.999) is Verdict.UNDECIDABLE
+
+
+def test_copies_that_are_scraped_at_other_times_do_not_disagree() -> None:
+    """Two Prometheus servers, 7 s apart: what one says first the other says at its next scrape."""
+    down = (2 * HOUR_MS, 2 * HOUR_MS + 60_000)
+    samples = _gauge([down], prometheus_replica="a") + _gauge([down], from_ms=7_000, prometheus_replica="b")
+    told = _orders(_summary(samples)).availability
+    assert (told.down_ms, told.disputed_ms) == (60_000, 0)
+    # One scrape of one server alone: what it saw is kept.
+    blip = (2 * HOUR_MS, 2 * HOUR_MS + 5_000)
+    samples = _gauge([blip], prometheus_replica="a") + _gauge([blip], from_ms=7_000, prometheus_replica="b")
+    assert _orders(_summary(samples)).availability.down_ms == 15_000
+
+
+def test_samples_that_contradict_each_other_at_one_time_are_disputed() -> None:
+    name = _series(GROUP_WRITABLE)
+    samples = [*_gauge([]), *((name, at_ms, 0.0) for at_ms in range(HOUR_MS, 2 * HOUR_MS, 15_000))]
+    told = _orders(_summary(samples)).availability
+    assert (told.down_ms, told.disputed_ms) == (0, HOUR_MS)
+
+
+def test_what_only_the_counter_knows_is_down_everywhere() -> None:
+    """Forty outages of 10 s, each between two scrapes: of the group, of its cluster, of its budget's last hours, of its causes."""
+    rises = {DAY_MS - 60_000 * n: 10.0 for n in range(1, 41)}
+    summary = _summary(_gauge([]) + _counter(rises))
+    told = _orders(summary)
+    [cluster] = summary.clusters
+    assert (told.availability.down_ms, told.availability.source.value) == (400_000, "counter")
+    assert (cluster.write.down_ms, cluster.ordered_write.down_ms) == (400_000, 400_000)
+    assert cluster.write_verdict is told.verdict is Verdict.BREACHED
+    assert told.budget.burn_rates["1h"] == pytest.approx(400_000 / HOUR_MS / 0.001)
+    shares = incidents_by(lambda one: one.cause, summary.outages, until_ms=DAY_MS)
+    assert [(one.value, one.down_ms) for one in shares] == [("unattributed", 400_000)]
+
+
+def test_clocks_that_are_twelve_minutes_apart_do_not_make_two_outages_of_one() -> None:
+    early = 12 * 60_000
+    seen = (4 * HOUR_MS, 4 * HOUR_MS + 120_000)
+    told = _orders(_summary(_gauge([seen]), [_logged(seen[0] - early, 120_000.0)]))
+    [incident] = told.incidents
+    assert incident.skewed
+    assert told.availability.down_ms == 120_000
+    # Nobody can prove that it was one outage: the gauge's time is disputed, so the worst case has it.
+    assert told.availability.disputed_ms == 120_000
+
+
+def test_clocks_that_are_apart_are_seen_also_where_another_outage_lies_in_the_shifted_time() -> None:
+    """One outage of 280 s, told 12 minutes late; by then the group was down once more, for one scrape."""
+    late, seen, other = 12 * 60_000, (4 * HOUR_MS, 4 * HOUR_MS + 285_000), 4 * HOUR_MS + 13 * 60_000
+    samples = _gauge([seen, (other, other + 15_000)])
+    told = _orders(_summary(samples, [_logged(seen[0] + late, 280_000.0), _logged(other - 100, 2500.0)]))
+    assert [one.skewed for one in told.incidents] == [True, False]
+    assert (told.availability.down_ms, told.availability.disputed_ms) == (280_000, 285_000)
+
+
+def test_a_log_by_another_clock_and_a_silence_do_not_make_two_outages_of_one_for_certain() -> None:
+    """The gauge saw an outage, the log tells one of its length 12 minutes later, when nothing was scraped: one, or two."""
+    late, seen = 12 * 60_000, (4 * HOUR_MS, 4 * HOUR_MS + 120_000)
+    quiet = [one for one in _gauge([seen]) if not seen[0] + late - 60_000 <= one[1] < seen[1] + late + 120_000]
+    told = _orders(_summary(quiet, [_logged(seen[0] + late, 120_000.0)])).availability
+    assert (told.down_ms, told.disputed_ms) == (120_000, 120_000)
+
+
+def test_an_outage_that_ends_where_the_shifted_one_begins_does_not_confirm_it() -> None:
+    """The gauge saw two outages; the log tells the second one 12 minutes too early, right after the first one."""
+    early, first, second = (
+        12 * 60_000,
+        (4 * HOUR_MS, 4 * HOUR_MS + 60_000),
+        (4 * HOUR_MS + 13 * 60_000, 4 * HOUR_MS + 17 * 60_000),
+    )
+    told = _orders(_summary(_gauge([first, second]), [_logged(second[0] - early - 1000, 241_000.0)]))
+    [incident] = told.incidents
+    assert incident.skewed
+    # The first one was taken for the begin of the logged one: disputed, as the whole second one is.
+    assert (told.availability.down_ms, told.availability.disputed_ms) == (241_000, 240_000 + 59_000)
+
+
+def test_an_outage_that_began_in_a_silence_has_a_twin_as_long_as_it_may_have_been() -> None:
+    """The gauge saw the last 135 s of an outage after a silence of 5 min; the log tells of 195 s, 12 minutes later."""
+    late, seen = 12 * 60_000, (4 * HOUR_MS, 4 * HOUR_MS + 135_000)
+    quiet = [one for one in _gauge([seen]) if not seen[0] - 300_000 <= one[1] < seen[0]]
+    told = _orders(_summary(quiet, [_logged(seen[0] - 60_000 + late, 195_000.0)])).availability
+    assert (told.down_ms, told.disputed_ms) == (195_000, 135_000)
+
+
+def test_an_outage_over_the_edge_of_a_period_is_one_outage_of_the_period_in_which_it_began() -> None:
+    edge = 12 * HOUR_MS
+    outage = _logged(edge - 300_000, 420_000.0, cause="disk")
+    samples = _gauge([(edge - 300_000, edge + 120_000)])
+    before, after = (_summary(samples, [outage], window=window) for window in (Window(0, edge), Window(edge, DAY_MS)))
+    assert [one.availability.down_ms for one in (_orders(before), _orders(after))] == [300_000, 120_000]
+    causes = [incidents_by(lambda one: one.cause, one.outages, until_ms=one.until_ms) for one in (before, after)]
+    assert [[(c.value, c.incidents, c.down_ms) for c in some] for some in causes] == [
+        [("disk", 1, 300_000)], [("disk", 0, 120_000)],
+    ]  # fmt: skip
+    assert [one.recovery.total.n for one in (before, after)] == [1, 0]
+    assert before.recovery.total.max_ms == 420_000
+    assert [len(one.events) for one in (before, after)] == [1, 0]
+
+
+def test_a_budget_that_is_spent_was_gone_at_the_moment_in_which_it_was_spent() -> None:
+    # 0.1 % of a day is 86.4 s: gone 86.4 s after the beginning of the first outage.
+    told = _orders(_summary(_gauge([(HOUR_MS, HOUR_MS + 600_000), (9 * HOUR_MS, 9 * HOUR_MS + 600_000)])))
+    assert told.budget.forecast is not None
+    assert told.budget.forecast.gone_at_ms == HOUR_MS + 86_400
+
+
+def test_a_scrape_interval_that_changes_leaves_nothing_unknown_and_is_told() -> None:
+    samples = _gauge([], until_ms=DAY_MS // 2) + _gauge([], from_ms=DAY_MS // 2, step_ms=60_000)
+    summary = _summary(samples)
+    told = _orders(summary)
+    assert told.availability.unknown_ms == 0
+    assert summary.warnings == ("default/c/orders: scraped every 60 s instead of every 15 s for 11 h 59 min",)
+    # A silence is a silence at the interval that held then.
+    quiet = [one for one in samples if not 18 * HOUR_MS <= one[1] < 19 * HOUR_MS]
+    assert _orders(_summary(quiet)).availability.unknown_ms == HOUR_MS + 60_000
+
+
+def test_labels_that_prometheus_renamed_make_no_second_group() -> None:
+    renamed = {"namespace": "monitoring", "exported_namespace": "default", "cluster": "c", "broker_group": "orders"}
+    other = series_text(UNAVAILABLE_SECONDS_TOTAL, renamed)
+    samples = _gauge([]) + [(other, at_ms, 0.0) for _, at_ms, _ in _gauge([])]
+    samples += [(series_text(GROUP_WRITABLE, renamed), at_ms, 1.0) for _, at_ms, _ in _gauge([])]
+    told = _orders(_summary(samples))
+    assert told.group == ORDERS
+    assert told.availability.availability == pytest.approx(1.0)
+
+
+def test_a_log_that_tells_of_an_outage_while_the_gauge_goes_on_saying_up_is_disputed() -> None:
+    told = _orders(_summary(_gauge([]), [_logged(HOUR_MS, 400_000.0)])).availability
+    # Up to its detection nobody but the log can know; after it the gauge contradicts.
+    assert (told.down_ms, told.disputed_ms) == (500, 399_500)
