@@ -15,6 +15,7 @@ UV_VERSION := 0.13.8
 PYTHON ?= python3
 BIN := .venv/bin
 ONCE ?=
+SINCE ?= origin/main
 
 ##@ Start here
 
@@ -23,16 +24,20 @@ demo: .venv/.installed ## A broker group of Python replicas under load fails ove
 	@$(BIN)/brokergroup demo $(if $(ONCE),--once,)
 
 .PHONY: test
-test: .venv/.installed-all ## Set-up, static checks, unit tests, one story of each family: what one runs before a commit
+test: .venv/.installed-all ## The gate: set-up, static checks, every test without real parts; what one runs before a commit, and all that CI runs
 	@$(BIN)/python tests/run.py $(ARGUMENTS)
 
+.PHONY: proofs
+proofs: .venv/.installed-all ## What needs real parts or more time, one lane at a time (LANE="fence sieve"; CHANGED=1: of what changed; SINCE=COMMIT)
+	@$(BIN)/python tests/proofs.py $(if $(LANE),--lane $(LANE)) $(if $(CHANGED),--changed $(SINCE)) $(ARGUMENTS)
+
 .PHONY: test-all
-test-all: .venv/.installed-all ## Every test and proof this machine can run (REQUIRE_REAL=1, as CI: nothing may be left out)
-	@$(BIN)/python tests/run.py --all $(ARGUMENTS)
+test-all: test ## The gate, then every proof
+	@$(MAKE) proofs
 
 .PHONY: test-nightly
-test-nightly: .venv/.installed-all ## The same with the full numbers: all strikes, all walks, twelve times the draws, the real hour
-	@$(BIN)/python tests/run.py --nightly $(ARGUMENTS)
+test-nightly: test ## The gate, then every proof with its full numbers: all strikes, all walks, twelve times the draws, the real hour
+	@$(BIN)/python tests/proofs.py --nightly $(ARGUMENTS)
 
 ##@ With real parts (Java, Maven and Go; installed by name where the machine allows it)
 

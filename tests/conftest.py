@@ -1,25 +1,30 @@
-"""Real parts, left out or demanded: the marker `real`, and the count that ends a test run.
+"""Real parts, skipped or demanded: the marker `real`, and the lane of the proofs that runs its tests.
 
-A test that needs more than Python names it: `@pytest.mark.real("java", "rocketmq")`. Where a part is missing the test is
-left out and told so, never counted as passed; under `REQUIRE_REAL=1` it fails instead. `$BROKERGROUP_TEST_REPORT` names
-a file that gets `{"passed": n, "failed": n, "left_out": [{"what", "why"}]}`, which tests/run.py adds up.
+A test that needs more than Python names it: `@pytest.mark.real("java", "rocketmq")`. Where a part is missing the test is skipped
+with the reason, never counted as passed; under `REQUIRE_REAL=1` it fails instead. Each real test gets the marker of exactly one
+lane of tests/proofs.py, by the parts that it names.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import os
 import signal
-from collections import Counter as Counts
-from pathlib import Path
 
 import pytest
 
 from tests.left_house import LeftHouses
 from tests.real.parts import install
-from tests.support import draws, longer, order
+from tests.support import draws, order
+
+# The first lane that has one of a test's parts runs it.
+LANE_OF_PARTS: dict[str, frozenset[str]] = {
+    "brokers": frozenset({"rocketmq", "older-java-controller"}),
+    "api": frozenset({"kube-apiserver", "etcd", "netns", "nft"}),
+    "spark": frozenset({"java"}),
+}
+OTHER_REAL_TESTS = "charts"
 
 
 def real_is_required() -> bool:
@@ -35,10 +40,8 @@ def missing_part(name: str) -> str | None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Before any hook that reads markers: xdist names the groups in `pytest_collection_modifyitems`."""
-    if longer.is_longer(item.nodeid):
-        item.add_marker("longer")
-    if longer.is_nightly(item.nodeid):
-        item.add_marker("nightly")
+    if parts := {name for marker in item.iter_markers("real") for name in marker.args}:
+        item.add_marker(next((lane for lane, of_it in LANE_OF_PARTS.items() if parts & of_it), OTHER_REAL_TESTS))
     order.mark(item)
 
 
@@ -67,72 +70,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"the real part {name} is missing: {why}")
 
 
-class Counter:
-    """Counts each test once: failed if any of its phases failed, left out if skipped or expected to fail, else passed.
-
-    What was collected and has no outcome, in a run that was interrupted, is left out too, file by file.
-    """
-
-    def __init__(self, target: Path, config: pytest.Config) -> None:
-        self.target = target
-        self.config = config
-        self.passed: set[str] = set()
-        self.failed: set[str] = set()
-        self.left_out: dict[str, str] = {}
-        self.collected: set[str] = set()
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.collected.update(item.nodeid for item in session.items)
-
-    @pytest.hookimpl(optionalhook=True)  # of xdist, whose workers collect, each all of it
-    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        self.collected.update(ids)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failed.add(report.nodeid)
-            self._tell(report)
-        elif report.skipped:
-            self.left_out[report.nodeid] = why_skipped(report)
-        elif report.when == "call":
-            self.passed.add(report.nodeid)
-
-    def _tell(self, report: pytest.TestReport) -> None:
-        """At once: pytest tells what failed at its end, and a run that is interrupted has none."""
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            crash = getattr(report.longrepr, "reprcrash", None)
-            why = (report.longreprtext if crash is None else crash.message).strip().partition("\n")[0]
-            reporter.write_line(f"\nfailed ({report.when}): {report.nodeid}: {why}")
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.failed.add(report.nodeid)
-        elif report.skipped:
-            self.left_out[report.nodeid] = why_skipped(report)
-
-    def pytest_sessionfinish(self) -> None:
-        left_out = [{"what": what, "why": why} for what, why in self.left_out.items() if what not in self.failed]
-        left_out += self.not_run()
-        counts = {"passed": len(self.passed - self.failed), "failed": len(self.failed), "left_out": left_out}
-        self.target.write_text(json.dumps(counts), encoding="utf-8")
-
-    def not_run(self) -> list[dict[str, str]]:
-        """Thousands of names would hide what else the last line of a run says."""
-        without_outcome = self.collected - self.passed - self.failed - self.left_out.keys()
-        files = Counts(name.partition("::")[0] for name in without_outcome)
-        return [{"what": file, "why": f"not run: {many} of its tests"} for file, many in sorted(files.items())]
-
-
-def why_skipped(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """The reason given at the skip, or at the expected failure."""
-    expected_failure = getattr(report, "wasxfail", None)
-    if expected_failure is not None:
-        return f"expected to fail: {expected_failure or 'no reason given'}"
-    where = report.longrepr
-    return where[2].removeprefix("Skipped: ") if isinstance(where, tuple) else str(where)
-
-
 def refuse_golden_writes() -> None:
     """Files that a person has read are written anew by a person: a run of CI would write what it should compare."""
     if os.environ.get("UPDATE_GOLDEN") and (real_is_required() or os.environ.get("CI", "") not in {"", "0", "false"}):
@@ -151,6 +88,3 @@ def pytest_configure(config: pytest.Config) -> None:
     # is none, it makes none.
     asyncio.set_event_loop(None)
     config.pluginmanager.register(LeftHouses(), "brokergroup-left-houses")
-    target = os.environ.get("BROKERGROUP_TEST_REPORT")
-    if target and not hasattr(config, "workerinput"):  # with xdist, the one that hands out the tests counts
-        config.pluginmanager.register(Counter(Path(target), config), "brokergroup-counter")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 import yaml
 
 from brokergroup_operator.api import names
@@ -20,6 +21,8 @@ from tests.our_kinds import api_with_our_kinds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HERE = Path(__file__).parent
 DOCUMENT = yaml.safe_load((HERE / "validation_cases.yaml").read_text(encoding="utf-8"))
@@ -56,10 +59,21 @@ async def judged_write(api: KubernetesApi, resource: Resource, case: dict[str, A
         await api.create(resource, case_object(case))
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[KubernetesApi]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[KubernetesApi]:
+    """One for all cases: to start it takes longer than a case."""
     async with api_with_our_kinds(KubernetesApi) as client:
         yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(server: KubernetesApi) -> AsyncIterator[KubernetesApi]:
+    """Without objects of our kinds."""
+    yield server
+    for resource in RESOURCES.values():
+        for one in (await server.list(resource, namespace=NAMESPACE)).items:
+            await server.delete(resource, one["metadata"]["name"], namespace=NAMESPACE)
+        assert not (await server.list(resource, namespace=NAMESPACE)).items
 
 
 @pytest.mark.parametrize("case", DOCUMENT["cases"], ids=[case["name"] for case in DOCUMENT["cases"]])

@@ -1,7 +1,7 @@
 """`make attack`: strangers strike every port of a running system, and nothing may come of it.
 
     python tests/attack/run.py            all of it (some minutes)
-    python tests/attack/run.py --small    what `make test-all` runs, within a minute
+    python tests/attack/run.py --small    a short form, within a minute
 
 The system is a sandbox with an operator and a signed group of two Python replicas, on loopback. An honest producer sends while the
 strikes of `strikes.py` go on one after the other; afterwards every message it was acknowledged is in the log.

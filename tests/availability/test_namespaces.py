@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.demo.processes import ChildProcess
     from brokergroup_operator.kube.resources import Resource
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 TEAMS = tuple(f"team-{number}" for number in range(10))
 GROUPS = ("orders", "payments", "stock", "mail", "audit")

@@ -20,7 +20,7 @@ from tests.e2e.house import NAMESPACE, House, WholeGroup, eventually, open_house
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 SECOND = "second-system"
 

@@ -29,7 +29,7 @@ from tests.demo.demo_terminal import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.longer, pytest.mark.timeout(600)]
 # sandbox, operator, three brokers, the demo itself
 ALL_OF_A_DEMO = 6
 

@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 API_PARTS = ("netns", "kube-apiserver", "helm")
 REAL_PARTS = ("java", "rocketmq", "older-rocketmq", *API_PARTS)
 OPEN = {"sandbox": open_house, "kube-apiserver": open_java_house, "kube-apiserver-replicas": open_replica_house}
-JAVA = pytest.param("kube-apiserver", marks=[pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)])
+JAVA_MARKS = [pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)]
+JAVA = pytest.param("kube-apiserver", marks=JAVA_MARKS)
+JAVA_BY_NIGHT = pytest.param("kube-apiserver", marks=[*JAVA_MARKS, pytest.mark.nightly])
 REPLICAS = pytest.param("kube-apiserver-replicas", marks=[pytest.mark.real(*API_PARTS), pytest.mark.timeout(900)])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A story of `any_house` is told in the sandbox and at a real API server; of Java brokers there only where it says so.
 
-    Three JVMs take minutes of a processor: `java_brokers` marks what only they can show, as how they end, copy and change hands.
+    Three JVMs take minutes of a processor: `java_brokers` marks what only they can show, as how they end, copy and change hands;
+    with `nightly=True` the sandbox alone tells it by day.
     """
     if "any_house" in metafunc.fixturenames:
-        at_the_api = JAVA if metafunc.definition.get_closest_marker("java_brokers") else REPLICAS
+        java = metafunc.definition.get_closest_marker("java_brokers")
+        at_the_api = REPLICAS if java is None else JAVA_BY_NIGHT if java.kwargs.get("nightly") else JAVA
         metafunc.parametrize("any_house", ["sandbox", at_the_api], indirect=True, scope="module")
 
 

@@ -18,7 +18,7 @@ from tests.support.places import free_port
 if TYPE_CHECKING:
     from tests.e2e.house import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 FIRST_NODE_PORT = 31_000 + os.getpid() % 1000
 WISHES: dict[str, dict[str, Any]] = {

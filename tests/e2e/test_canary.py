@@ -18,7 +18,7 @@ from tests.e2e.house import whole_group
 if TYPE_CHECKING:
     from tests.e2e.house import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 async def test_an_incident_has_the_first_write_that_a_client_saw(house: House) -> None:

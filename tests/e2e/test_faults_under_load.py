@@ -17,7 +17,7 @@ from brokergroup_operator.demo.faults import hold
 if TYPE_CHECKING:
     from tests.e2e.house import WholeGroup
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
 def incident(group: WholeGroup, *, epoch_before: int) -> dict[str, object] | None:

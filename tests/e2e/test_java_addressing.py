@@ -98,6 +98,8 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
     await holds(orders, "clients are sent to the Services", lambda: is_routed(orders, known))
 
 
+# By day: test_addressing.py::test_a_change_of_addressing_is_rolled_out, and Java's addresses in this file's other story.
+@pytest.mark.nightly
 async def test_a_change_to_node_ports_is_rolled_out(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
     # Each member takes five; the third is the broker's.

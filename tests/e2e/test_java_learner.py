@@ -20,7 +20,13 @@ from tests.e2e.stories import a_slave, address_of, change, condition, holds, obj
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.java_brokers, pytest.mark.timeout(300)]
+# Of Java brokers by night. By day: here in the sandbox with replicas.
+pytestmark = [
+    pytest.mark.longer,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.java_brokers(nightly=True),
+    pytest.mark.timeout(300),
+]
 LEARNER = 3
 
 

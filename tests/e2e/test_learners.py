@@ -18,7 +18,7 @@ from tests.e2e.stories import a_slave, ask_for, change, condition, done, end_of,
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 LEARNER = 4
 
 

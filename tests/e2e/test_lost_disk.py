@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.house import House
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module")]
 
 IDENTITY = frozenset({"brokerIdentity", "lock"})
 

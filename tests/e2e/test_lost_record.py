@@ -19,7 +19,7 @@ from tests.e2e.house import NAMESPACE, WholeGroup, whole_group
 if TYPE_CHECKING:
     from tests.e2e.house import House
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def delete_record(house: House, name: str) -> None:

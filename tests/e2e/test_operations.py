@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.demo.processes import ChildProcess
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 class Staff:
@@ -68,7 +68,8 @@ def half_way(group: WholeGroup) -> Callable[[], bool]:
     )
 
 
-@pytest.mark.java_brokers
+# At a real API server by night. By day: here in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
+@pytest.mark.java_brokers(nightly=True)
 async def test_another_version_rolls_though_the_operator_dies_in_the_middle(
     orders: WholeGroup, staff: Staff, any_house: House
 ) -> None:

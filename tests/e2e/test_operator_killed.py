@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.demo.processes import ChildProcess
     from tests.e2e.house import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 @dataclass

@@ -20,7 +20,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.properties import decode_properties
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 SECRET_NAME = "orders-credentials"
 PLANTED = "planted-5d0c7be1a90f"

@@ -15,7 +15,7 @@ from tests.e2e.house import NAMESPACE, whole_group
 if TYPE_CHECKING:
     from tests.e2e.house import House
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
 async def claims(house: House, group: str) -> set[str]:

@@ -44,12 +44,14 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.longer
 @_one_worker
 @pytest.mark.parametrize("number", range(len(SUBJECTS)), ids=["+".join(one) for one in SUBJECTS])
 def test_whatever_is_declared_is_reached_or_explained_or_refused_and_can_be_taken_back(number: int) -> None:
     stories.tell(SUBJECTS[number], _whole_round, examples=EXAMPLES, seed_number=number)
 
 
+@pytest.mark.longer
 @_one_worker
 def test_every_leaf_of_the_schema_was_drawn() -> None:
     """After the round above; alone, it tells the stories of all leaves first."""

@@ -1,11 +1,12 @@
 """The operator dies before its n-th write, for every n, and is started again: the operation ends the same way, done once.
 
 A story is told once undisturbed, which gives the number of writes and the end; then once more for each write, with a kill in
-front of it. The writes of a switchover that runs beside the passes count too.
+front of it (`make test`: for a sample of the writes). The writes of a switchover that runs beside the passes count too.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from brokergroup_operator.kube.resources import NAMESPACES, PODS
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import World
+from tests.support.draws import sample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -79,6 +81,11 @@ async def end_of(world: World) -> dict[str, Any]:
     }
 
 
+# How many of a story's writes `make test` kills the operator before.
+KILLS = 3
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("story", "at_least"),
     [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3)],
@@ -86,20 +93,25 @@ async def end_of(world: World) -> dict[str, Any]:
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int
 ) -> None:
-    async def told(kill_at: int | None, run: int) -> tuple[dict[str, Any], list[str]]:
-        namespace = f"run-{run}"
+    async def made(namespace: str) -> World:
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
         world = World(api, operator_api, GroupKey(namespace, "orders"))
-        sandbox.before_request = world.observe
         await world.create_group()
-        world.kill_at = kill_at
-        await story(world)
-        assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"
-        return await end_of(world), world.writes
+        return world
 
-    expected, writes = await told(None, 0)
+    async def told(world: World) -> dict[str, Any]:
+        sandbox.before_request = world.observe
+        await story(world)
+        return await end_of(world)
+
+    undisturbed = await made("undisturbed")
+    expected, writes = await told(undisturbed), undisturbed.writes
     assert expected["phase"] == "Succeeded"
     assert len(writes) >= at_least, writes
-    for number in range(len(writes)):
-        end, _ = await told(number, number + 1)
-        assert end == expected, f"killed before write {number}, {writes[number]}"
+    kills = sample(range(len(writes)), KILLS)
+    # Made at once: each waits a second until its pods are old enough.
+    worlds = await asyncio.gather(*(made(f"killed-{number}") for number in kills))
+    for number, world in zip(kills, worlds, strict=True):
+        world.kill_at = number
+        assert await told(world) == expected, f"killed before write {number}, {writes[number]}"
+        assert world.was_killed, f"the story made fewer than {number} writes"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.demo.processes import ChildProcess
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 WAIT_SECONDS = "120"
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from tests.real.parts.java import JavaProgram
 
-pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
+# By day: Java masters are fenced and failed over by the lanes "nodes", "fence" and "switchover"; mqadmin: test_mqadmin.py.
+pytestmark = [pytest.mark.nightly, pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
 
 KEY = GroupKey("standalone", "broker-a")
 TOPIC = "numbered"

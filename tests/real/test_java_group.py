@@ -36,7 +36,9 @@ from tests.real.parts.process import accepts_connections
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+# By day: Java masters are fenced and failed over by the lanes "nodes", "fence" and "switchover"; mqadmin: test_mqadmin.py.
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.real("java", "rocketmq", "netns", "kube-apiserver", "helm"),
     pytest.mark.timeout(900),
 ]

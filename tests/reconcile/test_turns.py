@@ -15,12 +15,14 @@ from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.world import World, applier_for
+from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
 
+FLEET = 4 if WHOLE else 3
 FIRST, SECOND, THIRD = (GroupKey("shop", name) for name in ("a", "b", "c"))
 
 
@@ -145,10 +147,10 @@ def test_when_a_group_needs_its_turn_and_how_long_it_keeps_it(seen: Observed, tu
 
 @pytest.fixture
 async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> list[World]:
-    """Four groups of three, all in sync."""
+    """Groups of three, all in sync."""
     await api.create(NAMESPACES, {"metadata": {"name": "shop"}})
     access = ClusterAccess(url=sandbox.url)
-    worlds = [World(api, applier_for(access), GroupKey("shop", f"group-{number}")) for number in range(4)]
+    worlds = [World(api, applier_for(access), GroupKey("shop", f"group-{number}")) for number in range(FLEET)]
     for world in worlds:
         await world.create_group()
         while not await up_to_date(world):
@@ -179,7 +181,8 @@ async def groups_of(world: World) -> list[dict[str, Any]]:
     return (await world.api.list(BROKER_GROUPS, namespace=world.key.namespace)).items
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.longer)])
 async def test_an_outdated_fleet_rolls_one_group_after_another_though_the_operator_dies(
     fleet: list[World], seed: int
 ) -> None:

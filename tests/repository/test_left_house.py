@@ -43,14 +43,13 @@ def test_what_was_told():
 
 def test_later_stories_of_the_same_house_fail_at_once(tmp_path: Path) -> None:
     made = run_made(tmp_path, STORIES)
-    assert made.counts is not None
-    assert (made.code, made.counts["left_out"]) == (1, [])
+    assert (made.code, made.left_out) == (1, [])
     failed = {line.split()[1].rpartition("::")[2] for line in made.printed.splitlines() if line.startswith("FAILED")}
     assert failed == {"test_bad[near]", "test_bad_with_a_lab_of_its_own", "test_bad_with_a_certificate"}
     left = {line.split()[1].rpartition("::")[2] for line in made.printed.splitlines() if line.startswith("ERROR ")}
     assert left == {"test_later[near]", "test_much_later[near-1]", "test_much_later[near-2]"}
     assert made.printed.count("the house was left by test_made.py::test_bad[near], which failed") >= len(left)
-    assert (made.counts["passed"], made.counts["failed"]) == (9, 6)
+    assert (made.passed, made.failed) == (9, 6)
 
 
 BROKEN = """
@@ -70,7 +69,7 @@ def test_later(house): pass
 
 def test_a_house_that_was_not_cleaned_up_was_left_too(tmp_path: Path) -> None:
     made = run_made(tmp_path, BROKEN)
-    assert made.counts == {"passed": 0, "failed": 2, "left_out": []}
+    assert (made.passed, made.failed, made.left_out) == (0, 2, [])
     assert "the house was left by test_made.py::test_messy, which failed" in made.printed
 
 
@@ -87,5 +86,5 @@ def test_second(house): pass
 
 def test_a_house_that_never_started_fails_all_its_stories(tmp_path: Path) -> None:
     made = run_made(tmp_path, NEVER_STARTED)
-    assert made.counts == {"passed": 0, "failed": 2, "left_out": []}
+    assert (made.passed, made.failed, made.left_out) == (0, 2, [])
     assert "no house today" in made.printed

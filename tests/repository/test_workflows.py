@@ -25,8 +25,8 @@ def steps(path: Path) -> list[dict[str, Any]]:
     return [step for job in read(path)["jobs"].values() for step in job["steps"]]
 
 
-def test_there_is_one_for_tests_and_one_for_releases() -> None:
-    assert [path.name for path in WORKFLOWS] == ["ci.yaml", "release.yaml"]
+def test_the_gate_the_proofs_and_releases_have_one_each() -> None:
+    assert [path.name for path in WORKFLOWS] == ["ci.yaml", "proofs.yaml", "release.yaml"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

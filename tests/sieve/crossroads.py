@@ -1,4 +1,4 @@
-"""Every perturbation of a workload from one walk through it: at each place the process forks, once for each fault that fits.
+"""Many perturbations of a workload from one walk through it: at each place the process forks, once for each fault chosen there.
 
 The run is the same twice, so all perturbations share what lies before their place. The walk goes on undisturbed; a child meets
 its fault there, lives to its end, is judged and exits. What a perturbation costs is what comes after it, and nothing is copied
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tests.sieve.perturbed_api import Fault, Perturbation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 AS_IT_SHOULD, DIVERGED, BROKEN = 0, 1, 2
 
@@ -57,21 +57,20 @@ class Children:
 
 
 class Crossroads:
-    """The plan of a run that forks a child for each of the faults, at each of the places (`is_chosen`) that fits it."""
+    """The plan of a run that forks a child for each chosen perturbation."""
 
-    def __init__(self, faults: list[Fault], children: Children, every: int) -> None:
-        self._faults = faults
+    def __init__(self, chosen: Collection[Perturbation], children: Children) -> None:
+        self._chosen = frozenset(chosen)
         self._children = children
-        self._every = every
         self.taken: Perturbation | None = None
 
     def fault_at(self, target: str, number: int) -> Fault | None:
         """None in the walk itself; in a child its fault, once."""
-        if self.taken is not None or not is_chosen(target, number, self._every):
+        if self.taken is not None:
             return None
-        for fault in self._faults:
+        for fault in Fault:
             perturbation = Perturbation(fault, number)
-            if fault.target == target and self._children.fork(perturbation):
+            if fault.target == target and perturbation in self._chosen and self._children.fork(perturbation):
                 self.taken = perturbation
                 return fault
         return None
@@ -79,15 +78,14 @@ class Crossroads:
 
 def walk(
     story: Callable[[Crossroads], list[str]],
-    faults: list[Fault],
+    chosen: Collection[Perturbation],
     *,
     at_once: int,
-    every: int = 1,
     heading: Callable[[Perturbation], str],
 ) -> dict[Perturbation, int]:
-    """Tell a story (which judges itself) with all its perturbations; returns how each ended, and prints what is wrong with it."""
+    """Tell a story (which judges itself) with each perturbation; returns how each ended, and prints what is wrong with it."""
     children = Children(at_once)
-    crossroads = Crossroads(faults, children, every)
+    crossroads = Crossroads(chosen, children)
     # A child would copy every page that its collector looks at. No run is long enough to need one.
     gc.collect()
     gc.disable()
@@ -124,14 +122,9 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def is_chosen(target: str, number: int, every: int) -> bool:
-    """Every write, and of reads and events each one whose number `every` divides."""
-    return target == "write" or number % every == 0
-
-
-def places(counts: object, faults: list[Fault], every: int = 1) -> Iterator[Perturbation]:
-    """Every place that each fault fits, of those that are chosen."""
+def places(counts: object, faults: Collection[Fault], every: int = 1) -> Iterator[Perturbation]:
+    """Each fault at every write that it fits, and at each read and event whose number `every` divides."""
     for fault in faults:
         for number in range(len(getattr(counts, fault.target))):
-            if is_chosen(fault.target, number, every):
+            if fault.target == "write" or number % every == 0:
                 yield Perturbation(fault, number)

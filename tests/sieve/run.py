@@ -2,14 +2,16 @@
 
     python tests/sieve/run.py                         every fault at every place of every workload
     python tests/sieve/run.py --workload create       one workload
-    python tests/sieve/run.py --every 3               every write, every third read and watch event: what CI runs by day
+    python tests/sieve/run.py --every 3               every write, every third read and watch event: what `make proofs` runs
+    python tests/sieve/run.py --gate                  one fault at every write of every workload: what `make test` runs
     python tests/sieve/run.py --workload create --fault STALE_READ --number 17     one run, with the operator's log
 
 Each workload is run once undisturbed, which gives its end state and how many reads, writes and watch events the operator has in
-it; then once for each of them and each fault that fits it (Sieve, OSDI 2022), all from one walk (``crossroads.py``): what lies
-before the place of a fault is shared, and nothing is left out. A run diverges when
-its end state differs, when it comes to no rest, or when on the way an epoch fell, had two masters, or a broker id was given
-twice. The last line is `{"perturbations", "workloads", "diverged", "seconds"}`; exit code 0 only without divergence.
+it; then once for each of them and each fault that fits it (Sieve, OSDI 2022), all from one walk (``crossroads.py``), which
+shares what lies before the place of a fault. `--gate` perturbs every write once, by one of the six faults of a write: the same
+one in each run, of a fixed seed. A run diverges when its end state differs, when it comes to no rest, or when on the way an
+epoch fell, had two masters, or a broker id was given twice. The last line is `{"perturbations", "of", "workloads", "diverged",
+"seconds"}`, where `of` counts the perturbations without `--gate` and `--every`; exit code 0 only without divergence.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import json
 import logging
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -32,14 +35,16 @@ from tests.sieve.crossroads import AS_IT_SHOULD, DIVERGED, places, walk  # noqa:
 from tests.sieve.perturbed_api import Fault, Perturbation  # noqa: E402
 from tests.sieve.workloads import WORKLOADS  # noqa: E402
 from tests.sieve.world import told  # noqa: E402
+from tests.support.draws import SEED  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sieve.perturbed_api import Plan
+    from tests.sieve.perturbed_api import Counts, Plan
     from tests.sieve.world import Outcome
 
 SHOWN_DIFFERENCES = 12
+WRITE_FAULTS = [fault for fault in Fault if fault.target == "write"]
 
 
 def quiet(level: int = logging.CRITICAL) -> None:
@@ -70,25 +75,33 @@ def complaints(workload: str, reference: Outcome, plan: Plan) -> list[str]:
     return (outcome.laws_broken + list(differences(reference.end, outcome.end)))[:SHOWN_DIFFERENCES]
 
 
-def walked(workload: str, faults: list[Fault], every: int) -> dict[Perturbation, int]:
-    """Every perturbation of a workload, and how it ended. RuntimeError where one that is there was not met."""
+def chosen_places(workload: str, counts: Counts, faults: list[Fault], every: int, *, gate: bool) -> list[Perturbation]:
+    """The perturbations of this run. The gate's: at each write one of the faults, the same in each run."""
+    if not gate:
+        return list(places(counts, faults, every))
+    chance = random.Random(f"{SEED} {workload}")
+    return [Perturbation(chance.choice(faults), number) for number in range(len(counts.write))]
+
+
+def walked(workload: str, faults: list[Fault], every: int, *, gate: bool) -> tuple[dict[Perturbation, int], int]:
+    """How each chosen perturbation of a workload ended, and how many there are. RuntimeError where a chosen one was not met."""
     reference = told(WORKLOADS[workload])
-    print(f"{workload}: {sum(1 for _ in places(reference.counts, faults, every))} perturbations", file=sys.stderr)
+    chosen = chosen_places(workload, reference.counts, faults, every, gate=gate)
+    there_are = sum(1 for _ in places(reference.counts, faults))
+    print(f"{workload}: {len(chosen)} of {there_are} perturbations", file=sys.stderr)
 
     def heading(one: Perturbation) -> str:
         where = getattr(reference.counts, one.fault.target)[one.number]
         return f"{workload}: {one.fault.name} {one.number} ({where})"
 
     at_once = len(os.sched_getaffinity(0))
-    ended = walk(
-        lambda plan: complaints(workload, reference, plan), faults, at_once=at_once, every=every, heading=heading
-    )
-    if missed := [str(one) for one in places(reference.counts, faults, every) if one not in ended]:
+    ended = walk(lambda plan: complaints(workload, reference, plan), chosen, at_once=at_once, heading=heading)
+    if missed := [str(one) for one in chosen if one not in ended]:
         raise RuntimeError(f"{workload}: not met: {missed[:SHOWN_DIFFERENCES]}")
     for one, code in ended.items():
         if code not in (AS_IT_SHOULD, DIVERGED):
             print(f"\n{heading(one)}: its process ended with {code}", flush=True)
-    return ended
+    return ended, there_are
 
 
 def only_one(workload: str, perturbation: Perturbation) -> int:
@@ -105,19 +118,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only these (default: all)")
     parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault], help="only these")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th read and watch event")
+    parser.add_argument("--gate", action="store_true", help="one fault of a write at every write")
     parser.add_argument("--number", type=int, help="only this place, from the beginning, with the operator's log")
     options = parser.parse_args(arguments)
     workloads = options.workload or list(WORKLOADS)
-    faults = [Fault[name] for name in options.fault] if options.fault else list(Fault)
+    if options.gate and (options.fault or options.every != 1):
+        parser.error("--gate chooses the faults and their places: expected no --fault and no --every")
+    faults = [Fault[name] for name in options.fault or ()] or (WRITE_FAULTS if options.gate else list(Fault))
     started = time.monotonic()
     quiet()
     if options.number is not None:
         return only_one(workloads[0], Perturbation(faults[0], options.number))
-    ended = {workload: walked(workload, faults, options.every) for workload in workloads}
-    diverged = sum(code != AS_IT_SHOULD for one in ended.values() for code in one.values())
+    found = {workload: walked(workload, faults, options.every, gate=options.gate) for workload in workloads}
+    diverged = sum(code != AS_IT_SHOULD for ended, _ in found.values() for code in ended.values())
     verdict = {
-        "perturbations": sum(map(len, ended.values())),
-        "workloads": {workload: len(one) for workload, one in ended.items()},
+        "perturbations": sum(len(ended) for ended, _ in found.values()),
+        "of": sum(there_are for _, there_are in found.values()),
+        "workloads": {workload: len(ended) for workload, (ended, _) in found.items()},
         "diverged": diverged,
         "seconds": round(time.monotonic() - started, 1),
     }

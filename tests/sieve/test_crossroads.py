@@ -10,6 +10,7 @@ from tests.sieve.crossroads import AS_IT_SHOULD, BROKEN, DIVERGED, places, walk
 from tests.sieve.perturbed_api import Fault, Perturbation
 from tests.sieve.workloads import WORKLOADS
 from tests.sieve.world import Outcome, told
+from tests.support.draws import sample
 
 if TYPE_CHECKING:
     from tests.sieve.crossroads import Crossroads
@@ -22,6 +23,8 @@ CHOSEN = [
     Perturbation(Fault.EVENT_LATE, 5),
 ]
 FAULTS = [one.fault for one in CHOSEN]
+# So many others, for the order of the forks: each place of these faults in the whole form.
+OTHERS = 12
 
 
 def gist(outcome: Outcome) -> object:
@@ -34,10 +37,12 @@ def reference() -> Outcome:
     return told(STORY)
 
 
+@pytest.mark.sampled
 def test_a_fork_lives_the_same_life_as_a_run_from_the_beginning(
     reference: Outcome, capfd: pytest.CaptureFixture[str]
 ) -> None:
     expected = {one: gist(told(STORY, one)) for one in CHOSEN}
+    forked = {*CHOSEN, *sample(list(places(reference.counts, FAULTS)), OTHERS)}
 
     def judged(plan: Crossroads) -> list[str]:
         outcome = told(STORY, plan)
@@ -46,8 +51,8 @@ def test_a_fork_lives_the_same_life_as_a_run_from_the_beginning(
             return [] if found == gist(reference) else ["undisturbed, and another"]
         return [] if plan.taken not in expected or found == expected[plan.taken] else ["another life"]
 
-    ended = walk(judged, FAULTS, at_once=2, heading=str)
-    assert set(ended) == set(places(reference.counts, FAULTS))
+    ended = walk(judged, forked, at_once=2, heading=str)
+    assert set(ended) == forked
     assert set(ended.values()) == {AS_IT_SHOULD}, capfd.readouterr().out
 
 
@@ -60,7 +65,7 @@ def test_what_goes_wrong_in_a_fork_is_told(capfd: pytest.CaptureFixture[str]) ->
             raise LookupError("it broke")
         return []
 
-    ended = walk(judged, [Fault.CONFLICT], at_once=2, heading=str)
+    ended = walk(judged, [Perturbation(Fault.CONFLICT, number) for number in range(4)], at_once=2, heading=str)
     said = capfd.readouterr()
     assert {one.number: code for one, code in ended.items() if code != AS_IT_SHOULD} == {1: DIVERGED, 2: BROKEN}
     assert "write: 409 (number 1)\n    it went wrong" in said.out

@@ -36,6 +36,8 @@ def _from_archive(classes: Path) -> int:
     return sum("shared objects file (top)" in line for line in classes.read_text(errors="replace").splitlines())
 
 
+# By day: a lane makes the archive, and every report uses it.
+@pytest.mark.nightly
 @pytest.mark.real("java")
 @pytest.mark.timeout(900)
 def test_spark_starts_from_the_archive_and_without_one_that_fits(

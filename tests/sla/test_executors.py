@@ -34,6 +34,8 @@ BREACHED = 2
 SAME = ("summary.json", "groups.csv", "incidents.jsonl", "runs.parquet")
 
 
+# By day: an executor in a pod makes a report in real/test_spark_rights.py.
+@pytest.mark.nightly
 @pytest.mark.real("java", "prometheus")
 @pytest.mark.timeout(1500)
 def test_executors_elsewhere_make_the_report_of_a_laptop(spark: Any, tmp_path: Path) -> None:

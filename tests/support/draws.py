@@ -1,23 +1,42 @@
-"""How hypothesis draws: by day always the same examples, by night others and twelve times as many.
+"""How much a test draws: a sample in `make test`, the whole in `make proofs`, twelve times as much by night.
 
-A draw that fails by night prints a line to put above its test (`@reproduce_failure`), until it is an `@example` of its own.
+By day hypothesis draws the same examples each time. A draw that fails by night prints a line to put above its test
+(`@reproduce_failure`), until it is an `@example` of its own.
 """
 
 from __future__ import annotations
 
 import os
+import random
+from typing import TYPE_CHECKING, TypeVar
 
 from hypothesis import settings
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+
 # Set by `make test-nightly`.
 NIGHTLY = os.environ.get("BROKERGROUP_NIGHTLY") == "1"
+# Set by the proof `whole`: tests marked `sampled` run in their whole form.
+WHOLE = NIGHTLY or os.environ.get("BROKERGROUP_WHOLE") == "1"
 NIGHTLY_FACTOR = 12
 EXAMPLES = 100
+SEED = 20261127
 
 
 def examples(by_day: int) -> int:
     """How many examples a test draws in this run."""
     return NIGHTLY_FACTOR * by_day if NIGHTLY else by_day
+
+
+def sample(every: Sequence[T], at_most: int) -> list[T]:
+    """Everything in the whole form; else `at_most` of it in their order, the same in each run."""
+    if WHOLE or len(every) <= at_most:
+        return list(every)
+    chosen = random.Random(SEED).sample(range(len(every)), at_most)
+    return [every[index] for index in sorted(chosen)]
 
 
 def load_profile() -> None:

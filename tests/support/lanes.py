@@ -1,282 +1,223 @@
-"""Lanes: commands that check something, run side by side as far as the machine's places go, each with its output in a file.
+"""A lane: one command that checks something, with its output in a file and its verdict counted.
 
-A lane's output is shown whole when it ends; until then the file in the results folder has it. What a run found is told
-lane by lane in `lanes.json` there: `{name: {"passed", "failed", "left_out", "seconds"}}`.
-
-A run that has used up its time ends by itself: what runs then is interrupted, the rest is named as not run, and the run has
-failed. Killed from outside it would end without a word about what it had found.
+`make test` runs two queues of lanes side by side, `make proofs` one lane after the other. Whatever a lane starts ends with it: this
+process adopts orphans of its descendants (PR_SET_CHILD_SUBREAPER), so none escapes the list by which they are ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "test-results"
-PROCESSORS = Path("/proc/stat")
-# So long may an interrupted command take to clean up and tell what it found.
+PR_SET_CHILD_SUBREAPER = 36
+# An interrupted command has this long to clean up and to print what it found.
 CLEAN_UP_SECONDS = 90.0
-POLL_SECONDS = 0.2
-COUNTS = "counts.json"
-# Of each lane that failed the run repeats so much at its end: who sees a long run's last lines only sees why it failed.
-REPEATED_CHARACTERS = 1500
-
-
-@dataclass
-class Tally:
-    """What passed, what failed, what was left out and why."""
-
-    passed: int = 0
-    failed: int = 0
-    left_out: list[dict[str, str]] = field(default_factory=list)
-
-    def add(self, counts: Tally) -> None:
-        self.passed += counts.passed
-        self.failed += counts.failed
-        self.left_out.extend(counts.left_out)
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
-
-
-@dataclass(frozen=True)
-class TimeLimit:
-    """When the run has to end by itself; without minutes, never."""
-
-    minutes: float | None = None
-    clock: Callable[[], float] = time.monotonic
-    started: float = field(default_factory=time.monotonic)
-
-    def is_up(self) -> bool:
-        return self.minutes is not None and self.clock() - self.started > 60 * self.minutes
-
-    def __str__(self) -> str:
-        return f"the run's {self.minutes:g} minutes (--limit-minutes) are used up"
+# A process that goes away by itself after its lane, as a pool's worker does, is not left behind.
+LEFT_BEHIND_SECONDS = 5.0
+POLL_SECONDS = 0.05
+_STOPPING = threading.Event()
+_REAPING = threading.Lock()
+_RUNNING: set[int] = set()
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One command, counted as one check or, where it is pytest's, test by test.
+    """`tests`: the command is pytest's, counted test by test; any other counts as one check.
 
-    `places`: how many of the machine's places it takes; at least all of them, and it runs alone. `parts`: the real parts
-    without which it is left out.
+    After `limit_minutes` it is ended, and has failed. `environment` is added to that of the runner.
     """
 
     name: str
     command: tuple[str, ...]
-    places: int = 1
-    counted_by_test: bool = False
-    parts: tuple[str, ...] = ()
-
-    def why_not(self) -> str:
-        """The reason to leave it out, asked when its turn comes; "" to run it."""
-        if not self.parts:
-            return ""
-        asked = [sys.executable, "tests/real/parts/install.py", "--missing", *self.parts]
-        told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-        return (told.stdout.strip() or f"exit code {told.returncode}") if told.returncode != 0 else ""
-
-    @property
-    def file_name(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
-
-    def start(self, folder: Path) -> RunningLane:
-        """Start it with its output in `folder`."""
-        counts = folder / f"{self.file_name}-{COUNTS}"
-        environment = {**os.environ, "BROKERGROUP_TEST_REPORT": str(counts)} if self.counted_by_test else None
-        output = folder / f"{self.file_name}.log"
-        with output.open("wb") as target:
-            process = subprocess.Popen(
-                self.command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=target,
-                stderr=subprocess.STDOUT,
-            )
-        return RunningLane(self, process, output, counts)
-
-
-def busy_seconds() -> float:
-    """Of all processors, whoever used them: what a killed pod used is in no parent's count. 0 where Linux does not tell."""
-    with contextlib.suppress(FileNotFoundError):
-        user, nice, system, _idle, _waiting, *interrupts = map(int, PROCESSORS.read_text().splitlines()[0].split()[1:8])
-        return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+    tests: bool = False
+    limit_minutes: float = 40.0
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
-class RunningLane:
-    """A lane that was started."""
+class Outcome:
+    """What a lane found. `said`: the JSON object of its last line; None if that is none."""
 
     lane: Lane
-    process: subprocess.Popen[bytes]
-    output: Path
-    counts: Path
-    started: float = field(default_factory=time.monotonic)
-    busy_before: float = field(default_factory=busy_seconds)
-    interrupted_at: float | None = None
+    passed: int = 0
+    failed: int = 0
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    exit_code: int = 0
+    why: str = ""
+    said: dict[str, Any] | None = None
 
-    def has_ended(self) -> bool:
-        """Whether its process is over; one that was interrupted long ago is killed."""
-        late = self.interrupted_at is not None and time.monotonic() - self.interrupted_at > CLEAN_UP_SECONDS
-        if late and self.process.poll() is None:
-            say(f"{self.lane.name}: killed: it was still there {CLEAN_UP_SECONDS:.0f} s later")
-            self.process.kill()
-            self.process.wait()
-        return self.process.poll() is not None
+    @property
+    def holds(self) -> bool:
+        return self.failed == 0 and self.exit_code == 0 and not self.why
 
-    def interrupt(self) -> None:
-        """As by Ctrl-C: pytest then cleans up, shows its failures and leaves its count."""
-        if self.interrupted_at is None:
-            self.interrupted_at = time.monotonic()
-            self.process.send_signal(signal.SIGINT)
-
-    def tally(self) -> Tally:
-        """What it found. One that was interrupted, died without its count, or ran nothing, has not passed."""
-        code = self.process.returncode or (1 if self.interrupted_at is not None else 0)
-        if not self.lane.counted_by_test:
-            say(f"{self.lane.name}: {'passed' if code == 0 else f'FAILED (exit code {code})'}")
-            return Tally(passed=1) if code == 0 else Tally(failed=1)
-        if not self.counts.exists():
-            say(f"{self.lane.name}: FAILED: pytest ended with exit code {code} and left no count")
-            return Tally(failed=1)
-        counts = Tally(**json.loads(self.counts.read_text(encoding="utf-8")))
-        if code != 0 and counts.failed == 0:
-            say(f"{self.lane.name}: FAILED: pytest ended with exit code {code} although no test failed")
-            counts.failed = 1
-        return counts
+    def counts(self) -> dict[str, float]:
+        """How many of its checks passed, failed and were left out, and how long it took."""
+        return {"passed": self.passed, "failed": self.failed, "left_out": len(self.left_out), "seconds": self.seconds}
 
 
-class Run:
-    """A run of lanes: each is started, in their order, as soon as there is a place for it."""
-
-    def __init__(self, lanes: Iterable[Lane], limit: TimeLimit, *, places: int, folder: Path = RESULTS) -> None:
-        self._waiting = list(lanes)
-        self._running: list[RunningLane] = []
-        self._limit = limit
-        self._places = places
-        self._folder = folder
-        self._started = time.monotonic()
-        self.tally = Tally()
-        self.by_lane: dict[str, dict[str, float]] = {}
-        self._failed: dict[str, Path] = {}
-
-    def until_all_ended(self) -> None:
-        """Run them all, and write lanes.json."""
-        # Started in the background by a shell, we and our children would ignore the interrupt that ends them in time.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Ended by its parent, a run that did not interrupt its lanes would leave them running.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
-        try:
-            while self._waiting or self._running:
-                self._turn()
-        except KeyboardInterrupt:
-            self._stop()
-            raise
-        finally:
-            (self._folder / "lanes.json").write_text(json.dumps(self.by_lane, indent=1) + "\n", encoding="utf-8")
-
-    def why_it_failed(self) -> str:
-        """The end of what each lane printed that failed, without its last line where that is JSON; "" where none did."""
-        return "\n".join(f"--- {name} failed; its end was\n{_end_of(output)}" for name, output in self._failed.items())
-
-    def _turn(self) -> None:
-        if self._limit.is_up():
-            self._end_in_time()
-        while (lane := self._next()) is not None:
-            self._start(lane)
-        ended = [one for one in self._running if one.has_ended()]
-        for one in ended:
-            self._running.remove(one)
-            self._tell(one)
-        if not ended:
-            time.sleep(POLL_SECONDS)
-
-    def _next(self) -> Lane | None:
-        """The first that there is a place for; one that takes all places comes when nothing else runs."""
-        free = self._places - sum(one.lane.places for one in self._running)
-        for lane in self._waiting:
-            if min(lane.places, self._places) <= free:
-                self._waiting.remove(lane)
-                return lane
-        return None
-
-    def _start(self, lane: Lane) -> None:
-        if reason := lane.why_not():
-            self._count(lane, Tally(left_out=[{"what": lane.name, "why": reason}]), 0.0)
-            return
-        running = lane.start(self._folder)
-        self._running.append(running)
-        beside = ", ".join(one.lane.name for one in self._running[:-1])
-        say(f"==> {lane.name}: {' '.join(lane.command)}{f' (beside {beside})' if beside else ''}")
-
-    def _tell(self, one: RunningLane) -> None:
-        seconds = time.monotonic() - one.started
-        say(f"\n--- {one.lane.name}: what it printed")
-        sys.stdout.flush()
-        with one.output.open("rb") as output:
-            shutil.copyfileobj(output, sys.stdout.buffer)
-        sys.stdout.flush()
-        counts = one.tally()
-        self._count(one.lane, counts, seconds)
-        if counts.failed:
-            self._failed[one.lane.name] = one.output
-        busy = (busy_seconds() - one.busy_before) / max(seconds, POLL_SECONDS)
-        say(f"<== {one.lane.name}: {seconds:.0f} s, {busy:.1f} of {os.cpu_count()} processors busy\n")
-
-    def _count(self, lane: Lane, counts: Tally, seconds: float) -> None:
-        self.tally.add(counts)
-        self.by_lane[lane.name] = {
-            "passed": counts.passed,
-            "failed": counts.failed,
-            "left_out": len(counts.left_out),
-            "seconds": round(seconds, 1),
-        }
-
-    def _stop(self) -> None:
-        """By Ctrl-C, which a terminal sends to the lanes too: they clean up; one that was not sent it is interrupted then."""
-        deadline = time.monotonic() + CLEAN_UP_SECONDS
-        while self._running and time.monotonic() < deadline:
-            self._running = [one for one in self._running if not one.has_ended()]
-            if time.monotonic() > deadline - CLEAN_UP_SECONDS / 2:
-                for one in self._running:
-                    one.interrupt()
-            time.sleep(POLL_SECONDS)
-        for one in self._running:
-            one.process.kill()
-
-    def _end_in_time(self) -> None:
-        """Interrupt what runs, and name what does not run any more: each is a failure."""
-        for one in self._running:
-            if one.interrupted_at is None:
-                say(f"\nOUT OF TIME: {self._limit}; {one.lane.name} is interrupted")
-                one.interrupt()
-        for lane in self._waiting:
-            say(f"{lane.name}: FAILED: not run: {self._limit}")
-            self._count(lane, Tally(failed=1, left_out=[{"what": lane.name, "why": f"not run: {self._limit}"}]), 0.0)
-        self._waiting.clear()
+def run_lane(lane: Lane, folder: Path = RESULTS) -> Outcome:
+    """Run it to its end with its output in `folder`/NAME.log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log, counts = folder / f"{lane.name}.log", folder / f"{lane.name}.xml"
+    counts.unlink(missing_ok=True)
+    command = [*lane.command, f"--junitxml={counts}"] if lane.tests else list(lane.command)
+    began = time.monotonic()
+    with log.open("wb") as output, _REAPING:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **dict(lane.environment)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C of a terminal reaches only the runner, which hands it on once.
+            start_new_session=True,
+        )
+        _RUNNING.add(process.pid)
+    why = _wait(process, lane, began)
+    outcome = _counted(lane, process.returncode, log, counts, why)
+    outcome.seconds = round(time.monotonic() - began, 1)
+    return outcome
 
 
-def _end_of(output: Path) -> str:
-    lines = output.read_text(encoding="utf-8", errors="replace").rstrip().split("\n")
-    if lines[-1].startswith("{"):
-        lines.pop()
-    return "\n".join(lines)[-REPEATED_CHARACTERS:]
+def _wait(process: subprocess.Popen[bytes], lane: Lane, began: float) -> str:
+    """Wait for its end. Return why it was ended early; "" if it ended by itself."""
+    why, deadline = "", began + 60 * lane.limit_minutes
+    while process.poll() is None:
+        late = time.monotonic() > deadline
+        if late and why:
+            process.kill()
+        elif late or (_STOPPING.is_set() and not why):
+            why = "the run was interrupted" if _STOPPING.is_set() else f"no end within {lane.limit_minutes:g} minutes"
+            process.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + CLEAN_UP_SECONDS
+        _reap_orphans()
+        time.sleep(POLL_SECONDS)
+    _RUNNING.discard(process.pid)
+    return why
+
+
+def _reap_orphans() -> None:
+    """Reap adopted children that have ended: a test may wait until a process is gone from /proc."""
+    with _REAPING, contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in _RUNNING:
+                return
+            os.waitpid(ended.si_pid, 0)
+
+
+def _counted(lane: Lane, exit_code: int, log: Path, counts: Path, why: str) -> Outcome:
+    """The verdict. A command that was ended early, or pytest that ran nothing, has not passed."""
+    outcome = Outcome(lane, exit_code=exit_code, why=why, said=last_json(log))
+    if lane.tests and counts.exists():
+        outcome.passed, outcome.failed, outcome.left_out = count_tests(counts)
+    if not lane.tests and not outcome.why:
+        outcome.passed = int(exit_code == 0)
+    if outcome.failed == 0 and (exit_code != 0 or outcome.passed == 0):
+        outcome.failed = 1
+        outcome.why = outcome.why or f"exit code {exit_code}"
+    return outcome
+
+
+def count_tests(report: Path) -> tuple[int, int, list[dict[str, str]]]:
+    """Passed, failed and left out of a JUnit report of pytest's. A test whose teardown fails has failed, and only once."""
+    verdicts: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '')}::{case.get('name', '')}"
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            verdicts[name] = "failed"
+        elif (skipped := case.find("skipped")) is not None:
+            verdicts.setdefault(name, "left out")
+            left_out[name] = skipped.get("message", "")
+        else:
+            verdicts.setdefault(name, "passed")
+    several = list(verdicts.values())
+    missing = [{"what": name, "why": why} for name, why in left_out.items() if verdicts[name] == "left out"]
+    return several.count("passed"), several.count("failed"), missing
+
+
+def last_json(log: Path) -> dict[str, Any] | None:
+    """The JSON object in the last line of a log; None if it is none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").rstrip().rsplit("\n", 1)
+    with contextlib.suppress(ValueError):
+        found = json.loads(lines[-1])
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every descendant whose parent dies, and end all lanes on SIGTERM as on Ctrl-C."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # A background job of a shell ignores SIGINT, and hands that on to its children.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+
+
+def _stop(_number: int, _frame: object) -> None:
+    _STOPPING.set()
+
+
+def is_stopping() -> bool:
+    """Whether the run was interrupted: no further lane begins."""
+    return _STOPPING.is_set()
+
+
+def end_descendants() -> list[str]:
+    """End every process that is still there under this one. Return the commands of those that outlived their lane."""
+    deadline = time.monotonic() + LEFT_BEHIND_SECONDS
+    while descendants() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    commands = [_command(pid) for pid in descendants()]
+    # Repeat: a process found now may have forked after the list was read.
+    while alive := descendants():
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+    return commands
+
+
+def descendants() -> list[int]:
+    """The pids of this process's living descendants; its dead children are reaped on the way."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            parent = int(re.sub(r"^.*\) ", "", (entry / "stat").read_text(), flags=re.DOTALL).split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        following = children.get(waiting.pop(), [])
+        waiting += following
+        found += following
+    return [pid for pid in found if not _reaped(pid)]
+
+
+def _reaped(pid: int) -> bool:
+    """Whether the process is over: reap it if it is ours."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    with contextlib.suppress(OSError):
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    return True
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    return f"process {pid}"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 # By the first part of a test's path; measured, in CI's order of minutes. What is not named here takes less.
 LONGEST_FIRST = (
     "tests/e2e/test_operations.py",
-    "tests/replica/test_crash_safety.py",
-    "tests/core/test_every_way.py",
     "tests/migrate/test_java_migration.py",
     "tests/e2e/",
     "tests/sla/",

@@ -60,4 +60,6 @@ async def test_source_a_cleaned_master_is_master_no_more(group: WireGroup) -> No
     assert answer.code == 0
     after = await group.state()
     assert (after.members, after.others) == ({2}, set())
-    assert after.master == (1 if group.controller.is_java else None)
+    # Java's scan for inactive masters, which begins with the restart, may come first: it elects none, in epoch 2.
+    stays_master = group.controller.is_java and after.master_epoch == 1
+    assert after.master == (1 if stays_master else None)

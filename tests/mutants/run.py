@@ -1,0 +1,161 @@
+"""How strong the gate is: each mutant is one changed line of the product, and a test has to find it.
+
+    python -m tests.mutants.run                   all mutants, against what `make test` runs
+    python -m tests.mutants.run --only u03 r07    these
+    python -m tests.mutants.run --whole           also against the tests whose whole form is a proof
+
+`unread.yaml` was written by an author that had not read the tests, `read.yaml` by one that had; both before the tests were
+shortened. Each mutant gets a copy of the tracked files. Its package's own tests run first; the first failure ends it. The last
+line is `{"mutants", "found", "missed", "by"}`; exit code 0 if at least `--at-least` (default 34 of 40, as a share) are found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+OPERATOR = "operator/brokergroup_operator/"
+# The tests that know a package best run first.
+OWN_TESTS = {
+    "controller_core/": ("tests/core",),
+    f"{OPERATOR}controller/": ("tests/controller", "tests/upstream"),
+    f"{OPERATOR}reconcile/": ("tests/reconcile",),
+    f"{OPERATOR}fence/": ("tests/fence",),
+    f"{OPERATOR}records/": ("tests/records", "tests/controller"),
+    "rocketmq_replica/": ("tests/replica",),
+}
+GATE = "not real and not longer and not nightly"
+WHOLE = "not real"
+# A mutant may make a test wait for ever: that is found, too.
+TEST_SECONDS, MUTANT_SECONDS = 120, 1200
+GOAL = 34 / 40
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed line. `harm` says what a user would see."""
+
+    id: str
+    file: str
+    before: str
+    after: str
+    harm: str
+
+    def apply(self, root: Path) -> None:
+        """Change the line. ValueError if the file no longer has it exactly once."""
+        path = root / self.file
+        text = path.read_text(encoding="utf-8")
+        if (times := text.count(self.before)) != 1:
+            raise ValueError(f"mutant {self.id}: {self.file} has {self.before!r} {times} times, expected 1")
+        path.write_text(text.replace(self.before, self.after), encoding="utf-8")
+
+
+def mutants() -> list[Mutant]:
+    """All of them, those of the author that had not read the tests first."""
+    return [
+        Mutant(**one)
+        for name in ("unread.yaml", "read.yaml")
+        for one in yaml.safe_load((HERE / name).read_text(encoding="utf-8"))
+    ]
+
+
+def found_by(mutant: Mutant, *, whole: bool) -> str | None:
+    """Return the test that failed on this mutant; None if none did."""
+    with tempfile.TemporaryDirectory(prefix="brokergroup-mutant-") as folder:
+        copy = Path(folder) / "checkout"
+        _copy_tracked_files(copy)
+        mutant.apply(copy)
+        deadline = time.monotonic() + MUTANT_SECONDS
+        own = next(folders for start, folders in OWN_TESTS.items() if mutant.file.startswith(start))
+        for command in (
+            _tests(WHOLE if whole else GATE, *own),
+            _tests(WHOLE if whole else GATE, *(f"--ignore={folder}" for folder in own)),
+            [sys.executable, "tests/sieve/run.py", *([] if whole else ["--gate"])],
+        ):
+            if (failure := _failure(command, copy, deadline, whole=whole)) is not None:
+                return failure
+    return None
+
+
+def _copy_tracked_files(target: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    # Some tests ask git which files there are.
+    subprocess.run("git init -q && git add -A", cwd=target, shell=True, check=True)
+
+
+def _tests(marker: str, *arguments: str) -> list[str]:
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
+    return [sys.executable, "-m", "pytest", *options, "-o", f"timeout={TEST_SECONDS}", "-m", marker, *arguments]
+
+
+def _failure(command: list[str], copy: Path, deadline: float, *, whole: bool) -> str | None:
+    """Run the command in the copy; the first failed test, or how it ended; None if it passed."""
+    # Before the editable install of this checkout, for every process that a test starts.
+    environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'operator'}", "BROKERGROUP_WHOLE": "1" if whole else ""}
+    process = subprocess.Popen(
+        command,
+        cwd=copy,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return f"no end within {MUTANT_SECONDS} s"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode == 0:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return failed[1] if failed else f"{Path(command[1]).name}: exit code {process.returncode}: {output[-300:]}"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="ID")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--at-least", type=float, default=GOAL, help="this share of the mutants has to be found")
+    options = parser.parse_args(arguments)
+    chosen = [one for one in mutants() if options.only is None or one.id in options.only]
+    if options.only is not None and len(chosen) != len(options.only):
+        parser.error(f"--only {' '.join(options.only)}: expected ids of {', '.join(one.id for one in mutants())}")
+    by: dict[str, str | None] = {}
+    for one in chosen:
+        began = time.monotonic()
+        by[one.id] = found_by(one, whole=options.whole)
+        print(
+            f"{one.id} {one.file}: {by[one.id] or 'NOT FOUND'} ({time.monotonic() - began:.0f} s)",
+            file=sys.stderr,
+            flush=True,
+        )
+    missed = [name for name, test in by.items() if test is None]
+    found = len(by) - len(missed)
+    print(json.dumps({"mutants": len(by), "found": found, "missed": missed, "by": by}))
+    return 0 if found >= math.floor(options.at_least * len(by)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
