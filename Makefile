@@ -32,12 +32,12 @@ proofs: .venv/.installed-all ## What needs real parts or more time, one lane at 
 	@$(BIN)/python tests/proofs.py $(if $(LANE),--lane $(LANE)) $(if $(CHANGED),--changed $(SINCE)) $(ARGUMENTS)
 
 .PHONY: test-all
-test-all: test ## The gate, then every proof
-	@$(MAKE) proofs
+test-all: .venv/.installed-all ## The gate, then every proof
+	@code=0; $(BIN)/python tests/run.py || code=1; $(BIN)/python tests/proofs.py $(ARGUMENTS) || code=1; exit $$code
 
 .PHONY: test-nightly
-test-nightly: test ## The gate, then every proof with its full numbers: all strikes, all walks, twelve times the draws, the real hour
-	@$(BIN)/python tests/proofs.py --nightly $(ARGUMENTS)
+test-nightly: .venv/.installed-all ## The gate, then every proof with its full numbers: all strikes, all walks, twelve times the draws, the real hour
+	@code=0; $(BIN)/python tests/run.py || code=1; $(BIN)/python tests/proofs.py --nightly $(ARGUMENTS) || code=1; exit $$code
 
 ##@ With real parts (Java, Maven and Go; installed by name where the machine allows it)
 

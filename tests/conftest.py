@@ -17,14 +17,7 @@ import pytest
 from tests.left_house import LeftHouses
 from tests.real.parts import install
 from tests.support import draws, order
-
-# The first lane that has one of a test's parts runs it.
-LANE_OF_PARTS: dict[str, frozenset[str]] = {
-    "brokers": frozenset({"rocketmq", "older-java-controller"}),
-    "api": frozenset({"kube-apiserver", "etcd", "netns", "nft"}),
-    "spark": frozenset({"java"}),
-}
-OTHER_REAL_TESTS = "charts"
+from tests.support.real_lanes import lane_of
 
 
 def real_is_required() -> bool:
@@ -39,22 +32,18 @@ def missing_part(name: str) -> str | None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before any hook that reads markers: xdist names the groups in `pytest_collection_modifyitems`."""
-    if parts := {name for marker in item.iter_markers("real") for name in marker.args}:
-        item.add_marker(next((lane for lane, of_it in LANE_OF_PARTS.items() if parts & of_it), OTHER_REAL_TESTS))
+    """Before any hook that reads markers: xdist names the groups in `pytest_collection_modifyitems`, `-m` deselects there."""
+    if real := list(item.iter_markers("real")):
+        try:
+            item.add_marker(lane_of({part for marker in real for part in marker.args}))
+        except ValueError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
     order.mark(item)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order by fixtures
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A marker that names no part, or one that nobody knows, is a mistake in the test: stop before running anything."""
-    for item in items:
-        for marker in item.iter_markers("real"):
-            if not marker.args or any(name not in install.PARTS for name in marker.args):
-                expected = ", ".join(install.PARTS)
-                raise pytest.UsageError(
-                    f"{item.nodeid}: marker real{marker.args!r}: expected one or more of {expected}"
-                )
+    """The longest first."""
     order.arrange(items, config.rootpath)
 
 

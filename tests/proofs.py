@@ -31,66 +31,82 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from kube_sandbox.kubelet.network import hold_name  # noqa: E402
-from tests.run import PYTHON, pytest_lane  # noqa: E402
+from tests.run import PYTHON, WORKERS, pytest_lane  # noqa: E402
 from tests.support import lanes  # noqa: E402
 from tests.support.lanes import Lane, Outcome, run_lane  # noqa: E402
+from tests.support.real_lanes import API, REAL_LANES  # noqa: E402
 
 FOLDER = ROOT / "build" / "proofs"
 PAGE = ROOT / "tests" / "README.md"
 INSTALL = (PYTHON, "tests/real/parts/install.py")
 ROW = re.compile(r"^\| `(?P<path>[^`|]+)` \| (?P<lanes>[a-z0-9, -]+) \|$", re.MULTILINE)
-JAVA = ("java", "rocketmq", "older-java-controller", "netns", "nft")
-API = ("kube-apiserver", "etcd", "helm")
+CLASS_ARCHIVE = (PYTHON, "-m", "sla_reports.class_archive", "--optional")
 NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
 SHOWN_CHARACTERS = 6_000
-TODAY = time.strftime("%Y%m%d")
+DAY_MINUTES, NIGHT_MINUTES = 40, 600
+# Host ends of the devices of a namespace that was deleted go a moment later.
+GRACE_SECONDS = 5.0
+# What our tests, demos and nodes name their bridges and namespaces with; anything else that is new is reported and left.
+OUR_PREFIX = "bg"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A lane, the real parts it needs, and what its command is by night; None: the same. `only_by_night`: by name also by day."""
+    """`lane` runs by day, `by_night` with the full numbers. `parts`: the real parts it needs.
+
+    `only_by_night`: by day it runs only by name.
+    """
 
     lane: Lane
+    by_night: Lane
     parts: tuple[str, ...] = ()
-    by_night: Lane | None = None
     only_by_night: bool = False
 
 
 def program(
-    name: str, *command: str, by_day: tuple[str, ...] = (), by_night: tuple[str, ...] = (), **more: Any
+    name: str,
+    *command: str,
+    by_day: tuple[str, ...] = (),
+    by_night: tuple[str, ...] = (),
+    parts: tuple[str, ...] = (),
+    only_by_night: bool = False,
 ) -> Proof:
     """A program that ends with its own line of JSON; its further arguments by day and by night."""
-    start = (PYTHON, *command)
-    day = Lane(name, (*start, *by_day), limit_minutes=more.pop("limit_minutes", 40))
-    return Proof(day, by_night=Lane(name, (*start, *by_night), limit_minutes=600), **more)
+    minutes = NIGHT_MINUTES if only_by_night else DAY_MINUTES
+    day = Lane(name, (PYTHON, *command, *by_day), says_json=True, limit_minutes=minutes)
+    night = replace(day, command=(PYTHON, *command, *by_night), limit_minutes=NIGHT_MINUTES)
+    return Proof(day, night, parts, only_by_night)
 
 
-def real_tests(name: str, *parts: str) -> Proof:
-    """The tests that `conftest.py` gives this marker, by the parts they name. Two workers: more JVMs starve one another."""
-    by_day = pytest_lane(name, f"{name} and not nightly", workers=2, REQUIRE_REAL="1")
-    by_night = pytest_lane(name, name, workers=2, REQUIRE_REAL="1", BROKERGROUP_NIGHTLY="1")
-    return Proof(by_day, parts, replace(by_night, limit_minutes=600))
+def marked_tests(name: str, by_day: str, by_night: str, parts: tuple[str, ...] = (), **more: str) -> Proof:
+    """The tests of a marker expression. With real parts two workers: more JVMs starve one another."""
+    workers = 2 if parts else WORKERS
+    day = pytest_lane(name, by_day, workers=workers, minutes=DAY_MINUTES, **more)
+    return Proof(day, pytest_lane(name, by_night, workers=workers, minutes=NIGHT_MINUTES, **more), parts)
 
 
-WHOLE = "(longer or sampled) and not real"
+LONG = "(longer or sampled) and not real and not nightly"
+# A night's draws begin where no other night's do.
+TODAY = f"{time.strftime('%Y%m%d')}00000"
+REAL = {
+    lane.name: marked_tests(lane.name, f"{lane.name} and not nightly", lane.name, lane.parts, REQUIRE_REAL="1")
+    for lane in REAL_LANES
+}
 # Quick ones first; those that need nothing but Python before those that build parts.
 PROOFS = (
-    Proof(
-        pytest_lane("whole", f"{WHOLE} and not nightly", BROKERGROUP_WHOLE="1"),
-        by_night=replace(pytest_lane("whole", "not real", BROKERGROUP_NIGHTLY="1"), limit_minutes=600),
-    ),
+    marked_tests("whole", LONG, "not real", BROKERGROUP_WHOLE="1"),
     program("sieve", "tests/sieve/run.py", by_day=("--every", "3")),
     program(
         "simulate",
         "-m",
         "tests.simulate.run",
         by_day=("--seeds", "200", "--no-mutants"),
-        by_night=("--seeds", "10000", "--from", f"{TODAY}00000"),
+        by_night=("--seeds", "10000", "--from", TODAY),
     ),
     program("faulty-lives", "-m", "tests.replica.faulty_lives", by_day=("--lives", "1000"), by_night=("--seed", TODAY)),
     program("fuzz", "tests/fuzz/run.py", by_night=("--transitions", "2000", "--seed", TODAY)),
     program("attack", "tests/attack/run.py"),
-    program("mutants", "-m", "tests.mutants.run", only_by_night=True, limit_minutes=240),
+    program("mutants", "-m", "tests.mutants.run", only_by_night=True),
     program("sla-draws", "-m", "tests.sla.planted.draws", by_day=("--draws", "2000")),
     program(
         "sla-truth",
@@ -98,9 +114,9 @@ PROOFS = (
         by_day=("--groups", "2", "--step-seconds", "120", "--draws", "200"),
         parts=("java", "prometheus"),
     ),
-    real_tests("spark", "java", "prometheus"),
-    real_tests("charts", "helm", "prometheus", "actionlint", "package-index", "java"),
-    real_tests("api", *API, "java", "prometheus", "netns", "nft"),
+    REAL["spark"],
+    REAL["charts"],
+    REAL["api"],
     program("parity", "tests/parity/run.py", parts=("kube-apiserver", "etcd")),
     program("page", "-m", "tests.page.run", parts=("browser",)),
     program("observability", "-m", "tests.observability.run", parts=("java", "prometheus", "kube-apiserver")),
@@ -109,9 +125,9 @@ PROOFS = (
         "tests/differential/run.py",
         by_day=("--sequences", "400"),
         by_night=("--seed", TODAY),
-        parts=JAVA[:3],
+        parts=("java", "rocketmq", "older-java-controller"),
     ),
-    real_tests("brokers", *JAVA, *API, "prometheus"),
+    REAL["brokers"],
     program(
         "interop",
         "tests/interop/run.py",
@@ -132,7 +148,7 @@ PROOFS = (
         parts=("rocketmq", "netns"),
     ),
     program("nodes", "-m", "tests.node.run", by_night=("--all",), parts=NODE),
-    program("real-hour", "tests/sla/real_hour.py", parts=("java", "prometheus"), only_by_night=True, limit_minutes=120),
+    program("real-hour", "tests/sla/real_hour.py", parts=("java", "prometheus"), only_by_night=True),
 )
 NAMES = tuple(proof.lane.name for proof in PROOFS)
 
@@ -144,9 +160,12 @@ def lanes_of_changes(since: str) -> list[str]:
     )
     if known.returncode:
         raise SystemExit(f"CHANGED=1: there is no commit {since}: expected SINCE=COMMIT, the last one that landed")
-    changed = _git("diff", "--name-only", f"{since}...").splitlines() + _git("diff", "--name-only", "HEAD").splitlines()
+    # Without renames: a file that moved changed at both places.
+    changed = _git("diff", "--no-renames", "--name-only", since).splitlines()
     changed += _git("ls-files", "--others", "--exclude-standard").splitlines()
-    wanted = {lane for path in changed for lane in lanes_of_path(path, table())}
+    rows = table()
+    wanted = {lane for path in changed for lane in lanes_of_path(path, rows)}
+    print(f"{len(changed)} files changed since {since}: {', '.join(sorted(wanted)) or 'no lane'}", file=sys.stderr)
     return [name for name in NAMES if name in wanted]
 
 
@@ -168,42 +187,57 @@ def lanes_of_path(path: str, rows: dict[str, tuple[str, ...]]) -> tuple[str, ...
 
 def run_proof(proof: Proof, *, by_night: bool) -> dict[str, Any]:
     """Install its parts, run it, remove what it left behind, and write build/proofs/LANE.json."""
-    lane = (proof.by_night or proof.lane) if by_night else proof.lane
-    before = _namespaces_and_devices()
-    installed = run_lane(Lane(f"{lane.name}-parts", (*INSTALL, *proof.parts)), FOLDER) if proof.parts else None
-    if installed is not None and not installed.holds:
-        outcome = replace(installed, lane=lane, why=f"its parts cannot be installed: see {lane.name}-parts.log")
-    else:
-        outcome = run_lane(lane, FOLDER)
-    left_behind = lanes.end_descendants() + _remove(_namespaces_and_devices() - before)
+    lane = proof.by_night if by_night else proof.lane
+    checkout, before = _checkout(), _namespaces_and_devices()
+    (FOLDER / f"{lane.name}.log").unlink(missing_ok=True)
+    outcome = _prepare(proof, lane) or run_lane(lane, FOLDER)
+    left_behind = lanes.end_descendants() + _remove_new(before)
+    why = outcome.why or ("the checkout changed while it ran" if _checkout() != checkout else "")
+    commit, uncommitted = checkout
     verdict = {
         "lane": lane.name,
-        "commit": _git("rev-parse", "HEAD").strip(),
-        "uncommitted_changes": bool(_git("status", "--porcelain")),
+        "commit": commit,
+        "uncommitted_changes": bool(uncommitted),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "holds": outcome.holds and not left_behind and not outcome.left_out,
+        "holds": outcome.holds and not why and not left_behind and not outcome.left_out,
+        "why": why,
         "left_behind": left_behind,
-        "why": outcome.why,
         **outcome.counts(),
         "left_out": outcome.left_out,
-        "said": outcome.said,
+        "result": outcome.result,
     }
     (FOLDER / f"{lane.name}.json").write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")
-    _tell(outcome, verdict)
+    _report(outcome, verdict)
     return verdict
 
 
-def _tell(outcome: Outcome, verdict: dict[str, Any]) -> None:
-    name, log = verdict["lane"], FOLDER / f"{verdict['lane']}.log"
-    if not verdict["holds"] and log.exists():
-        print(log.read_text(encoding="utf-8", errors="replace")[-SHOWN_CHARACTERS:])
-        print(f"--- {name} is red: {outcome.why or verdict['left_behind'] or verdict['left_out'] or 'see above'}")
-    print(
-        json.dumps(
-            {"lane": name, "holds": verdict["holds"], "seconds": outcome.seconds, **(outcome.said or outcome.counts())}
-        ),
-        flush=True,
+def _prepare(proof: Proof, lane: Lane) -> Outcome | None:
+    """Install its parts, and for Spark the archive that makes its JVM start fast. None if the lane can begin."""
+    if not proof.parts:
+        return None
+    steps = [("parts", (*INSTALL, *proof.parts))] + (
+        [("class-archive", CLASS_ARCHIVE)] if "java" in proof.parts else []
     )
+    for what, command in steps:
+        step = run_lane(Lane(f"{lane.name}-{what}", command, limit_minutes=60), FOLDER)
+        if not step.holds:
+            return replace(step, lane=lane, why=f"{step.why}: see {step.lane.name}.log")
+    return None
+
+
+def _report(outcome: Outcome, verdict: dict[str, Any]) -> None:
+    name, log = verdict["lane"], FOLDER / f"{verdict['lane']}.log"
+    if not verdict["holds"]:
+        if log.exists():
+            print(log.read_text(encoding="utf-8", errors="replace")[-SHOWN_CHARACTERS:])
+        print(f"--- {name} is red: {verdict['why'] or verdict['left_behind'] or verdict['left_out'] or 'see above'}")
+    short = {"lane": name, "holds": verdict["holds"], "seconds": outcome.seconds}
+    print(json.dumps({**(outcome.result or outcome.counts()), **short}), flush=True)
+
+
+def _checkout() -> tuple[str, str]:
+    """The commit, and what differs from it."""
+    return _git("rev-parse", "HEAD").strip(), _git("status", "--porcelain")
 
 
 def _namespaces_and_devices() -> set[tuple[str, str]]:
@@ -214,10 +248,15 @@ def _namespaces_and_devices() -> set[tuple[str, str]]:
     return found
 
 
-def _remove(left_behind: set[tuple[str, str]]) -> list[str]:
-    for kind, name in sorted(left_behind):
-        subprocess.run(["ip", kind, "delete", name], capture_output=True, check=False)
-    return sorted(f"{kind} {name}" for kind, name in left_behind)
+def _remove_new(before: set[tuple[str, str]]) -> list[str]:
+    """Return the namespaces and devices that are new and stay; those that are ours by name are removed."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (new := _namespaces_and_devices() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for kind, name in sorted(new):
+        if name.startswith(OUR_PREFIX):
+            subprocess.run(["ip", kind, "delete", name], capture_output=True, check=False)
+    return sorted(f"{kind} {name}" for kind, name in new)
 
 
 def _git(*arguments: str) -> str:
@@ -251,16 +290,21 @@ def main(arguments: list[str]) -> int:
     if options.nightly:
         os.environ["BROKERGROUP_NIGHTLY"] = "1"
     lanes.adopt_orphans()
+    with alone:
+        return run_proofs(proofs, by_night=options.nightly)
+
+
+def run_proofs(proofs: list[Proof], *, by_night: bool) -> int:
+    """One after the other, until an interrupt. Return the exit code: 0 if every lane ran and holds."""
     verdicts: list[dict[str, Any]] = []
     for proof in proofs:
         if lanes.is_stopping():
             break
         print(f"==> {proof.lane.name}", flush=True)
-        verdicts.append(run_proof(proof, by_night=options.nightly))
+        verdicts.append(run_proof(proof, by_night=by_night))
     ran = {verdict["lane"]: {"holds": verdict["holds"], "seconds": verdict["seconds"]} for verdict in verdicts}
     red = [proof.lane.name for proof in proofs if not ran.get(proof.lane.name, {}).get("holds")]
-    alone.close()
-    print(json.dumps({"commit": _git("rev-parse", "HEAD").strip(), "lanes": ran, "red": red}), flush=True)
+    print(json.dumps({"commit": _checkout()[0], "lanes": ran, "red": red}), flush=True)
     return 1 if red else 0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,19 +31,19 @@ PYTHON = sys.executable
 BIN = Path(PYTHON).parent
 # Tests wait for one another's deadlines more than they compute.
 WORKERS = 3 * (os.cpu_count() or 1)
-# A failed lane's output is shown from its end, as far as a CI's excerpt reaches.
-SHOWN_CHARACTERS = 20_000
+# Of a failed lane's output so much is shown of its beginning and of its end: a CI shows an excerpt.
+SHOWN_CHARACTERS = 10_000
 
 
-def pytest_lane(name: str, marker: str, *arguments: str, workers: int = WORKERS, **more: str) -> Lane:
+def pytest_lane(name: str, marker: str, *, workers: int = WORKERS, minutes: float = 40, **environment: str) -> Lane:
     """Tests by an expression of markers; those that share a system stay on one worker (`support/order.py`)."""
     options = ("-q", "-p", "no:cacheprovider", "--durations=25", "-n", str(workers))
     distribution = ("--dist", "loadgroup", "--no-loadscope-reorder")
-    command = (PYTHON, "-m", "pytest", *options, *distribution, "-m", marker, *arguments)
-    return Lane(name, command, tests=True, environment=tuple(more.items()))
+    command = (PYTHON, "-m", "pytest", *options, *distribution, "-m", marker)
+    return Lane(name, command, tests=True, limit_minutes=minutes, environment=tuple(environment.items()))
 
 
-TESTS = pytest_lane("tests", "not real and not longer and not nightly")
+TESTS = pytest_lane("tests", "not real and not longer and not nightly", minutes=25)
 CHECKS = (
     Lane("types", (str(BIN / "mypy"),)),
     Lane("lint", (str(BIN / "ruff"), "check", ".")),
@@ -64,26 +65,34 @@ def run_queue(queue: list[Lane]) -> list[Outcome]:
     for lane in queue:
         not_run = Outcome(lane, failed=1, why="not run: the run was interrupted")
         outcome = not_run if lanes.is_stopping() else run_lane(lane)
-        tell(outcome)
+        report(outcome)
         outcomes.append(outcome)
     return outcomes
 
 
-def tell(outcome: Outcome) -> None:
+def report(outcome: Outcome) -> None:
     """One line; of a lane that failed, what it printed too."""
     lane, log = outcome.lane, RESULTS / f"{outcome.lane.name}.log"
-    said = [f"{lane.name}: {outcome.passed} passed, {outcome.failed} failed, {outcome.seconds:.0f} s"]
+    lines = [f"{lane.name}: {outcome.passed} passed, {outcome.failed} failed, {outcome.seconds:.0f} s"]
     if not outcome.holds:
         printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        said = [f"\n--- {lane.name} FAILED: {outcome.why or 'see its output'}", printed[-SHOWN_CHARACTERS:], *said]
-    print("\n".join(said), flush=True)
+        lines = [f"\n--- {lane.name} FAILED: {outcome.why or 'see its output'}", _shown(printed), *lines]
+    print("\n".join(lines), flush=True)
+
+
+def _shown(printed: str) -> str:
+    """The end, and of pytest's output the beginning of its failures: what a test captured may be longer than all of it."""
+    start = max(0, printed.find("= FAILURES ="))
+    if len(printed) - start <= 2 * SHOWN_CHARACTERS:
+        return printed[start:]
+    return f"{printed[start : start + SHOWN_CHARACTERS]}\n[…]\n{printed[-SHOWN_CHARACTERS:]}"
 
 
 def chosen_lanes(names: list[str] | None) -> list[list[Lane]]:
     """The two queues, with only the lanes of these names. SystemExit if a name is no lane's."""
-    there = [lane.name for lane in (TESTS, *CHECKS)]
-    if unknown := [name for name in names or () if name not in there]:
-        raise SystemExit(f"--lane {unknown[0]!r}: expected one of {', '.join(there)}")
+    known = [lane.name for lane in (TESTS, *CHECKS)]
+    if unknown := [name for name in names or () if name not in known]:
+        raise SystemExit(f"--lane {unknown[0]!r}: expected one of {', '.join(known)}")
     queues = [[TESTS], list(CHECKS)]
     return [[lane for lane in queue if names is None or lane.name in names] for queue in queues]
 
@@ -93,10 +102,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--lane", action="append", metavar="NAME", help="only this one; repeatable")
     queues = chosen_lanes(parser.parse_args(arguments).lane)
     began = time.monotonic()
+    # The logs of an earlier run are not this run's.
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
     lanes.adopt_orphans()
-    with ThreadPoolExecutor(len(queues)) as pool:
-        outcomes = [outcome for queue in pool.map(run_queue, queues) for outcome in queue]
-    left_behind = lanes.end_descendants()
+    with lanes.scratch_folder() as scratch:
+        # pytest's own variable, and everybody's.
+        os.environ |= {"PYTEST_DEBUG_TEMPROOT": str(scratch), "TMPDIR": str(scratch)}
+        with ThreadPoolExecutor(len(queues)) as pool:
+            outcomes = [outcome for queue in pool.map(run_queue, queues) for outcome in queue]
+        left_behind = lanes.end_descendants()
     for command in left_behind:
         print(f"FAILED: a process outlived its lane: {command}")
     passed = sum(one.passed for one in outcomes)

@@ -301,5 +301,5 @@ def _choices(count: int) -> Iterator[frozenset[int]]:
 def _tears(length: int) -> list[int]:
     step = 1 if length <= _TEAR_EVERY_BYTE_UP_TO else length // 16
     every = range(step, length, step)
-    middle = {length // 2} & {*every}
+    middle = {length // 2} if length > 1 else set()
     return sorted(middle | {*sample(every, _SAMPLED_TEARS)})

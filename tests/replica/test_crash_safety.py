@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 import re
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -43,7 +41,7 @@ from tests.replica.crashing_disk import DiskModel, Image, Operation, Recorder, S
 from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from rocketmq_replica.ha.client import HaClient
     from rocketmq_replica.ha.server import HaServer
@@ -52,18 +50,7 @@ pytestmark = pytest.mark.timeout(600)
 
 HOST = Host("127.0.0.1", 10911)
 FILE_BYTES = 1024
-MEMORY = Path("/dev/shm")
 ROOT = "data/store"  # two folders deep: the names of folders can be lost too
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory, where the machine has one: each of the thousands of starts writes all its files anew."""
-    if not os.access(MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
-        yield Path(name)
 
 
 class NoLinks:
@@ -447,8 +434,8 @@ def judged(folder: Path, monkeypatch: pytest.MonkeyPatch, skips: Callable[[str],
 
 
 @pytest.mark.sampled
-def test_every_crash_point_of_a_life(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    operations, starts = judged(folder, monkeypatch, lambda _sync: False)
+def test_every_crash_point_of_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations, starts = judged(tmp_path, monkeypatch, lambda _sync: False)
     print(f"{operations} operations, {starts} starts")
     assert starts > (10 if WHOLE else 5) * operations
 
@@ -469,16 +456,16 @@ def test_every_crash_point_of_a_life(folder: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_replica_that_forgets_to_sync_is_found_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, skipped: str, complaint: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skipped: str, complaint: str
 ) -> None:
     with pytest.raises(AssertionError, match=complaint):
-        judged(folder, monkeypatch, lambda sync: re.fullmatch(skipped, sync) is not None)
+        judged(tmp_path, monkeypatch, lambda sync: re.fullmatch(skipped, sync) is not None)
 
 
 @pytest.mark.sampled
-def test_every_crash_point_of_deleting_old_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_crash_point_of_deleting_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log begins at a file it began at before or begins at now, the rest is whole, and no queue number comes twice."""
-    root = folder / "life"
+    root = tmp_path / "life"
     root.mkdir()
     recorder = Recorder(root, DiskModel())
     recorder.install(monkeypatch)
@@ -502,9 +489,9 @@ def test_every_crash_point_of_deleting_old_files(folder: Path, monkeypatch: pyte
             continue
         for what, image in model.images(operation):
             starts += 1
-            materialize(image, folder / "crashed")
-            Recorder(folder / "crashed", DiskModel.of(image)).install(monkeypatch)
-            found = open_store(folder / "crashed")
+            materialize(image, tmp_path / "crashed")
+            Recorder(tmp_path / "crashed", DiskModel.of(image)).install(monkeypatch)
+            found = open_store(tmp_path / "crashed")
             where = f"operation {point}, {what}"
             assert found.log.min_offset in range(0, begins + 1, FILE_BYTES), where
             assert found.recovery.reason == "", where
@@ -519,11 +506,11 @@ def test_every_crash_point_of_deleting_old_files(folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.sampled
-def test_a_truncation_that_only_moves_the_end_is_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncation_that_only_moves_the_end_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Java does (upstream #10666): the cut bytes stay on the disk and come back behind the new ones."""
     monkeypatch.setattr(commit_log, "_zero_from", lambda _descriptor, _start, _end: None)
     with pytest.raises(AssertionError, match=r"no record|no prefix"):
-        judged(folder, monkeypatch, lambda _sync: False)
+        judged(tmp_path, monkeypatch, lambda _sync: False)
 
 
 def test_nothing_else_writes_to_the_disk() -> None:

@@ -30,7 +30,7 @@ def code(source: str) -> Lane:
 
 def test_a_check_counts_as_one_and_its_last_line_is_kept(tmp_path: Path) -> None:
     outcome = run_lane(code("""print("a line"); print('{"found": 3}')"""), tmp_path)
-    assert (outcome.holds, outcome.passed, outcome.failed, outcome.said) == (True, 1, 0, {"found": 3})
+    assert (outcome.holds, outcome.passed, outcome.failed, outcome.result) == (True, 1, 0, {"found": 3})
     assert (tmp_path / "made.log").read_text() == 'a line\n{"found": 3}\n'
 
 

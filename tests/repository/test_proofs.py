@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests import proofs
-from tests.proofs import NAMES, PAGE, ROOT, lanes_of_path, table
+from tests.proofs import NAMES, PAGE, ROOT, Proof, lanes_of_path, run_proof, run_proofs, table
+from tests.support import lanes
+from tests.support.lanes import Lane
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PRODUCT = ("controller_core", "operator", "rocketmq_*", "sla_reports", "kube_sandbox", "charts", "crds", "metric_names")
 
@@ -39,3 +48,47 @@ def test_a_lane_or_a_commit_that_is_not_there_is_refused() -> None:
         proofs.main(["--lane", "fnce"])
     with pytest.raises(SystemExit, match=r"no commit nowhere/main: expected SINCE=COMMIT"):
         proofs.main(["--changed", "nowhere/main", "--list"])
+
+
+def made(name: str, source: str) -> Proof:
+    lane = Lane(name, (sys.executable, "-c", source), says_json=True)
+    return Proof(lane, lane)
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(proofs, "FOLDER", tmp_path)
+    monkeypatch.setattr(proofs, "_checkout", lambda: ("abc", ""))
+    # It would end what other tests of this worker share.
+    monkeypatch.setattr(lanes, "end_descendants", list)
+    return tmp_path
+
+
+def test_a_lane_that_holds_and_one_that_does_not(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = run_proof(made("good", """print('{"lost": 0, "holds": "no"}')"""), by_night=False)
+    assert (verdict["holds"], verdict["result"], verdict["commit"]) == (True, {"lost": 0, "holds": "no"}, "abc")
+    assert json.loads((in_folder / "good.json").read_text()) == verdict
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["holds"] is True
+    for source in ("""print('{"lost": 1}'); raise SystemExit(1)""", "print('no JSON')", "raise SystemExit(0)"):
+        assert not run_proof(made("bad", source), by_night=False)["holds"]
+
+
+def test_a_checkout_that_changes_meanwhile_proves_nothing(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = iter([("abc", ""), ("def", "")])
+    monkeypatch.setattr(proofs, "_checkout", lambda: next(states))
+    verdict = run_proof(made("moved", "print('{}')"), by_night=False)
+    assert (verdict["holds"], verdict["commit"], verdict["why"]) == (False, "abc", "the checkout changed while it ran")
+
+
+def test_the_exit_code_is_0_only_if_every_lane_holds(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = made("fence", "print('{}')"), made("sieve", "raise SystemExit(1)")
+    assert run_proofs([bad, good], by_night=False) == 1
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (summary["red"], summary["lanes"]["fence"]["holds"]) == (["sieve"], True)
+    assert run_proofs([good], by_night=False) == 0
+
+
+def test_only_one_runs_on_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proofs, "hold_name", lambda _name: None)
+    with pytest.raises(SystemExit, match="another one runs on this machine"):
+        proofs.main([])

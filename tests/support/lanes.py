@@ -1,7 +1,8 @@
 """A lane: one command that checks something, with its output in a file and its verdict counted.
 
-`make test` runs two queues of lanes side by side, `make proofs` one lane after the other. Whatever a lane starts ends with it: this
-process adopts orphans of its descendants (PR_SET_CHILD_SUBREAPER), so none escapes the list by which they are ended.
+`make test` runs two queues of lanes side by side, `make proofs` one lane after the other. Whatever a lane starts ends with the
+run: this process adopts orphans of its descendants (PR_SET_CHILD_SUBREAPER), so `end_descendants` finds every process that a lane
+started.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,28 +34,40 @@ CLEAN_UP_SECONDS = 90.0
 # A process that goes away by itself after its lane, as a pool's worker does, is not left behind.
 LEFT_BEHIND_SECONDS = 5.0
 POLL_SECONDS = 0.05
-_STOPPING = threading.Event()
+MEMORY = Path("/dev/shm")
+SCRATCH_BYTES = 4 << 30
+# Killed processes that are still there after so long cannot be ended from here.
+KILL_SECONDS = 30.0
 _REAPING = threading.Lock()
 _RUNNING: set[int] = set()
+
+
+class _Run:
+    """Whether this process adopts orphans, and whether the run was interrupted: no further lane begins."""
+
+    adopts = False
+    is_stopping = False
 
 
 @dataclass(frozen=True)
 class Lane:
     """`tests`: the command is pytest's, counted test by test; any other counts as one check.
 
-    After `limit_minutes` it is ended, and has failed. `environment` is added to that of the runner.
+    `says_json`: it has failed unless its last line is a JSON object. After `limit_minutes` it is ended, and has failed.
+    `environment` is added to that of the runner.
     """
 
     name: str
     command: tuple[str, ...]
     tests: bool = False
+    says_json: bool = False
     limit_minutes: float = 40.0
     environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
 class Outcome:
-    """What a lane found. `said`: the JSON object of its last line; None if that is none."""
+    """What a lane found. `result`: the JSON object of its last line; None if that is none."""
 
     lane: Lane
     passed: int = 0
@@ -58,7 +76,7 @@ class Outcome:
     seconds: float = 0.0
     exit_code: int = 0
     why: str = ""
-    said: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
 
     @property
     def holds(self) -> bool:
@@ -74,24 +92,31 @@ def run_lane(lane: Lane, folder: Path = RESULTS) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     log, counts = folder / f"{lane.name}.log", folder / f"{lane.name}.xml"
     counts.unlink(missing_ok=True)
-    command = [*lane.command, f"--junitxml={counts}"] if lane.tests else list(lane.command)
     began = time.monotonic()
     with log.open("wb") as output, _REAPING:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **dict(lane.environment)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            # Ctrl-C of a terminal reaches only the runner, which hands it on once.
-            start_new_session=True,
-        )
+        try:
+            process = _start(lane, output, counts)
+        except OSError as error:
+            return Outcome(lane, failed=1, why=f"{lane.command[0]} does not start: {error}")
         _RUNNING.add(process.pid)
     why = _wait(process, lane, began)
     outcome = _counted(lane, process.returncode, log, counts, why)
     outcome.seconds = round(time.monotonic() - began, 1)
     return outcome
+
+
+def _start(lane: Lane, output: BinaryIO, counts: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*lane.command, f"--junitxml={counts}"] if lane.tests else list(lane.command),
+        cwd=ROOT,
+        # Unbuffered: the log keeps its order, and what a killed command printed.
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **dict(lane.environment)},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        # Ctrl-C of a terminal reaches only the runner, which hands it on once.
+        start_new_session=True,
+    )
 
 
 def _wait(process: subprocess.Popen[bytes], lane: Lane, began: float) -> str:
@@ -101,8 +126,8 @@ def _wait(process: subprocess.Popen[bytes], lane: Lane, began: float) -> str:
         late = time.monotonic() > deadline
         if late and why:
             process.kill()
-        elif late or (_STOPPING.is_set() and not why):
-            why = "the run was interrupted" if _STOPPING.is_set() else f"no end within {lane.limit_minutes:g} minutes"
+        elif late or (_Run.is_stopping and not why):
+            why = "the run was interrupted" if _Run.is_stopping else f"no end within {lane.limit_minutes:g} minutes"
             process.send_signal(signal.SIGINT)
             deadline = time.monotonic() + CLEAN_UP_SECONDS
         _reap_orphans()
@@ -113,6 +138,8 @@ def _wait(process: subprocess.Popen[bytes], lane: Lane, began: float) -> str:
 
 def _reap_orphans() -> None:
     """Reap adopted children that have ended: a test may wait until a process is gone from /proc."""
+    if not _Run.adopts:
+        return
     with _REAPING, contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid in _RUNNING:
@@ -122,10 +149,14 @@ def _reap_orphans() -> None:
 
 def _counted(lane: Lane, exit_code: int, log: Path, counts: Path, why: str) -> Outcome:
     """The verdict. A command that was ended early, or pytest that ran nothing, has not passed."""
-    outcome = Outcome(lane, exit_code=exit_code, why=why, said=last_json(log))
-    if lane.tests and counts.exists():
-        outcome.passed, outcome.failed, outcome.left_out = count_tests(counts)
-    if not lane.tests and not outcome.why:
+    outcome = Outcome(lane, exit_code=exit_code, why=why, result=last_json(log))
+    if lane.tests:
+        # Without a whole report, as of a pytest that was killed, nothing has passed.
+        with contextlib.suppress(FileNotFoundError, ElementTree.ParseError):
+            outcome.passed, outcome.failed, outcome.left_out = count_tests(counts)
+    elif lane.says_json and exit_code == 0 and outcome.result is None:
+        outcome.why = outcome.why or "its last line is no JSON object"
+    elif not outcome.why:
         outcome.passed = int(exit_code == 0)
     if outcome.failed == 0 and (exit_code != 0 or outcome.passed == 0):
         outcome.failed = 1
@@ -161,21 +192,36 @@ def last_json(log: Path) -> dict[str, Any] | None:
     return None
 
 
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for temporary files, in memory if there is room, removed at the end.
+
+    On a disk that other programs keep busy an fsync takes seconds, longer than a store's deadline.
+    """
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > SCRATCH_BYTES
+    with tempfile.TemporaryDirectory(prefix="bg-", dir=MEMORY if roomy else None, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of every descendant whose parent dies, and end all lanes on SIGTERM as on Ctrl-C."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    _Run.adopts = True
+    # A parent that ignores SIGCHLD would hand that on: every exit code would read as 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # A background job of a shell ignores SIGINT, and hands that on to its children.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
 
 
 def _stop(_number: int, _frame: object) -> None:
-    _STOPPING.set()
+    _Run.is_stopping = True
 
 
 def is_stopping() -> bool:
     """Whether the run was interrupted: no further lane begins."""
-    return _STOPPING.is_set()
+    return _Run.is_stopping
 
 
 def end_descendants() -> list[str]:
@@ -185,9 +231,10 @@ def end_descendants() -> list[str]:
         time.sleep(POLL_SECONDS)
     commands = [_command(pid) for pid in descendants()]
     # Repeat: a process found now may have forked after the list was read.
-    while alive := descendants():
+    deadline = time.monotonic() + KILL_SECONDS
+    while (alive := descendants()) and time.monotonic() < deadline:
         for pid in alive:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
     return commands
