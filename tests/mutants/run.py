@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from tests.run import WORKERS
 from tests.support.lanes import scratch_folder
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _copy_tracked_files(target: Path) -> None:
 
 
 def _tests(marker: str, *arguments: str) -> list[str]:
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder"]
     return [sys.executable, "-m", "pytest", *options, "-o", f"timeout={TEST_SECONDS}", "-m", marker, *arguments]
 
 
