@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -155,10 +156,8 @@ NAMES = tuple(proof.lane.name for proof in PROOFS)
 
 def lanes_of_changes(since: str) -> list[str]:
     """The lanes whose paths changed since that commit, in the order of `PROOFS`. SystemExit if the commit is not there."""
-    known = subprocess.run(
-        ["git", "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
-    )
-    if known.returncode:
+    verify = ["git", "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"]
+    if shutil.which("git") is None or subprocess.run(verify, cwd=ROOT, capture_output=True, check=False).returncode:
         raise SystemExit(f"CHANGED=1: there is no commit {since}: expected SINCE=COMMIT, the last one that landed")
     # Without renames: a file that moved changed at both places.
     changed = _git("diff", "--no-renames", "--name-only", since).splitlines()

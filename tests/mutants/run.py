@@ -117,7 +117,17 @@ def _copy_tracked_files(target: Path) -> None:
 
 
 def _tests(marker: str, *arguments: str) -> list[str]:
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", str(WORKERS), "--dist", "loadgroup", "--no-loadscope-reorder"]
+    options = [
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        str(WORKERS),
+        "--dist",
+        "loadgroup",
+        "--no-loadscope-reorder",
+    ]
     return [sys.executable, "-m", "pytest", *options, "-o", f"timeout={TEST_SECONDS}", "-m", marker, *arguments]
 
 
