@@ -40,8 +40,8 @@ OPERATOR = "operator/brokergroup_operator/"
 # The tests that know a package best run first.
 OWN_TESTS = {
     "controller_core/": ("tests/core",),
-    f"{OPERATOR}controller/": ("tests/controller", "tests/upstream"),
-    f"{OPERATOR}reconcile/": ("tests/reconcile",),
+    f"{OPERATOR}controller/": ("tests/controller", "tests/upstream", "tests/security"),
+    f"{OPERATOR}reconcile/": ("tests/reconcile", "tests/operations"),
     f"{OPERATOR}fence/": ("tests/fence",),
     f"{OPERATOR}records/": ("tests/records", "tests/controller"),
     "rocketmq_replica/": ("tests/replica",),
