@@ -57,6 +57,12 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
         "ReplicationHealthy",
         ("False", "MembersNotLinked"),
     ),
+    (
+        "a member of the set is not heard",
+        c.live(c.settled(), 1, 3),
+        "ReplicationHealthy",
+        ("False", "MembersNotLinked"),
+    ),
     ("no master", c.seen_with(c.settled(), b.record(master=None)), "ReplicationHealthy", ("False", "NoMaster")),
     ("in order", c.settled(), "UpToDate", ("True", "AllUpToDate")),
     ("an update", c.outdated(c.settled()), "UpToDate", ("False", "RollingUpdate")),
