@@ -1,5 +1,6 @@
 """The file store on its own: one owner, nothing torn is ever believed, and a slow disk is told as unavailable."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -94,4 +95,32 @@ async def test_a_slow_disk_is_unavailable_and_the_next_read_knows_the_outcome(
     stored = await store.read(KEY)
     assert stored is not None
     assert stored.record == RECORD
+    await store.close()
+
+
+async def test_what_is_renamed_is_on_the_disk_and_so_is_the_renaming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut at any point leaves the old record or the new one, and after the answer the new one."""
+    operations: list[str] = []
+    flush, rename = os.fsync, Path.replace
+
+    def noted_flush(descriptor: int) -> None:
+        flush(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        whole = path.is_file() and json.loads(path.read_bytes())["record"]["masterEpoch"] == RECORD.master_epoch
+        operations.append("sync the folder" if path == tmp_path else f"sync {path.suffix}, whole: {whole}")
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        operations.append(f"rename {path.suffix} to {target.suffix}")
+        return rename(path, target)
+
+    store = FileRecordStore(tmp_path)
+    monkeypatch.setattr("brokergroup_operator.records.file.os.fsync", noted_flush)
+    monkeypatch.setattr(Path, "replace", noted_rename)
+    committed = await store.commit(KEY, RECORD, None)
+    assert operations == ["sync .aside, whole: True", "rename .aside to .json", "sync the folder"]
+    operations.clear()
+    await store.commit(KEY, None, committed)
+    assert operations == ["sync the folder"]
     await store.close()
