@@ -50,6 +50,9 @@ class LossyApi(KubernetesApi):
 
     lose: int | None = None
     before_it_is_done = False
+    # Whether the lost write is carried out only when the next one arrives.
+    late = False
+    waiting: Any = None
     count = 0
     away = False
 
@@ -69,6 +72,12 @@ class LossyApi(KubernetesApi):
             return await write
         lose = self.count == self.lose
         self.count += 1
+        if self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            await waiting
+        if lose and self.late:
+            self.waiting = write
+            raise OutcomeUnknownError("on its way")
         if self.away or (lose and self.before_it_is_done):
             write.close()
             raise OutcomeUnknownError("lost before it was done")
@@ -130,6 +139,18 @@ async def test_a_write_whose_answer_is_lost_is_known_in_the_end(
     second = await store.commit(KEY, NEXT, first)
     assert second is not None
     assert second.record == NEXT
+    assert await store.read(KEY) == second
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_a_write_that_arrives_after_it_was_looked_for_is_our_own(api: LossyApi, lost: int) -> None:
+    """The repeated write conflicts with the first one, which nobody else made."""
+    store = KubernetesRecordStore(api)
+    api.lose, api.late = lost, True
+    first = await store.commit(KEY, RECORD, None)
+    second = await store.commit(KEY, NEXT, first)
+    assert second is not None
+    assert (second.record, api.count) == (NEXT, 3)
     assert await store.read(KEY) == second
 
 
