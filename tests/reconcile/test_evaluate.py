@@ -553,6 +553,14 @@ def test_an_unfenced_java_master_has_a_fence_of_its_own_and_the_status_says_so()
         ) is says_so
 
 
+def test_repairs_come_before_the_status_and_what_takes_a_turn_after_it() -> None:
+    """The status says that the group rolls before it begins: an operator that dies in between has not forgotten its turn."""
+    seen = dataclasses.replace(c.outdated(c.settled()), config_maps={})
+    lines = [describe(action) for action in run(seen).actions]
+    repair = lines.index("apply ConfigMap orders-broker")
+    assert repair < lines.index("status") < lines.index("delete Pod orders-2")
+
+
 def test_the_transition_time_moves_only_with_the_status() -> None:
     seen = b.settled()
     earlier = status_of(seen)
