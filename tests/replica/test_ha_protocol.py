@@ -171,6 +171,24 @@ def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(tmp_path: P
     slave.close()
 
 
+def test_a_slave_that_acknowledges_one_part_of_many_has_not_caught_up(tmp_path: Path) -> None:
+    """What it has to acknowledge is the end of the log at the time of the sending, not the end of what was sent."""
+    master = open_store(tmp_path / "m")
+    master.begin_epoch(1)
+    for _ in range(40):
+        put(master, b"x" * 1000)
+    link = MasterLink(master, now_seconds=0.0, keepalive_seconds=5.0)
+    link.receive(Handshake(2).encode(), now_seconds=0.0)
+    link.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=0)
+    link.receive(Acknowledgement(0).encode(), now_seconds=0.0)
+    [transfer] = MasterFrameReader().feed(b"".join(link.frames(confirm_offset=0, now_seconds=1.0, limit_bytes=1000)))
+    assert isinstance(transfer, Transfer)
+    assert transfer.offset + len(transfer.body) < master.max_offset
+    assert link.progress is not None
+    assert list(link.progress.marks) == [(master.max_offset, 1.0)]
+    master.close()
+
+
 def test_a_diverged_slave_is_cut_to_the_common_history(tmp_path: Path) -> None:
     master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
     slave.begin_epoch(1)
