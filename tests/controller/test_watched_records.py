@@ -9,8 +9,9 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
+from controller_core.codes import ControllerCode
 from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.requests import ReserveBrokerId
+from controller_core.requests import AlterSyncStateSet, ReserveBrokerId
 from tests.controller.conftest import KEY, group_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,34 @@ async def test_a_record_that_the_watch_delivered_is_not_read_again() -> None:
     # What grants something reads the store, although the copy is good.
     await group.decide(ReserveBrokerId(cluster_name="cl", broker_name="bn", reserved_for="bn-2"))
     assert store.reads == 2
+
+
+async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_it() -> None:
+    """The copy may be behind: a master that knows the newer set is not refused by the older one."""
+    store, directory = CountingStore(), FixedDirectory()
+    plane = ControllerPlane(
+        store=store, directory=directory, settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0)
+    )
+    directory.find(KEY.name)
+    second = Replica(2, "b:1;1", "127.0.0.1:2", registered=True)
+    record = replace(
+        RECORD, next_broker_id=3, replicas={**RECORD.replicas, 2: second}, sync_state_set=frozenset({1, 2})
+    )
+    before = await store.commit(KEY, record, None)
+    await plane.load(KEY)
+    group = group_of(plane)
+    moved = await store.commit(KEY, replace(record, sync_state_set_epoch=2), before)
+    assert moved is not None
+    wanted = AlterSyncStateSet(
+        broker_name="bn",
+        master_broker_id=1,
+        master_epoch=1,
+        sync_state_set=frozenset({1}),
+        sync_state_set_epoch=2,
+    )
+    decision = await group.decide(wanted, linearizable=False)
+    # By the copy the set epoch is from the future; by the record all fits, but no member is alive here.
+    assert (decision.code, store.reads) == (ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, 2)
 
 
 async def test_another_life_of_the_object_is_read() -> None:
