@@ -201,6 +201,19 @@ def test_a_doubt_that_is_renewed_lasts_from_then_on() -> None:
     assert each.waited_for == {1}
 
 
+def test_two_sets_in_doubt_are_both_waited_for() -> None:
+    """Either may have been granted: the second without an answer says nothing of the first."""
+    each = proposing()
+    each.outcome_unknown(now_seconds=0.0)
+    each.link_closed(each.links[2])
+    each.link_opened(SlaveProgress(3, linked_at_seconds=1.0))
+    each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=1.0)
+    each.advance(max_offset=100, now_seconds=1.0)
+    assert each.propose(now_seconds=1.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 3}), 5)
+    each.outcome_unknown(now_seconds=1.0)
+    assert each.waited_for == {1, 2, 3}
+
+
 def test_a_set_in_doubt_that_would_shrink_is_waited_for_whole() -> None:
     each = state({1, 2, 3}, {2: 100, 3: 100})
     each.link_closed(each.links[3])
