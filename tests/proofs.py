@@ -7,7 +7,7 @@
 
 A lane's real parts are installed when its turn comes (tests/real/parts). Its own line of JSON is in `build/proofs/LANE.json`,
 with commit, date, whether it holds, and what it left behind; its output beside it in LANE.log. A process, a namespace or a network
-device that a lane leaves behind is removed and makes the lane red. The last line is
+device that a lane leaves behind makes it red; processes are ended, of the others those with our names removed. The last line is
 `{"commit", "lanes": {name: {"holds", "seconds"}}, "red": [names]}`; exit code 0 only if every lane holds.
 """
 

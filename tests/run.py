@@ -43,7 +43,9 @@ def pytest_lane(name: str, marker: str, *, workers: int = WORKERS, minutes: floa
     return Lane(name, command, tests=True, limit_minutes=minutes, environment=tuple(environment.items()))
 
 
-TESTS = pytest_lane("tests", "not real and not longer and not nightly", minutes=25)
+# tests/mutants measures how much these find.
+GATE = "not real and not longer and not nightly"
+TESTS = pytest_lane("tests", GATE, minutes=25)
 CHECKS = (
     Lane("types", (str(BIN / "mypy"),)),
     Lane("lint", (str(BIN / "ruff"), "check", ".")),

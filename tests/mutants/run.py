@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.run import WORKERS
+from tests.run import GATE, WORKERS
 from tests.support.lanes import scratch_folder
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ OWN_TESTS = {
     f"{OPERATOR}records/": ("tests/records", "tests/controller"),
     "rocketmq_replica/": ("tests/replica",),
 }
-GATE = "not real and not longer and not nightly"
 WHOLE = "not real"
 # A mutant may make a test wait for ever: its own limit fails it. A mutant whose whole run takes longer counts as not found.
 TEST_SECONDS, MUTANT_SECONDS = 120, 2400
