@@ -55,7 +55,7 @@ parts-list: .venv/.installed ## Which real parts are here, which are missing and
 	@$(BIN)/python tests/real/parts/install.py --list
 
 .PHONY: test-differential
-test-differential: .venv/.installed-all ## The same requests to real Java controllers (5.5.0, 5.3.3) and to ours: every difference is on the list
+test-differential: .venv/.installed-all ## The same requests to real Java controllers (5.5.1, 5.5.0, 5.3.3) and to ours: every difference is on the list
 	@$(BIN)/python tests/differential/run.py $(ARGUMENTS)
 
 .PHONY: attack
@@ -73,7 +73,7 @@ test-sandbox-parity: .venv/.installed-all ## The embedded API against a real kub
 
 .PHONY: test-interop
 test-interop: .venv/.installed-all ## Java and Python replicas in one group fail over to each other; Java's clients and the Proxy read everything once
-	@$(BIN)/python tests/real/parts/install.py rocketmq older-rocketmq rocketmq-proxy rocketmq-python-client >&2
+	@$(BIN)/python tests/real/parts/install.py rocketmq newest-rocketmq older-rocketmq rocketmq-proxy rocketmq-python-client >&2
 	@$(BIN)/python tests/interop/run.py $(ARGUMENTS)
 
 .PHONY: test-fence

@@ -126,13 +126,13 @@ PROOFS = (
         "tests/differential/run.py",
         by_day=("--sequences", "400"),
         by_night=("--seed", TODAY),
-        parts=("java", "rocketmq", "older-java-controller"),
+        parts=("java", "rocketmq", "newest-rocketmq", "older-java-controller"),
     ),
     REAL["brokers"],
     program(
         "interop",
         "tests/interop/run.py",
-        parts=("rocketmq", "older-rocketmq", "rocketmq-proxy", "rocketmq-python-client"),
+        parts=("rocketmq", "newest-rocketmq", "older-rocketmq", "rocketmq-proxy", "rocketmq-python-client"),
     ),
     program(
         "fence",

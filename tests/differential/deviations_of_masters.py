@@ -90,7 +90,8 @@ def _first_has_most(case: Case) -> bool:
         return False
     most = max((report.epoch, report.max_offset) for report in members.values())
     mine = (members[broker_id].epoch, members[broker_id].max_offset)
-    if most <= (0, 0) or case.java.state.master != broker_id:
+    holds_data = any(report.epoch > 0 or report.max_offset > 0 for report in members.values())
+    if not holds_data or case.java.state.master != broker_id:
         return False
     if case.codes == (0, 2012):
         return designates(case) and mine < most and case.ours.state == case.before

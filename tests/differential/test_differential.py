@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 VERSIONS = [
     pytest.param(install.ROCKETMQ_VERSION, marks=pytest.mark.real("java", "rocketmq")),
+    pytest.param(install.NEWEST_ROCKETMQ_VERSION, marks=pytest.mark.real("java", "newest-rocketmq")),
     pytest.param(install.OLDER_CONTROLLER_VERSION, marks=pytest.mark.real("java", "older-java-controller")),
 ]
 GOLDEN = """

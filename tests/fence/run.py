@@ -201,7 +201,9 @@ class Strikes:
 
 
 @contextlib.asynccontextmanager
-async def under_spies(folder: Path, tally: Tally, seed: int, *, isolation: bool) -> AsyncIterator[Strikes]:
+async def under_spies(
+    folder: Path, tally: Tally, options: argparse.Namespace, *, isolation: bool
+) -> AsyncIterator[Strikes]:
     """A group of three Java brokers, and producers that never stop."""
     await asyncio.to_thread(_empty, folder)
     failover: dict[str, Any] = {
@@ -210,7 +212,7 @@ async def under_spies(folder: Path, tally: Tally, seed: int, *, isolation: bool)
     }
     if not isolation:
         failover["fenceTimeoutMilliseconds"] = UNFENCED_TIMEOUT_MS
-    spec = {"failover": failover}
+    spec = {"failover": failover, "version": options.java_version}
     name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
     async with java_cluster(folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec) as cluster:
         ledger, keys = Ledger(), itertools.count(1)
@@ -226,7 +228,7 @@ async def under_spies(folder: Path, tally: Tally, seed: int, *, isolation: bool)
         tasks = [asyncio.create_task(spy.run()) for spy in spies]
         try:
             await cluster.until("the first acknowledgements", lambda: len(ledger.acknowledgements) > 50)
-            yield Strikes(cluster, ledger, tally, random.Random(seed))
+            yield Strikes(cluster, ledger, tally, random.Random(options.seed))
         finally:
             for task in tasks:
                 task.cancel()
@@ -245,7 +247,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tal
     """The fenced strikes on one cluster, the control on another."""
     fenced, control = Tally(), Tally()
     if options.freezes + options.partitions + options.outages + options.pauses:
-        async with under_spies(folder / "fenced", fenced, options.seed, isolation=True) as strikes:
+        async with under_spies(folder / "fenced", fenced, options, isolation=True) as strikes:
             for _ in range(options.freezes):
                 await strikes.strike("freeze", strikes.freeze)
             for _ in range(options.partitions):
@@ -255,7 +257,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tal
             for _ in range(options.pauses):
                 await strikes.strike("pause", strikes.pause)
     if options.control:
-        async with under_spies(folder / "control", control, options.seed, isolation=False) as strikes:
+        async with under_spies(folder / "control", control, options, isolation=False) as strikes:
             for _ in range(options.control):
                 await strikes.strike("control", strikes.freeze_unfenced)
     return fenced, control
@@ -292,6 +294,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--pauses", type=int, default=0)
     parser.add_argument("--control", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    versions = [install.NEWEST_ROCKETMQ_VERSION, install.ROCKETMQ_VERSION]
+    parser.add_argument("--java-version", choices=versions, default=install.ROCKETMQ_VERSION)
     parser.add_argument("--directory", type=Path, help="kept afterwards; default: a temporary one")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -300,7 +304,7 @@ def main(arguments: list[str]) -> int:
         return 2
     if shutil.which("nft") is None:
         install.apt_install("nftables")
-    failed = install.bring_all(["rocketmq"])
+    failed = install.bring_all(["rocketmq", "newest-rocketmq"])
     for name, why in failed.items():
         say(f"{name}: {why}")
     if failed:

@@ -3,7 +3,7 @@
     python tests/interop/run.py                              what CI runs
     python tests/interop/run.py --messages 1000 --keep       fewer messages; the folder with all logs stays
 
-Groups: Java 5.5.0 with Python, Java 5.3.3 with Python, and all three together. Afterwards all commit logs are equal byte by byte,
+Groups: Java 5.5.1, 5.5.0 and 5.3.3, each with Python, and 5.5.0, 5.3.3 and Python together. Afterwards all commit logs are equal byte by byte,
 the epoch files agree save Java's known traps (`logs.py`), and each of Java's consumers has read every acknowledged message once.
 Then the gRPC client of RocketMQ 5 speaks to a group through a real Proxy (`proxy.py`).
 
@@ -37,11 +37,13 @@ from tests.interop.proxy import ProxyOutcome, run_through_proxy  # noqa: E402
 from tests.real.parts import install  # noqa: E402
 from tests.real.parts.process import RealProcessError  # noqa: E402
 
+NEWEST = install.NEWEST_ROCKETMQ_VERSION
 NEWER, OLDER = install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION
 MESSAGES = 10_000
 QUICK_MESSAGES = 1_000
-QUICK_PARTS = ["newer", "older", "proxy"]
+QUICK_PARTS = ["newest", "newer", "older", "proxy"]
 CASTS = {
+    "newest": Cast(NEWEST, {"java": NEWEST, "python": PYTHON}, ("kill", "kill", "python", "java", "kill")),
     "newer": Cast(NEWER, {"java": NEWER, "python": PYTHON}, ("kill", "kill", "python", "java", "kill")),
     "older": Cast(OLDER, {"python": PYTHON, "java": OLDER}, ("kill", "kill", "java", "python", "kill")),
     "together": Cast(
@@ -52,7 +54,7 @@ CASTS = {
 }
 PROXY = "proxy"
 PARTS = [*CASTS, PROXY]
-REAL_PARTS = ["rocketmq", "older-rocketmq", "rocketmq-proxy", "rocketmq-python-client"]
+REAL_PARTS = ["rocketmq", "newest-rocketmq", "older-rocketmq", "rocketmq-proxy", "rocketmq-python-client"]
 MOST_COMPLAINTS = 40
 began = time.monotonic()
 

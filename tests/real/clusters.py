@@ -119,7 +119,7 @@ class Cluster:
 
 
 def images() -> ImageCatalogue:
-    versions = (install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION)
+    versions = (install.ROCKETMQ_VERSION, install.OLDER_ROCKETMQ_VERSION, install.NEWEST_ROCKETMQ_VERSION)
     return our_images(rocketmq_homes={version: install.rocketmq_home(version) for version in versions})
 
 

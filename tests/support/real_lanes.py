@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.real.parts.install import PARTS, everything_needed
 
 API = ("kube-apiserver", "etcd", "helm")
-JAVA = ("java", "rocketmq", "older-rocketmq", "older-java-controller", "netns", "nft")
+JAVA = ("java", "rocketmq", "newest-rocketmq", "older-rocketmq", "older-java-controller", "netns", "nft")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class RealLane:
 
 # The first that fits; the last takes every other test.
 REAL_LANES = (
-    RealLane("brokers", frozenset({"rocketmq", "older-java-controller"}), (*JAVA, *API, "prometheus")),
+    RealLane(
+        "brokers", frozenset({"rocketmq", "newest-rocketmq", "older-java-controller"}), (*JAVA, *API, "prometheus")
+    ),
     RealLane(
         "api", frozenset({"kube-apiserver", "etcd", "netns", "nft"}), (*API, "java", "prometheus", "netns", "nft")
     ),

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
+NEWEST_ROCKETMQ_VERSION = "5.5.1"
+# Modules that the registry lacks for a release come from another one.
+REST_OF_ROCKETMQ = {NEWEST_ROCKETMQ_VERSION: ROCKETMQ_VERSION}
 OLDER_ROCKETMQ_VERSION = "5.3.3"
 OLDER_CONTROLLER_VERSION = OLDER_ROCKETMQ_VERSION
 PYTHON_CLIENT_VERSION = "5.1.2"
@@ -123,8 +126,8 @@ def chromium_program() -> Path:
 
 def controller_home(version: str = ROCKETMQ_VERSION) -> Path:
     """The folder whose lib/ holds a Java controller of this version."""
-    if version == ROCKETMQ_VERSION:
-        return rocketmq_home()
+    if version in (ROCKETMQ_VERSION, NEWEST_ROCKETMQ_VERSION):
+        return rocketmq_home(version)
     return cache_folder() / f"rocketmq-controller-{version}"
 
 
@@ -271,7 +274,8 @@ def no_files(*paths: Path) -> str | None:
 def copy_jars(pom: Path, home: Path, version: str) -> None:
     """The jars that a pom names, in a version of RocketMQ, into `home`/lib."""
     with built_aside(home) as aside:
-        command = ["mvn", "-q", "-B", "-f", str(pom), f"-Drocketmq.version={version}", "dependency:copy-dependencies"]
+        versions = [f"-Drocketmq.version={version}", f"-Drocketmq.rest={REST_OF_ROCKETMQ.get(version, version)}"]
+        command = ["mvn", "-q", "-B", "-f", str(pom), *versions, "dependency:copy-dependencies"]
         run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"])
 
 
@@ -562,6 +566,16 @@ PARTS: dict[str, Part] = {
                 java_missing() or no_files(jar(rocketmq_home(OLDER_ROCKETMQ_VERSION), "broker", OLDER_ROCKETMQ_VERSION))
             ),
             lambda: install_rocketmq(OLDER_ROCKETMQ_VERSION),
+            ("java", "maven"),
+        ),
+        Part(
+            "newest-rocketmq",
+            f"Java RocketMQ {NEWEST_ROCKETMQ_VERSION}: broker, controller; NameServer and client of {ROCKETMQ_VERSION}",
+            lambda: (
+                java_missing()
+                or no_files(jar(rocketmq_home(NEWEST_ROCKETMQ_VERSION), "broker", NEWEST_ROCKETMQ_VERSION))
+            ),
+            lambda: install_rocketmq(NEWEST_ROCKETMQ_VERSION),
             ("java", "maven"),
         ),
         Part(
