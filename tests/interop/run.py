@@ -3,7 +3,7 @@
     python tests/interop/run.py                              what CI runs
     python tests/interop/run.py --messages 1000 --keep       fewer messages; the folder with all logs stays
 
-Groups: Java 5.5.1, 5.5.0 and 5.3.3, each with Python, and 5.5.0, 5.3.3 and Python together. Afterwards all commit logs are equal byte by byte,
+Groups: Java 5.5.1, 5.5.0 and 5.3.3, each with Python; 5.5.0, 5.3.3 and Python. Afterwards all commit logs are equal byte by byte,
 the epoch files agree save Java's known traps (`logs.py`), and each of Java's consumers has read every acknowledged message once.
 Then the gRPC client of RocketMQ 5 speaks to a group through a real Proxy (`proxy.py`).
 
