@@ -28,7 +28,7 @@ from rocketmq_remoting.nameserver_headers import (
 )
 from rocketmq_remoting.properties import decode_properties, encode_properties
 from rocketmq_replica.controller.live_settings import LiveSettingError, apply_live_settings, shown_configuration
-from rocketmq_replica.term.broker import Broker, Role, now, wall_clock_ms
+from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
 from rocketmq_replica.term.group_info import GroupInfo
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class OperatorRequests:
                 slave_ack_offset=progress.ack_offset,
                 diff=max_offset - max(progress.ack_offset, 0),
                 in_sync=progress.broker_id in term.sync_state.members,
-                transferred_byte_in_second=0,
+                transferred_byte_in_second=connection.link.flow.bytes_in_last_second(monotonic_seconds()),
                 transfer_from_where=connection.link.next_offset,
             )
             for connection in self._ha_server.connections
@@ -198,11 +198,14 @@ class OperatorRequests:
         return request.answer(ResponseCode.SUCCESS)
 
     def _slave_status(self) -> HARuntimeInfoBody:
+        connection = self._ha_client.connection
+        flow = connection.link.flow if connection is not None else None
         return HARuntimeInfoBody(
             master=False,
             master_commit_log_max_offset=self._broker.store.max_offset,
             ha_client_runtime_info=HAClientRuntimeInfo(
                 master_addr=self._ha_client.connected_address or None,
+                transferred_byte_in_second=flow.bytes_in_last_second(monotonic_seconds()) if flow is not None else 0,
                 max_offset=self._broker.store.max_offset,
                 master_flush_offset=self._broker.store.confirm_offset,
             ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketmq_replica.ha.flow_meter import FlowMeter
 from rocketmq_replica.ha.frames import (
     MAX_BODY_BYTES,
     Acknowledgement,
@@ -57,6 +58,7 @@ class MasterLink:
         self._last_sent_seconds = NEVER
         self.last_read_seconds = now_seconds
         self.progress: SlaveProgress | None = None
+        self.flow = FlowMeter(now_seconds)
 
     @property
     def next_offset(self) -> int:
@@ -86,6 +88,7 @@ class MasterLink:
             sent += len(transfer.body)
         if frames:
             self._last_sent_seconds = now_seconds
+            self.flow.add(sent, now_seconds)
         return frames
 
     def keepalive(self, *, confirm_offset: int, now_seconds: float) -> bytes | None:

@@ -13,6 +13,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from rocketmq_replica.ha.consistent_point import DivergedLogError, consistent_point
+from rocketmq_replica.ha.flow_meter import FlowMeter
 from rocketmq_replica.ha.frames import (
     Acknowledgement,
     HaFrameError,
@@ -50,6 +51,7 @@ class SlaveLink:
         self._labelled_epoch = -1
         self._last_sent_seconds = now_seconds
         self.state = SlaveLinkState.HANDSHAKE
+        self.flow = FlowMeter(now_seconds)
         self.last_read_seconds = now_seconds
         self.truncated_from: int | None = None
 
@@ -75,6 +77,7 @@ class SlaveLink:
                 answer = self._acknowledge(now_seconds)
         for row in _rows(transfers):
             self._apply(row)
+        self.flow.add(sum(len(frame.body) for frame in transfers), now_seconds)
         return self.flushed(now_seconds=now_seconds) or answer
 
     def flushed(self, *, now_seconds: float) -> bytes:
