@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from brokergroup_operator.cli.endpoints import check_store, parse_endpoint
+from brokergroup_operator.cli.logging_options import LogFormatOption, LogLevelOption, configure_logging
 from brokergroup_operator.cli.security_options import (
     AdminCertificateNamesOption,
     AdminCredentialsOption,
@@ -58,6 +59,8 @@ def controller(  # noqa: PLR0913 - one argument a flag
             "--broker-credentials", help="Whom the brokers sign as, and how they are spoken to; as --admin-credentials"
         ),
     ] = None,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Serve brokers until SIGTERM, with records in a folder or in memory. There is nothing to fence a silent master with."""
     from brokergroup_operator.cli.signals import run_until_signalled
@@ -65,6 +68,7 @@ def controller(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
     from brokergroup_operator.records.store import RecordStoreError
 
+    configure_logging(log_level, log_format)
     security = SecurityOptions(
         tls_mode=tls_mode,
         tls_certificate=tls_certificate,

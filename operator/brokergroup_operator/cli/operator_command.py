@@ -11,6 +11,7 @@ import typer
 
 from brokergroup_operator.api import names
 from brokergroup_operator.cli.endpoints import parse_endpoint
+from brokergroup_operator.cli.logging_options import LogFormatOption, LogLevelOption, configure_logging
 from brokergroup_operator.cli.page_options import (
     PageAccessOption,
     PageListenOption,
@@ -109,6 +110,8 @@ def operator(  # noqa: PLR0913 - one argument a flag
     page_token_file: PageTokenFileOption = None,
     page_tls_certificate: PageTlsCertificateOption = None,
     page_tls_key: PageTlsKeyOption = None,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Run the controller plane and the reconcile plane until SIGTERM."""
     from brokergroup_operator.api.bounds import OBJECT_NAME_PATTERN
@@ -117,6 +120,7 @@ def operator(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.kube.errors import ApiError
     from brokergroup_operator.kube.settings import KubeconfigError
 
+    configure_logging(log_level, log_format)
     if fence_key_secret is not None and leader_election_namespace is None:
         expected = "expected --leader-election-namespace beside it: the Secret is kept there"
         raise typer.BadParameter(f"{fence_key_secret!r}, {expected}", param_hint="--fence-key-secret")

@@ -1,0 +1,80 @@
+"""The operator's log in both formats: every line, also of libraries, is one object; a level leaves out what is below it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from brokergroup_operator.cli.logging_options import LogFormat, LogLevel, configure_logging
+from brokergroup_operator.cli.main import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The configuration is the process's."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def write_one_of_each() -> None:
+    log, library = structlog.get_logger("ours"), logging.getLogger("kopf")
+    for level in LEVELS:
+        getattr(log, level)(f"our {level}", group="default/orders", epoch=7)
+        getattr(library, level)("their %s", level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_json_lines_have_level_time_and_values(level: LogLevel, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level, "json")
+    write_one_of_each()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    heard = LEVELS[LEVELS.index(level) :]
+    ours = [line for line in lines if line["event"].startswith("our")]
+    assert [line["level"] for line in ours] == list(heard)
+    assert all((line["group"], line["epoch"]) == ("default/orders", 7) and line["timestamp"] for line in ours)
+    libraries = heard if level in ("debug", "error") else ("warning", "error")
+    theirs = [line for line in lines if line["event"].startswith("their")]
+    assert [(line["level"], line["logger"]) for line in theirs] == [(one, "kopf") for one in libraries]
+
+
+def test_an_exception_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    try:
+        int("seven\nlines")
+    except ValueError:
+        structlog.get_logger().exception("broke", what={"odd"})
+        logging.getLogger("kopf").exception("broke too")
+    ours, theirs = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert "ValueError: invalid literal" in ours["exception"]
+    assert "ValueError: invalid literal" in theirs["exception"]
+
+
+@pytest.mark.parametrize("log_format", get_args(LogFormat))
+def test_text_without_a_terminal_has_no_colours(log_format: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", log_format)
+    write_one_of_each()
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["operator", "--controller-address", "a:1"], ["controller"]])
+@pytest.mark.parametrize(("flag", "value"), [("--log-level", "loud"), ("--log-format", "xml"), ("--log-level", "")])
+def test_a_wrong_value_names_flag_value_and_what_was_expected(command: list[str], flag: str, value: str) -> None:
+    done = CliRunner().invoke(app, [*command, flag, value], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert flag in done.output
+    assert repr(value) in done.output
+    assert ("'warning'" if flag == "--log-level" else "'json'") in done.output
