@@ -4,8 +4,10 @@
 
 Both kinds stand at the same time and are measured in turn, run by run, so that whatever else the machine does strikes both. A run
 is two thirds of throughput (4 connections with 128 unanswered sends each) and one of latency (1 connection, 8 unanswered). All
-members of the SyncStateSet acknowledge, flushing is asynchronous, messages have 1 KiB. Replication is an empty slave that catches
-up with a log written before. On a shared machine the processor time per send says more than sends per second; both are given.
+members of the SyncStateSet acknowledge, flushing is asynchronous, messages have 1 KiB. ``asynchronous`` is a group of the same size
+whose master alone acknowledges, measured in turn with a synchronous one: what synchronous replication costs. Replication is an
+empty slave that catches up with a log written before. On a shared machine the processor time per send says more than sends per
+second; both are given.
 
 One line of JSON; exit 0 only if everything was measured and no acknowledged message is missing from any replica. Whether the
 targets are reached is in the JSON. ``--profile`` has the single Python replica write its profile (cProfile) to a file.
@@ -35,7 +37,7 @@ from benchmarks.replica_groups import (
     start_bench_name_server,
 )
 from benchmarks.replica_load import Result, produce
-from benchmarks.replica_report import Figures, judge_targets, times_before
+from benchmarks.replica_report import Figures, cost_of_waiting, judge_targets, times_before
 from rocketmq_remoting.errors import RemotingError
 from tests.real.parts.process import RealProcessError
 
@@ -43,6 +45,7 @@ MESSAGE_BYTES = 1024
 _REPLICATION_STARTS_WITHIN = 0.5
 _CATCH_UP_SECONDS = 90.0
 _STUCK_JAVA_SLAVES = 3
+ASYNCHRONOUS = "asynchronous"
 
 
 async def send(group: Group, *, seconds: float, connections: int, window: int) -> Result:
@@ -81,23 +84,23 @@ async def measure_one_run(group: Group, figures: Figures, seconds: float) -> Non
 
 async def measure_sends(groups: list[Group], replicas: int, arguments: argparse.Namespace) -> dict[str, Figures]:
     """All runs of one arrangement, both kinds in turn."""
-    found = {group.kind: Figures() for group in groups}
+    found = {group.name: Figures() for group in groups}
     for group in groups:
         await group.start(replicas)
         await send(group, seconds=arguments.seconds, connections=4, window=128)  # warm up, create the topic
     for run in range(arguments.runs):
         for group in groups[:: -1 if run % 2 else 1]:
-            await measure_one_run(group, found[group.kind], arguments.seconds)
+            await measure_one_run(group, found[group.name], arguments.seconds)
         _tell_progress(f"{replicas} replicas", run, found)
     for group in groups:
         lost = await group.lost_messages()
-        found[group.kind].also |= {
+        found[group.name].also |= {
             "memory_megabytes": group.memory_megabytes(),
             "acknowledged": group.acknowledged,
             "lost": lost,
         }
         if lost:
-            raise MeasurementError(f"{group.kind}, {replicas} replicas: {lost} acknowledged messages are missing")
+            raise MeasurementError(f"{group.name}, {replicas} replicas: {lost} acknowledged messages are missing")
     return found
 
 
@@ -183,10 +186,12 @@ async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], lis
     kinds = ["python", *(["java"] if arguments.java else []), *(["before"] if arguments.against else [])]
     figures: dict[str, dict[str, Figures]] = {kind: {} for kind in kinds}
     failures: list[str] = []
+    costs: dict[str, dict[str, float]] = {}
     folder = Path(tempfile.mkdtemp(prefix="replica-bench-names-"))
     load_before, started = os.getloadavg()[0], time.perf_counter()
     name_server, address = await asyncio.to_thread(start_bench_name_server, folder)
     arrangements = [f"{replicas}_replicas" for replicas in arguments.replicas]
+    arrangements += [ASYNCHRONOUS] if arguments.asynchronous_replicas else []
     arrangements += ["replication"] if arguments.replicated_megabytes else []
     try:
         for name in arrangements:
@@ -197,12 +202,18 @@ async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], lis
                     address,
                     against=arguments.against if kind == "before" else None,
                     profile=profile if kind == "python" else None,
+                    asynchronous=asynchronous,
                 )
                 for kind in kinds
+                for asynchronous in ((False, True) if name == ASYNCHRONOUS else (False,))
             ]
             try:
                 if name == "replication":
                     found = await measure_replication(groups, arguments)
+                elif name == ASYNCHRONOUS:
+                    found = await measure_sends(groups, arguments.asynchronous_replicas, arguments)
+                    costs = {kind: cost_of_waiting(found[kind], found[f"{kind}_{ASYNCHRONOUS}"]) for kind in kinds}
+                    found = {kind: found[f"{kind}_{ASYNCHRONOUS}"] for kind in kinds}
                 else:
                     found = await measure_sends(groups, int(name.partition("_")[0]), arguments)
                 for kind in kinds:
@@ -226,6 +237,8 @@ async def measure(arguments: argparse.Namespace) -> tuple[dict[str, object], lis
         "message_bytes": MESSAGE_BYTES,
     }
     report |= {kind: {name: each.summary() for name, each in found.items()} for kind, found in figures.items()}
+    if costs:
+        report["synchronous_to_asynchronous"] = costs
     if arguments.against:
         report["times_before"] = times_before(figures["python"], figures["before"])
     return report | {"targets": judge_targets(figures["python"]), "failures": failures}, failures
@@ -237,6 +250,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20, help="of each measurement")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
     parser.add_argument("--replicas", type=int, nargs="*", default=[1, 3])
+    parser.add_argument("--asynchronous-replicas", type=int, default=3, help="0 leaves the comparison out")
     parser.add_argument("--replicated-megabytes", type=int, default=200, help="0 leaves replication out")
     parser.add_argument("--java", action="store_true", help="the same with Java brokers")
     parser.add_argument("--against", type=Path, help="a checkout whose replica is measured in turn with this one")

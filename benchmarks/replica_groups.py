@@ -1,6 +1,7 @@
 """The groups that `replica.py` measures: brokers of one kind as processes on loopback, with a small controller in this one.
 
-Both kinds get the same properties: all members of the SyncStateSet acknowledge, flushing is asynchronous, files have 256 MiB.
+Both kinds get the same properties: all members of the SyncStateSet acknowledge (in an asynchronous group the master alone),
+flushing is asynchronous, files have 256 MiB.
 """
 
 from __future__ import annotations
@@ -50,12 +51,16 @@ class StuckSlaveError(MeasurementError):
 
 @dataclass
 class Group:
-    """The brokers of one kind: ``python``, ``java``, or ``before``, the Python replica of the checkout at ``against``."""
+    """The brokers of one kind: ``python``, ``java``, or ``before``, the Python replica of the checkout at ``against``.
+
+    With ``asynchronous`` the master answers a sender without waiting for its slaves.
+    """
 
     kind: str
     name_server: str
     against: Path | None = None
     profile: str | None = None
+    asynchronous: bool = False
     acknowledged: int = 0
     stuck_slaves: int = 0
     patience_seconds: float = 10.0
@@ -64,6 +69,11 @@ class Group:
     brokers: list[RealProcess] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     root: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replica-bench-")))
+
+    @property
+    def name(self) -> str:
+        """Which of the groups that stand at the same time."""
+        return f"{self.kind}_asynchronous" if self.asynchronous else self.kind
 
     async def start(self, replicas: int) -> None:
         """All of them, and wait until they are in sync."""
@@ -84,7 +94,7 @@ class Group:
             "listenPort": port,
             "haListenPort": free_port(HOST),
             "mappedFileSizeCommitLog": _FILE_BYTES,
-            "allAckInSyncStateSet": "true",
+            "allAckInSyncStateSet": "false" if self.asynchronous else "true",
             "haSendHeartbeatInterval": 1000,
             "brokerHeartbeatInterval": 500,
             "controllerHeartBeatTimeoutMills": 5000,

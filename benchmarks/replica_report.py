@@ -100,6 +100,19 @@ def times_before(now: dict[str, Figures], before: dict[str, Figures]) -> dict[st
     return found
 
 
+def cost_of_waiting(synchronous: Figures, asynchronous: Figures) -> dict[str, float]:
+    """Return sends per second with all members acknowledging, as a share of those with the master alone, run by run."""
+    pairs = zip(
+        synchronous.by_name["sends_per_second"].values, asynchronous.by_name["sends_per_second"].values, strict=True
+    )
+    shares = [one / other for one, other in pairs]
+    return {
+        "median": round(statistics.median(shares), 3),
+        "worst": round(min(shares), 3),
+        "best": round(max(shares), 3),
+    }
+
+
 def _ratio(ours: Figure, theirs: Figure) -> float:
     one, other = statistics.median(ours.values), statistics.median(theirs.values)
     if not ours.more_is_better:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.replica_groups import TOPIC, Group
 from benchmarks.replica_load import produce
-from benchmarks.replica_report import Figures, judge_targets
+from benchmarks.replica_report import Figures, cost_of_waiting, judge_targets
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ def test_the_worst_is_the_slowest_and_refused_sends_are_told() -> None:
     assert summary["p99_ms"] == {"median": 2.0, "worst": 3.0, "best": 1.0}
     assert summary["refused"] == {"2": 8, "12": 1}
     assert summary["runs"] == 3
+
+
+def test_what_waiting_for_the_slaves_costs_is_told_run_by_run() -> None:
+    synchronous, asynchronous = Figures(), Figures()
+    for waited, alone in ((9.0, 10.0), (40.0, 50.0), (30.0, 20.0)):
+        synchronous.add("sends_per_second", waited, more_is_better=True)
+        asynchronous.add("sends_per_second", alone, more_is_better=True)
+    assert cost_of_waiting(synchronous, asynchronous) == {"median": 0.9, "worst": 0.8, "best": 1.5}
 
 
 def test_a_target_is_judged_by_what_was_seen_and_by_what_one_core_does() -> None:
