@@ -230,8 +230,6 @@ class Comparison:
             memory.asked_for_master(broker_id)
         elif step.verb == "1011" and code == 0:
             memory.cleaned |= case.before.members.keys() - state.members.keys()
-        elif step.verb == "1001" and code == 0:
-            memory.joined(state.sync_state_set - case.before.sync_state_set, case.before.master)
         elif step.verb == "close" and broker_id is not None:
             if broker_id == case.before.master:
                 memory.losses[broker_id] = memory.losses.get(broker_id, 0) + 1

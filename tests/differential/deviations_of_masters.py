@@ -339,6 +339,19 @@ def _master_by_request(case: Case) -> bool:
     )
 
 
+def _designated_by_request(case: Case) -> bool:
+    """A designated member of the set whose connection closed has asked for something since, as the same process."""
+    broker_id = case.step.number("id")
+    return (
+        designates(case)
+        and case.codes == (2012, 0)
+        and broker_id in case.before.sync_state_set
+        and only_by_request(case, broker_id)
+        and case.java.state == case.before
+        and _as_elected(case.before, case.ours.state, broker_id)
+    )
+
+
 def _added_by_request(case: Case) -> bool:
     """Java refuses a member that has not sent a heartbeat yet."""
     members = frozenset(case.step.members())
@@ -677,6 +690,16 @@ MASTERS: tuple[Deviation, ...] = (
         "as above",
         "tests/core/test_liveness.py",
         _master_by_request,
+        After.END,
+    ),
+    Deviation(
+        "a-designated-one-that-asked-is-alive",
+        "1002",
+        "2012 for a designated member of the set whose connection closed, until its next heartbeat",
+        "elects it: its process, which has told what it holds, has asked for something since",
+        "a request is a sign of life; a new process registers first, and has to tell anew",
+        "tests/core/test_liveness.py",
+        _designated_by_request,
         After.END,
     ),
     Deviation(

@@ -40,8 +40,6 @@ class Memory:
     # How often each id was lost as a master: from the second time on ours passes it over if somebody else can lead.
     losses: dict[int, int] = field(default_factory=dict)
     told_most: dict[int, tuple[int, int]] = field(default_factory=dict)
-    # What its master had told when it came into the set: whoever is in the set has that.
-    joined_at: dict[int, int] = field(default_factory=dict)
 
     def heartbeat(self, broker_id: int, report: Report, connection: str) -> None:
         """A heartbeat was taken by both."""
@@ -61,16 +59,9 @@ class Memory:
         self.alive_by_request.discard(broker_id)
 
     def tells_less(self, broker_id: int, report: Report) -> bool:
-        """Whether a report is below what this id told before, or below what its master had told when it joined the set."""
+        """Whether a report is below what this id told before."""
         most = self.told_most.get(broker_id, (-1, -1))
-        bar = max(most[1], self.joined_at.get(broker_id, -1))
-        return report.epoch < most[0] or report.max_offset < bar
-
-    def joined(self, members: frozenset[int], master: int | None) -> None:
-        """1001: these came into the set of this master."""
-        level = self.told_most.get(master or 0, (-1, -1))[1]
-        for broker_id in members:
-            self.joined_at[broker_id] = level
+        return report.epoch < most[0] or report.max_offset < most[1]
 
     def may_lead(self, broker_id: int) -> bool:
         """Whether its present process has told what it holds, and no less than it told before."""

@@ -70,6 +70,16 @@ def _both_shapes(step: Step, java: Answer, ours: Answer) -> Rewritten:
     return java, replace(ours, body=body)
 
 
+def _no_cluster(step: Step, java: Answer, ours: Answer) -> Rewritten:
+    """A group whose first request named no cluster: Java leaves the null out of the body."""
+    if step.verb != "1002" or not isinstance(java.body, dict) or not isinstance(ours.body, dict):
+        return None
+    members = dict(ours.body.get("brokerMemberGroup") or {})
+    if "cluster" in (java.body.get("brokerMemberGroup") or {}) or members.pop("cluster", None) != "":
+        return None
+    return java, replace(ours, body={**ours.body, "brokerMemberGroup": members})
+
+
 def _sign_of_life(case: Case) -> Case | None:
     """Where ours alone says alive, and the replica has asked for something since its last heartbeat."""
     state = _same_alive(case.ours.state, case.java.state, case.before, case.alive_by_request(case.step.name or ""))
@@ -147,6 +157,14 @@ SHAPES: tuple[Shape, ...] = (
         "the same, and the members of brokerMemberGroup again at the top",
         "mqadmin electMaster reads the body as a bare BrokerMemberGroup",
         _of_answers(_both_shapes),
+    ),
+    Shape(
+        "a-group-without-a-cluster",
+        "1002",
+        "leaves `cluster` out of brokerMemberGroup where the group's first request named none",
+        "writes an empty text",
+        "nobody sends this: a broker always names its cluster",
+        _of_answers(_no_cluster),
     ),
     Shape(
         "error-text",
