@@ -187,6 +187,20 @@ def _already_lost(case: Case) -> bool:
     )
 
 
+def _never_heard(case: Case) -> bool:
+    """A master that was designated and has not been heard since: Java takes silence for death."""
+    memory, master = case.memory, case.before.master
+    return (
+        by_controller(case)
+        and case.codes == (2004, 2012)
+        and master is not None
+        and not case.before.is_alive(master)
+        and master not in memory.our_connection
+        and case.java.state == _without_master(case.before)
+        and case.ours.state == case.before
+    )
+
+
 def _designates_nobody(case: Case) -> bool:
     lost = _without_master(case.before)
     return (
@@ -690,6 +704,16 @@ MASTERS: tuple[Deviation, ...] = (
         "as above",
         "tests/core/test_liveness.py",
         _master_by_request,
+        After.END,
+    ),
+    Deviation(
+        "a-death-is-established",
+        "1002",
+        "to a call without an id: takes a master that was never heard for dead, and bumps the epoch",
+        "2012 while it is not established that the master is dead",
+        "rule 7: a controller that has just started has heard no broker yet",
+        "tests/core/traces/golden_failover.txt",
+        _never_heard,
         After.END,
     ),
     Deviation(

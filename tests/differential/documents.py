@@ -14,8 +14,8 @@ HEAD = """# Where our controller answers differently from RocketMQ's own
 
 Written from the list in `tests/differential/` by `python -m tests.differential.documents`; do not edit it by hand.
 
-`make test-differential` sends the same generated and recorded sequences of requests to real Java controllers (5.5.1, 5.5.0, 5.3.3) and to
-ours, and compares code, remark, extFields and body of every answer, and the group after every write. A
+`make test-differential` sends the same generated and recorded sequences of requests to real Java controllers (5.5.1, 5.5.0, 5.3.3)
+and to ours, and compares code, remark, extFields and body of every answer, and the group after every write. A
 difference that is not on this list fails it; so does an entry that never occurs. Each entry is a predicate on the request, the
 state before it, and what *both* answered and became (`tests/differential/deviations_of_*.py`): it excuses nothing but itself.
 
