@@ -30,6 +30,7 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import RemotingError
 from tests.migrate.conftest import eventually
 from tests.real.parts import java
+from tests.support.java_rig import JavaRig
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
@@ -95,33 +96,27 @@ class Command:
 
 
 @dataclass
-class Lab:
-    """Java brokers by the name of their folder, and a producer that follows the NameServer."""
+class Lab(JavaRig):
+    """Java brokers, controllers, and a producer that follows the NameServer."""
 
-    folder: Path
-    name_server: JavaProgram
-    calls: JavaCalls
-    brokers: dict[str, JavaProgram] = field(default_factory=dict)
-    started: list[JavaProgram] = field(default_factory=list)
+    calls: JavaCalls = field(kw_only=True)
     commands: list[Command] = field(default_factory=list)
     master_address: str | None = None
 
-    def start_broker(self, name: str, controllers: str) -> None:
-        self.brokers[name] = java.start_broker(
-            self.folder / name,
-            controller_address=controllers,
-            name_server_address=self.name_server.address,
+    def start_member(self, name: str, controllers: str) -> None:
+        self.start_broker(
+            name,
+            controllers=controllers,
+            # Java's own period.
+            brokerHeartbeatInterval=1000,
             allAckInSyncStateSet="true",
             inSyncReplicas=2,
             minInSyncReplicas=2,
-            checkSyncStateSetPeriod=1000,
-            syncBrokerMetadataPeriod=2000,
             # A busy machine must look neither like a failed move nor like a dead broker.
             waitTimeMillsInSendQueue=20000,
             controllerHeartBeatTimeoutMills=30000,
             osPageCacheBusyTimeOutMills=20000,
         )
-        self.started.append(self.brokers[name])
 
     def brokergroup(self, *arguments: str) -> Command:
         log = self.folder / f"brokergroup-{len(self.commands)}.log"
@@ -153,37 +148,30 @@ class Lab:
     async def follow_route(self) -> None:
         while True:
             with contextlib.suppress(MigrationCallError):
-                info = await self.calls.clusters(self.name_server.address)
+                info = await self.calls.clusters(self.name_server_address)
                 data = info.broker_addr_table.get(NAME)
                 self.master_address = data.broker_addrs.get(0) if data is not None else None
             await asyncio.sleep(0.2)
-
-    def kill_broker_at(self, address: str) -> str:
-        name = next(name for name, broker in self.brokers.items() if broker.address == address)
-        self.brokers[name].process.kill()
-        return name
 
 
 @pytest.fixture
 async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     client = RemotingClient()
-    name_server = java.start_name_server(tmp_path / "namesrv")
-    built = Lab(tmp_path, name_server, JavaCalls(client), started=[name_server])
-    await asyncio.to_thread(name_server.wait_until_listening)
+    built = Lab(tmp_path, calls=JavaCalls(client))
+    await asyncio.to_thread(built.start_name_server)
     yield built
     for command in built.commands:
         if command.process.poll() is None:
             command.process.kill()
             command.process.wait()
-    for program in built.started:
-        program.process.kill()
+    built.stop()
     await client.close()
 
 
 def start_controller_at(lab: Lab, name: str, port: int) -> JavaProgram:
     program = java.start_controller(lab.folder / name, host=HOST, controllerDLegerPeers=f"n0-{HOST}:{port}")
     moved = java.JavaProgram(program.process, HOST, port)
-    lab.started.append(moved)
+    lab.programs[name] = moved
     return moved
 
 
@@ -208,7 +196,7 @@ class Move:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        return ("--name-server", self.lab.name_server.address, "--broker-name", NAME)
+        return ("--name-server", self.lab.name_server_address, "--broker-name", NAME)
 
     @property
     def home(self) -> tuple[str, ...]:
@@ -267,13 +255,13 @@ async def fail_over_under_ours(move: Move, before: JavaState) -> JavaState:
     """The master dies by SIGKILL, another takes over, and the dead one comes back under its own id."""
     lab = move.lab
     assert before.master_broker_id is not None
-    dead = lab.kill_broker_at(before.addresses[before.master_broker_id])
+    dead = lab.kill_at(before.addresses[before.master_broker_id])
     after = await eventually(
         lambda: lab.settled(move.ours, REPLICAS - 1), what="another master", within_seconds=DEADLINE_SECONDS
     )
     assert after.master_broker_id in before.sync_state_set - {before.master_broker_id}
     assert after.master_epoch == before.master_epoch + 1
-    lab.start_broker(dead, move.list_afterwards)
+    lab.start_member(dead, move.list_afterwards)
     whole: JavaState = await eventually(
         lambda: lab.settled(move.ours, REPLICAS), what="the dead broker back in sync", within_seconds=DEADLINE_SECONDS
     )
@@ -311,7 +299,7 @@ async def fail_over_under_java(move: Move, controller: JavaProgram, before: Java
     """The master dies, and the Java controller finds another by itself."""
     lab = move.lab
     assert before.master_broker_id is not None
-    lab.kill_broker_at(before.addresses[before.master_broker_id])
+    lab.kill_at(before.addresses[before.master_broker_id])
 
     async def other_master() -> BrokerSaid | None:
         state = await lab.state(controller.address)
@@ -331,7 +319,7 @@ async def test_a_group_moves_to_ours_and_back_while_messages_are_sent(
     first = start_controller_at(lab, "java-1", free_port(HOST))
     await asyncio.to_thread(first.wait_until_listening)
     for name in ("one", "two", "three"):
-        lab.start_broker(name, first.address)
+        lab.start_member(name, first.address)
     await eventually(
         lambda: lab.settled(first.address, REPLICAS), what="three in sync under Java", within_seconds=DEADLINE_SECONDS
     )

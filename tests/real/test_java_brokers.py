@@ -8,125 +8,66 @@ missing from the log of the last master; the dead broker comes back under its ow
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.demo.readback import read_keys
-from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from tests.real.parts import java, mqadmin_output
 from tests.real.parts.java_producer import start_producer
+from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, plane_beside, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.controller.plane import ControllerPlane
     from controller_core.model import BrokerGroupRecord
     from tests.real.parts.java import JavaProgram
 
 # By day: Java masters are fenced and failed over by the lanes "nodes", "fence" and "switchover"; mqadmin: test_mqadmin.py.
 pytestmark = [pytest.mark.nightly, pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
 
-KEY = GroupKey("standalone", "broker-a")
 TOPIC = "numbered"
 QUEUES = 4
-DEADLINE_SECONDS = 60.0
-Found = TypeVar("Found")
-
-
-async def eventually(look: Callable[[], Found | None], what: str, deadline_seconds: float = DEADLINE_SECONDS) -> Found:
-    """What `look` returns as soon as it is neither None nor False."""
-    deadline = time.monotonic() + deadline_seconds
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {deadline_seconds} s: {what}")
-        await asyncio.sleep(0.02)
-    return found
+BROKERS = {"allAckInSyncStateSet": "true", "inSyncReplicas": 2, "minInSyncReplicas": 2}
 
 
 @dataclass
-class Lab:
-    """Our plane, a NameServer, and brokers by the name of their folder."""
+class Lab(JavaRig):
+    """Three Java brokers under our plane."""
 
-    folder: Path
-    plane: ControllerPlane
-    name_server: JavaProgram
-    brokers: dict[str, JavaProgram] = field(default_factory=dict)
+    plane: ControllerPlane = field(kw_only=True)
 
-    def start_broker(self, name: str) -> JavaProgram:
-        self.brokers[name] = java.start_broker(
-            self.folder / name,
-            controller_address=self.plane.address,
-            name_server_address=self.name_server.address,
-            brokerHeartbeatInterval=500,
-            allAckInSyncStateSet="true",
-            inSyncReplicas=2,
-            minInSyncReplicas=2,
-            checkSyncStateSetPeriod=1000,
-            syncBrokerMetadataPeriod=2000,
-        )
-        return self.brokers[name]
+    def start_member(self, name: str) -> None:
+        self.start_broker(name, controllers=self.plane.address, **BROKERS)
 
-    async def mqadmin(self, *arguments: str) -> str:
+    async def ask(self, *arguments: str) -> str:
         return await asyncio.to_thread(
-            java.mqadmin, self.folder / "mqadmin", *arguments, name_server_address=self.name_server.address
+            java.mqadmin, self.folder / "mqadmin", *arguments, name_server_address=self.name_server_address
         )
-
-    def snapshot(self) -> GroupSnapshot | None:
-        return self.plane.snapshot(KEY)
 
     @property
     def record(self) -> BrokerGroupRecord:
-        snapshot = self.snapshot()
-        assert snapshot is not None
-        assert snapshot.record is not None
-        return snapshot.record
-
-    def settled(self, members: int) -> bool:
-        """A master that was told, and so many in the SyncStateSet."""
-        snapshot = self.snapshot()
-        if snapshot is None or snapshot.record is None:
-            return False
-        return snapshot.writable and len(snapshot.record.sync_state_set) == members
-
-    def broker_at(self, address: str) -> str:
-        return next(name for name, broker in self.brokers.items() if broker.address == address)
-
-    def logs(self) -> str:
-        return "\n".join(f"--- {name}\n{broker.process.tail()}" for name, broker in self.brokers.items())
+        return record_of(self.plane)
 
 
 @pytest.fixture
 async def lab(tmp_path: Path, java_name_server: JavaProgram) -> AsyncIterator[Lab]:
-    plane = ControllerPlane(
-        store=MemoryRecordStore(),
-        directory=FixedDirectory(
-            settings=ControllerSettings(shrink_floor=True, masters_shrink_first=True, min_in_sync_replicas=2),
-            name_servers=(java_name_server.address,),
-        ),
-        settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0),
-    )
-    await plane.start()
-    lab = Lab(tmp_path, plane, java_name_server)
-    yield lab
-    for broker in lab.brokers.values():
-        broker.process.kill()
-    await plane.stop()
+    rules = ControllerSettings(shrink_floor=True, masters_shrink_first=True, min_in_sync_replicas=2)
+    async with plane_beside(java_name_server.address, rules) as plane:
+        lab = Lab(tmp_path, name_server=java_name_server, plane=plane)
+        yield lab
+        lab.stop()
 
 
 async def check_mqadmin(lab: Lab) -> None:
     """getControllerMetaData, getSyncStateSet and getBrokerEpoch print what the record says."""
-    metadata = mqadmin_output.controller_metadata(await lab.mqadmin("getControllerMetaData", "-a", lab.plane.address))
+    metadata = mqadmin_output.controller_metadata(await lab.ask("getControllerMetaData", "-a", lab.plane.address))
     assert metadata["ControllerLeaderAddress"] == lab.plane.address
-    printed = await lab.mqadmin("getSyncStateSet", "-a", lab.plane.address, "-b", KEY.name)
+    printed = await lab.ask("getSyncStateSet", "-a", lab.plane.address, "-b", KEY.name)
     record = lab.record
     assert record.master_broker_id is not None
     [shown] = mqadmin_output.sync_state_sets(printed)
@@ -147,7 +88,7 @@ async def check_broker_epochs(lab: Lab, *, written: bool) -> None:
     A Java broker does not note an epoch that begins where the last one began.
     """
     epochs = mqadmin_output.broker_epochs(
-        await lab.mqadmin("getBrokerEpoch", "-b", KEY.name, "-n", lab.name_server.address)
+        await lab.ask("getBrokerEpoch", "-b", KEY.name, "-n", lab.name_server_address)
     )
     record = lab.record
     assert {shown.address for shown in epochs} == {
@@ -162,20 +103,21 @@ async def check_broker_epochs(lab: Lab, *, written: bool) -> None:
 
 async def test_java_brokers_fail_over_under_our_controller(lab: Lab, tmp_path: Path) -> None:
     for name in ("first", "second", "third"):
-        lab.start_broker(name)
-    await eventually(lambda: lab.settled(3), f"three Java brokers in sync\n{lab.logs()}")
+        lab.start_member(name)
+    await eventually(lambda: in_sync(lab.plane, 3), f"three Java brokers in sync\n{lab.logs()}")
     assert set(lab.record.replicas) == {1, 2, 3}
     await check_mqadmin(lab)
     await check_broker_epochs(lab, written=False)
 
-    producer = start_producer(tmp_path / "producer", name_server_address=lab.name_server.address, topic=TOPIC)
+    producer = start_producer(tmp_path / "producer", name_server_address=lab.name_server_address, topic=TOPIC)
     try:
         await eventually(lambda: len(producer.acknowledged()) >= 200, "200 acknowledgements")
         before = lab.record
         assert before.master_broker_id is not None
-        victim = lab.broker_at(before.replicas[before.master_broker_id].address)
-        lab.brokers[victim].process.kill()
-        await eventually(lambda: lab.settled(2) and lab.record.master_epoch > before.master_epoch, "another master")
+        victim = lab.kill_at(before.replicas[before.master_broker_id].address)
+        await eventually(
+            lambda: in_sync(lab.plane, 2) and lab.record.master_epoch > before.master_epoch, "another master"
+        )
         acknowledged = len(producer.acknowledged())
         await eventually(lambda: len(producer.acknowledged()) >= acknowledged + 200, "200 more acknowledgements")
     finally:
@@ -189,10 +131,10 @@ async def test_java_brokers_fail_over_under_our_controller(lab: Lab, tmp_path: P
     lost = {outcome["key"] for outcome in producer.acknowledged()} - keys
     assert lost == set()
 
-    lab.start_broker(victim)
-    await eventually(lambda: lab.settled(3), f"the dead broker back in sync\n{lab.logs()}")
+    lab.start_member(victim)
+    await eventually(lambda: in_sync(lab.plane, 3), f"the dead broker back in sync\n{lab.logs()}")
     assert set(lab.record.replicas) == {1, 2, 3}
     assert lab.record.master_epoch == after.master_epoch
-    assert lab.record.replicas[before.master_broker_id].address == lab.brokers[victim].address
+    assert lab.record.replicas[before.master_broker_id].address == lab.programs[victim].address
     await check_mqadmin(lab)
     await check_broker_epochs(lab, written=True)

@@ -28,8 +28,8 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.signature import sign_command
 from tests.observe.test_events import Sink
-from tests.real.test_java_security import ADMIN, GROUP, acl_of, eventually, in_sync, record_of
-from tests.security.java_programs import JavaLab
+from tests.real.test_java_security import ADMIN, GROUP, acl_of
+from tests.support.java_rig import JavaRig, eventually, in_sync, record_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -70,9 +70,8 @@ class Closed(Observer):
 class Story:
     """A plane with a canary, what it told, and the Java brokers of its one group."""
 
-    def __init__(self, lab: JavaLab, name_server: str) -> None:
-        self.lab = lab
-        self.name_server = name_server
+    def __init__(self, rig: JavaRig, name_server: str) -> None:
+        self.rig = rig
         self.closed, self.sink = Closed(), Sink()
         self.plane = ControllerPlane(
             store=MemoryRecordStore(),
@@ -94,7 +93,7 @@ class Story:
 
     def start_broker(self, name: str, **options: str | int) -> JavaProgram:
         acl = acl_of(GROUP) | AUTHORIZED | NO_TOPIC_UNASKED | options
-        return self.lab.start_broker(name, controllers=self.plane.address, name_server=self.name_server, **acl)
+        return self.rig.start_broker(name, controllers=self.plane.address, **acl)
 
     def told(self) -> list[str]:
         """What Events say of the canary."""
@@ -105,7 +104,7 @@ class Story:
         before = record_of(self.plane)
         assert before.master_broker_id is not None
         address = before.replicas[before.master_broker_id].address
-        next(one for one in self.lab.programs.values() if one.address == address).process.kill()
+        self.rig.kill_at(address)
         [incident] = await eventually(lambda: self.closed.incidents, "the incident to be closed")
         after = record_of(self.plane)
         assert after.granted_master_id not in (None, before.master_broker_id)
@@ -113,15 +112,15 @@ class Story:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[JavaLab]:
-    lab = JavaLab(tmp_path)
-    yield lab
-    lab.stop()
+def rig(tmp_path: Path) -> Iterator[JavaRig]:
+    rig = JavaRig(tmp_path)
+    yield rig
+    rig.stop()
 
 
 @asynccontextmanager
-async def story_of(lab: JavaLab) -> AsyncIterator[Story]:
-    story = Story(lab, lab.start_name_server().wait_until_listening().address)
+async def story_of(rig: JavaRig) -> AsyncIterator[Story]:
+    story = Story(rig, rig.start_name_server().address)
     await story.plane.start()
     try:
         yield story
@@ -129,9 +128,9 @@ async def story_of(lab: JavaLab) -> AsyncIterator[Story]:
         await story.plane.stop()
 
 
-async def test_it_makes_its_topic_and_writes_as_the_groups_user(lab: JavaLab) -> None:
+async def test_it_makes_its_topic_and_writes_as_the_groups_user(rig: JavaRig) -> None:
     """As a superuser, which is what nobody has to arrange."""
-    async with story_of(lab) as story:
+    async with story_of(rig) as story:
         for name in ("one", "two"):
             story.start_broker(name)
         await eventually(lambda: in_sync(story.plane, 2), "two brokers with ACL in sync")
@@ -145,9 +144,9 @@ async def test_it_makes_its_topic_and_writes_as_the_groups_user(lab: JavaLab) ->
         assert TOPIC in metadata.topics
 
 
-async def test_a_user_who_may_not_is_told_once_for_each_right_and_no_failover_waits(lab: JavaLab) -> None:
+async def test_a_user_who_may_not_is_told_once_for_each_right_and_no_failover_waits(rig: JavaRig) -> None:
     admin = json.dumps({"username": ADMIN.access_key, "password": ADMIN.secret_key})
-    async with story_of(lab) as story:
+    async with story_of(rig) as story:
         brokers = [story.start_broker(name, initAuthenticationUser=admin) for name in ("one", "two")]
         await eventually(lambda: in_sync(story.plane, 2), "two brokers in sync")
         await eventually(lambda: story.closed.sent[-1:] == [True], "acknowledged messages")

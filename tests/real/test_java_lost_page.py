@@ -12,25 +12,20 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.peers.broker_calls import PASSING_NAME
-from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.group_view import MetadataKind
 from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.java_json import loads
 from rocketmq_remoting.server import RemotingServer
-from tests.real.parts import java
+from tests.controller.conftest import snapshot_of
+from tests.support.java_rig import HOST, KEY, JavaRig, address_of, eventually, in_sync, plane_beside
 from tests.support.places import free_port
 from tests.upstream import lab as upstream
 
@@ -38,25 +33,22 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDifference
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from brokergroup_operator.observe.group_view import MetadataDifference
+    from brokergroup_operator.records.store import GroupKey
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
     from tests.real.parts.java import JavaProgram
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
 
-KEY = GroupKey("standalone", "broker-a")
 # Where the master listens; everybody knows it by the relay's address.
-HIDDEN_HOST, HOST = "127.0.0.2", "127.0.0.1"
+HIDDEN_HOST = "127.0.0.2"
 LOST = "zz-lost"
-DEADLINE_SECONDS = 90.0
 TABLES: dict[int, str] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: "topicConfigTable",
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "subscriptionGroupTable",
 }
-
-
-eventually = partial(upstream.eventually, within_seconds=DEADLINE_SECONDS)
 
 
 class Relay:
@@ -112,69 +104,23 @@ class Told(Observer):
 
 
 @dataclass
-class Lab:
-    folder: Path
-    name_server: JavaProgram
-    client: RemotingClient
-    told: Told = field(default_factory=Told)
+class Lab(JavaRig):
+    plane: ControllerPlane = field(kw_only=True)
+    client: RemotingClient = field(kw_only=True)
     relays: list[Relay] = field(default_factory=list)
-    brokers: list[JavaProgram] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.plane = ControllerPlane(
-            store=MemoryRecordStore(),
-            directory=FixedDirectory(
-                settings=ControllerSettings(min_in_sync_replicas=1), name_servers=(self.name_server.address,)
-            ),
-            settings=PlaneSettings(
-                listen_host=HOST, listen_port=0, metadata_period_seconds=2.0, metadata_copy_seconds=2.0
-            ),
-            observer=self.told,
-        )
 
     async def start_master(self) -> None:
         port = free_port(HOST, neighbours=2)
-        self.start_broker("master", listenPort=port, bindAddress=HIDDEN_HOST)
+        self.start_broker("master", controllers=self.plane.address, listenPort=port, bindAddress=HIDDEN_HOST)
         self.relays = [Relay(self.client) for _ in range(2)]
         for relay, one in zip(self.relays, (port, port - 2), strict=True):
             await relay.start(one)
-        await eventually(lambda: self.in_sync(1), "a master")
+        await eventually(lambda: in_sync(self.plane, 1), "a master")
 
     async def start_slave(self) -> None:
-        slave = self.start_broker("slave")
-        await eventually(lambda: self.in_sync(2), "a slave in sync")
+        slave = self.start_broker("slave", controllers=self.plane.address)
+        await eventually(lambda: in_sync(self.plane, 2), "a slave in sync")
         await asyncio.to_thread(slave.wait_until_listening)
-
-    def start_broker(self, name: str, **extra: Any) -> JavaProgram:
-        broker = java.start_broker(
-            self.folder / name,
-            controller_address=self.plane.address,
-            name_server_address=self.name_server.address,
-            brokerHeartbeatInterval=500,
-            checkSyncStateSetPeriod=1000,
-            syncBrokerMetadataPeriod=2000,
-            **extra,
-        )
-        self.brokers.append(broker)
-        return broker
-
-    def snapshot(self) -> GroupSnapshot:
-        snapshot = self.plane.snapshot(KEY)
-        assert snapshot is not None
-        return snapshot
-
-    def in_sync(self, members: int) -> bool:
-        snapshot = self.plane.snapshot(KEY)
-        if snapshot is None or snapshot.record is None:
-            return False
-        return snapshot.writable and len(snapshot.record.sync_state_set) == members
-
-    def address(self, broker_id: int) -> str:
-        record = self.snapshot().record
-        assert record is not None
-        address = record.address_of(broker_id)
-        assert address is not None
-        return address
 
     async def ask(self, address: str, code: int, body: object = None, **fields: object) -> RemotingCommand:
         return await upstream.ask(self.client, address, code, body, **fields)
@@ -189,28 +135,32 @@ class Lab:
         group = {"groupName": LOST, "retryMaxTimes": 3}
         assert (await self.ask(master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group)).code == 0
 
-    async def stop(self) -> None:
-        for broker in self.brokers:
-            broker.process.kill()
-        for relay in self.relays:
-            await relay.stop()
-        await self.plane.stop()
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
 
 
 @pytest.fixture
-async def lab(tmp_path: Path, java_name_server: JavaProgram) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path, java_name_server: JavaProgram, told: Told) -> AsyncIterator[Lab]:
     client = RemotingClient()
-    lab = Lab(tmp_path, java_name_server, client)
-    await lab.plane.start()
-    yield lab
-    await lab.stop()
+    rules, quick = (
+        ControllerSettings(min_in_sync_replicas=1),
+        {"metadata_period_seconds": 2.0, "metadata_copy_seconds": 2.0},
+    )
+    async with plane_beside(java_name_server.address, rules, observer=told, plane=quick) as plane:
+        lab = Lab(tmp_path, name_server=java_name_server, plane=plane, client=client)
+        yield lab
+        lab.stop()
+        for relay in lab.relays:
+            await relay.stop()
     await client.close()
 
 
-async def test_a_slave_that_lost_a_page_is_made_to_copy_all_again(lab: Lab) -> None:
+async def test_a_slave_that_lost_a_page_is_made_to_copy_all_again(lab: Lab, told: Told) -> None:
     await lab.start_master()
     await lab.start_slave()
-    master, slave = lab.address(1), lab.address(2)
+    master, slave = address_of(lab.plane, 1), address_of(lab.plane, 2)
     await lab.make_both(master)
     await eventually(lambda: {one for relay in lab.relays for one in relay.cut} == set(TABLES), "both pages to be cut")
 
@@ -219,10 +169,10 @@ async def test_a_slave_that_lost_a_page_is_made_to_copy_all_again(lab: Lab) -> N
 
     assert not await same()
     await eventually(same, "the slave to have all that the master has")
-    kinds = {one.kind for one in lab.told.copied_again if (one.broker_id, one.name) == (2, LOST)}
+    kinds = {one.kind for one in told.copied_again if (one.broker_id, one.name) == (2, LOST)}
     assert kinds == {MetadataKind.TOPIC, MetadataKind.SUBSCRIPTION_GROUP}
-    await eventually(lambda: not lab.snapshot().metadata_diverged, "nothing to be missing")
+    await eventually(lambda: not snapshot_of(lab.plane, KEY).metadata_diverged, "nothing to be missing")
     for code in TABLES:
         assert PASSING_NAME not in await lab.names(slave, code)
-    route = await lab.ask(lab.name_server.address, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=PASSING_NAME)
+    route = await lab.ask(lab.name_server_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=PASSING_NAME)
     assert route.code == ResponseCode.TOPIC_NOT_EXIST

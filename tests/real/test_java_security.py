@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +17,6 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
@@ -31,21 +28,20 @@ from rocketmq_remoting.signature import sign_command
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.real.parts import mqadmin_output
 from tests.security.certificates import make_authority
-from tests.security.java_programs import JavaLab, tls_flags
+from tests.security.java_flags import tls_flags
+from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, plane_beside, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from controller_core.model import BrokerGroupRecord
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
-KEY = GroupKey("standalone", "broker-a")
 GROUP = Credentials(access_key="broker-a", secret_key="planted-group-secret-1")
 ADMIN = Credentials(access_key="administrator", secret_key="planted-admin-secret-2")
-DEADLINE_SECONDS = 240.0
-Found = TypeVar("Found")
 
 
 class Answers(Observer):
@@ -62,59 +58,24 @@ class Answers(Observer):
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[JavaLab]:
-    lab = JavaLab(tmp_path)
-    yield lab
-    lab.stop()
+def rig(tmp_path: Path) -> Iterator[JavaRig]:
+    rig = JavaRig(tmp_path)
+    yield rig
+    rig.stop()
 
 
-@asynccontextmanager
-async def plane_with(
-    security: SecuritySettings, *, name_server: str, answers: Answers | None = None, **directory: Any
-) -> AsyncIterator[ControllerPlane]:
-    plane = ControllerPlane(
-        store=MemoryRecordStore(),
-        directory=FixedDirectory(
-            settings=ControllerSettings(), name_servers=(name_server,), heartbeat_timeout_seconds=5.0, **directory
-        ),
-        settings=PlaneSettings(listen_host="127.0.0.1", listen_port=0, security=security),
-        observer=answers,
-    )
-    await plane.start()
-    try:
-        yield plane
-    finally:
-        await plane.stop()
+def plane_with(
+    security: SecuritySettings, *, name_server: str, answers: Answers | None = None, **group: Any
+) -> AbstractAsyncContextManager[ControllerPlane]:
+    group |= {"heartbeat_timeout_seconds": 5.0}
+    return plane_beside(name_server, ControllerSettings(), observer=answers, plane={"security": security}, **group)
 
 
-async def eventually(look: Callable[[], Found | None], what: str) -> Found:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {DEADLINE_SECONDS} s: {what}")
-        await asyncio.sleep(0.05)
-    return found
-
-
-def record_of(plane: ControllerPlane) -> BrokerGroupRecord:
-    snapshot = plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.record is not None
-    return snapshot.record
-
-
-def in_sync(plane: ControllerPlane, members: int) -> bool:
-    snapshot = plane.snapshot(KEY)
-    if snapshot is None or snapshot.record is None:
-        return False
-    return snapshot.writable and len(snapshot.record.sync_state_set) == members
-
-
-async def test_brokers_live_and_fail_over_on_tls_alone(lab: JavaLab, tmp_path: Path) -> None:
+async def test_brokers_live_and_fail_over_on_tls_alone(rig: JavaRig, tmp_path: Path) -> None:
     """Enforced on both sides with client certificates required: register, elect, heartbeat, be told of a failover; mqadmin too."""
     authority = make_authority(tmp_path / "certificates")
     controller, brokers = authority.issue("controller"), authority.issue("broker-a.standalone")
-    lab.flags = tls_flags(brokers)
+    rig.flags = tls_flags(brokers)
     security = SecuritySettings(
         tls=TlsServerSettings(
             mode=TlsMode.ENFORCING, files=controller, client_certificates=ClientCertificates.REQUIRED
@@ -122,11 +83,11 @@ async def test_brokers_live_and_fail_over_on_tls_alone(lab: JavaLab, tmp_path: P
         broker_tls=controller,
         name_server_tls=controller,
     )
-    name_server = lab.start_name_server().wait_until_listening()
+    name_server = rig.start_name_server()
     # The groups are closed: what lets these brokers in, none of them a pod, is the name in their certificate.
     async with plane_with(security, name_server=name_server.address, open_groups=False) as plane:
         for name in ("one", "two"):
-            lab.start_broker(name, controllers=plane.address, name_server=name_server.address)
+            rig.start_broker(name, controllers=plane.address)
         await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
         before = record_of(plane)
 
@@ -139,14 +100,14 @@ async def test_brokers_live_and_fail_over_on_tls_alone(lab: JavaLab, tmp_path: P
             await nobody.invoke(plane.address, request(1005), timeout_seconds=5)
         await nobody.close()
 
-        printed = await asyncio.to_thread(lab.mqadmin, "getSyncStateSet", "-a", plane.address, "-b", KEY.name)
+        printed = await asyncio.to_thread(rig.mqadmin, "getSyncStateSet", "-a", plane.address, "-b", KEY.name)
         [shown] = mqadmin_output.sync_state_sets(printed)
         assert {replica.broker_id for replica in shown.in_sync} == {1, 2}
 
         master = before.master_broker_id
         assert master is not None
         address = before.replicas[master].address
-        next(one for one in lab.programs.values() if one.address == address).process.kill()
+        rig.kill_at(address)
         await eventually(
             lambda: record_of(plane).granted_master_id not in (None, master) and in_sync(plane, 1),
             "the other is master",
@@ -154,7 +115,7 @@ async def test_brokers_live_and_fail_over_on_tls_alone(lab: JavaLab, tmp_path: P
         assert record_of(plane).master_epoch > before.master_epoch
 
 
-async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(lab: JavaLab, tmp_path: Path) -> None:
+async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(rig: JavaRig, tmp_path: Path) -> None:
     """As the operator renders them, and nothing besides: the NameServer is as it comes, and nobody is told whom to believe."""
     authority = make_authority(tmp_path / "certificates")
     mounted = tmp_path / "mounted"
@@ -173,16 +134,16 @@ async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(lab: Ja
             client_certificates=ClientCertificates.REQUIRED,
         )
     )
-    name_server = lab.start_name_server().wait_until_listening()
-    lab.flags = tuple(arguments)
+    name_server = rig.start_name_server()
+    rig.flags = tuple(arguments)
     async with plane_with(security, name_server=name_server.address, open_groups=False) as plane:
         for name in ("one", "two"):
-            lab.start_broker(name, controllers=plane.address, name_server=name_server.address)
+            rig.start_broker(name, controllers=plane.address)
         await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
 
 
 async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
-    lab: JavaLab, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    rig: JavaRig, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A broker with ``authenticationEnabled`` signs what it sends and refuses what is unsigned, as the Java controller's 1008.
 
@@ -190,11 +151,11 @@ async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
     """
     answers = Answers()
     security = SecuritySettings(admin_credentials=AdminCredentials([ADMIN]), configuration_readable=True)
-    name_server = lab.start_name_server().wait_until_listening()
+    name_server = rig.start_name_server()
     group = {"signature": SignaturePolicy.REQUIRED, "credentials": GROUP, "open_groups": False}
     async with plane_with(security, name_server=name_server.address, answers=answers, **group) as plane:
         for name in ("one", "two"):
-            lab.start_broker(name, controllers=plane.address, name_server=name_server.address, **acl_of(GROUP))
+            rig.start_broker(name, controllers=plane.address, **acl_of(GROUP))
         await eventually(lambda: in_sync(plane, 2), "two brokers with ACL in sync")
         assert answers.refused() == []
 
@@ -205,22 +166,22 @@ async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
         assert await notified(address, GROUP, record_of(plane)) == ResponseCode.SUCCESS
 
         wanted = ("electMaster", "-a", plane.address, "-b", str(slave), "-bn", KEY.name, "-c", "DefaultCluster")
-        refused = await asyncio.to_thread(lab.mqadmin, *wanted, name_server=name_server.address)
+        refused = await asyncio.to_thread(rig.mqadmin, *wanted)
         assert "CODE: 16" in refused, refused
         assert record_of(plane).master_broker_id != slave
-        told = await asyncio.to_thread(lab.mqadmin, *wanted, signed_as=ADMIN, name_server=name_server.address)
+        told = await asyncio.to_thread(rig.mqadmin, *wanted, signed_as=ADMIN)
         assert record_of(plane).granted_master_id == slave, told
         await eventually(lambda: in_sync(plane, 2), "both in sync under the new master")
 
-        await check_configuration(lab, plane)
+        await check_configuration(rig, plane)
         everything = caplog.text + "".join(capsys.readouterr())
     for secret in (GROUP.secret_key, ADMIN.secret_key):
         assert secret not in everything
 
 
-async def check_configuration(lab: JavaLab, plane: ControllerPlane) -> None:
+async def check_configuration(rig: JavaRig, plane: ControllerPlane) -> None:
     """getControllerConfig prints what is in force; updateControllerConfig is refused, also to the administrator."""
-    shown = await asyncio.to_thread(lab.mqadmin, "getControllerConfig", "-a", plane.address, signed_as=ADMIN)
+    shown = await asyncio.to_thread(rig.mqadmin, "getControllerConfig", "-a", plane.address, signed_as=ADMIN)
     lines = {line.split("=", 1)[0].strip(): line.split("=", 1)[1].strip() for line in shown.splitlines() if "=" in line}
     assert lines["listenPort"] == plane.address.rpartition(":")[2], shown
     assert lines["tls.server.mode"] == "disabled", shown
@@ -229,7 +190,7 @@ async def check_configuration(lab: JavaLab, plane: ControllerPlane) -> None:
     await client.close()
     assert decode_properties(answer.body).items() <= lines.items()
     update = ("updateControllerConfig", "-a", plane.address, "-k", "enableElectUncleanMaster", "-v", "true")
-    assert "CODE: 16" in await asyncio.to_thread(lab.mqadmin, *update, signed_as=ADMIN)
+    assert "CODE: 16" in await asyncio.to_thread(rig.mqadmin, *update, signed_as=ADMIN)
 
 
 def acl_of(credentials: Credentials) -> dict[str, str | int]:
@@ -265,9 +226,9 @@ async def notified(address: str, credentials: Credentials | None, record: Broker
         await client.close()
 
 
-async def test_a_broker_leaves_a_draining_controller_for_the_other_one(lab: JavaLab) -> None:
+async def test_a_broker_leaves_a_draining_controller_for_the_other_one(rig: JavaRig) -> None:
     """1500 to a real broker: no master change, no id change, no missing heartbeat; its requests go to the second address."""
-    name_server = lab.start_name_server().wait_until_listening()
+    name_server = rig.start_name_server()
     store = MemoryRecordStore()
     first_answers, second_answers = Answers(), Answers()
     planes = [
@@ -283,7 +244,7 @@ async def test_a_broker_leaves_a_draining_controller_for_the_other_one(lab: Java
     for plane in planes:
         await plane.start()
     addresses = f"{first.address};{second.address}"
-    lab.start_broker("one", controllers=addresses, name_server=name_server.address, syncControllerMetadataPeriod=1000)
+    rig.start_broker("one", controllers=addresses, syncControllerMetadataPeriod=1000)
     try:
         await eventually(lambda: in_sync(first, 1) or in_sync(second, 1), "a master")
         asked = RequestCode.CONTROLLER_GET_REPLICA_INFO
@@ -301,7 +262,7 @@ async def test_a_broker_leaves_a_draining_controller_for_the_other_one(lab: Java
         await leader.stop()
         assert [code for code, answer in leaders_answers.seen if answer == ResponseCode.GO_AWAY], leaders_answers.seen
         # It logs on a thread of its own.
-        await eventually(lambda: "Receive go away" in lab.log_of("one"), "the broker logs that it was sent away")
+        await eventually(lambda: "Receive go away" in rig.log_of("one"), "the broker logs that it was sent away")
         await eventually(lambda: polled in others_answers.seen, "the broker polls the other one")
         after = record_of(other)
         assert (after.master_broker_id, after.master_epoch) == (before.master_broker_id, before.master_epoch)

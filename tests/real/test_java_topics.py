@@ -13,8 +13,8 @@ from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKeeper, TopicsStanding
 from rocketmq_remoting.nameserver_bodies import TopicConfig
 from tests.controller.fake_broker import eventually as until
-from tests.real.test_java_security import KEY, eventually, in_sync, plane_with, record_of
-from tests.security.java_programs import JavaLab
+from tests.real.test_java_security import plane_with
+from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,22 +29,22 @@ PAYMENTS = TopicSpec(name="payments", queues=2)
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[JavaLab]:
-    lab = JavaLab(tmp_path)
-    yield lab
-    lab.stop()
+def rig(tmp_path: Path) -> Iterator[JavaRig]:
+    rig = JavaRig(tmp_path)
+    yield rig
+    rig.stop()
 
 
-async def test_java_brokers_take_declared_topics_and_keep_them_through_a_failover(lab: JavaLab) -> None:
-    name_server = lab.start_name_server().wait_until_listening().address
+async def test_java_brokers_take_declared_topics_and_keep_them_through_a_failover(rig: JavaRig) -> None:
+    name_server = rig.start_name_server().address
     async with plane_with(SecuritySettings(), name_server=name_server) as plane:
         for name in ("one", "two"):
-            lab.start_broker(name, controllers=plane.address, name_server=name_server, autoCreateTopicEnable="false")
+            rig.start_broker(name, controllers=plane.address, autoCreateTopicEnable="false")
         await eventually(lambda: in_sync(plane, 2), "two brokers in sync")
-        await check_topics(lab, plane)
+        await check_topics(rig, plane)
 
 
-async def check_topics(lab: JavaLab, plane: ControllerPlane) -> None:
+async def check_topics(rig: JavaRig, plane: ControllerPlane) -> None:
     async def keep(*declared: TopicSpec) -> TopicsStanding:
         keeper = TopicKeeper(plane, time.monotonic)
         return await keeper.keep(KEY.namespace, declared, {KEY.name: "uid"}, count=1)
@@ -67,7 +67,7 @@ async def check_topics(lab: JavaLab, plane: ControllerPlane) -> None:
 
     before = record_of(plane)
     address = before.replicas[before.master_broker_id or 0].address
-    next(one for one in lab.programs.values() if one.address == address).process.kill()
+    rig.kill_at(address)
     await eventually(
         lambda: record_of(plane).granted_master_id not in (None, before.master_broker_id), "another master"
     )

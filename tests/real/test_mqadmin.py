@@ -8,7 +8,7 @@ run in their order, and each leaves the group as it found it, save for the epoch
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,14 +20,13 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.signature import Credentials
 from tests.real.parts import java, mqadmin_output
-from tests.real.parts.java import JavaProgram, start_name_server
 from tests.real.parts.mqadmin_output import Refusal
 from tests.real.parts.mqadmin_shell import AdminShell, start_shell
 from tests.real.parts.process import start
+from tests.support.java_rig import KEY, JavaRig, in_sync, plane_beside, record_of
 from tests.upstream.java_controllers import start_dledger, wait_until_leading
 from tests.upstream.lab import Controller, WireGroup, eventually
 
@@ -44,8 +43,7 @@ pytestmark = [
 ]
 
 CLUSTER = "DefaultCluster"
-NAME = "broker-a"
-KEY = GroupKey("standalone", NAME)
+NAME = KEY.name
 ADMIN = Credentials(access_key="admin", secret_key="secret-of-the-admin")
 NO_PERMISSION = 16
 INVALID_CLEAN = 2009
@@ -55,13 +53,11 @@ ELECT_MASTER_FAILED = 2012
 
 
 @dataclass
-class Lab:
+class Lab(JavaRig):
     """Our controller, a NameServer, two Java brokers and mqadmin."""
 
-    plane: ControllerPlane
-    name_server: JavaProgram
-    brokers: list[JavaProgram]
-    shell: AdminShell
+    plane: ControllerPlane = field(kw_only=True)
+    shell: AdminShell = field(kw_only=True)
 
     @property
     def controller(self) -> str:
@@ -69,10 +65,7 @@ class Lab:
 
     @property
     def record(self) -> BrokerGroupRecord:
-        snapshot = self.plane.snapshot(KEY)
-        assert snapshot is not None
-        assert snapshot.record is not None
-        return snapshot.record
+        return record_of(self.plane)
 
     @property
     def master(self) -> int:
@@ -87,23 +80,17 @@ class Lab:
     def addresses(self) -> dict[int, str]:
         return {broker_id: replica.address for broker_id, replica in self.record.replicas.items()}
 
-    def settled(self) -> bool:
-        """A master that was told, and both in the SyncStateSet."""
-        snapshot = self.plane.snapshot(KEY)
-        if snapshot is None or snapshot.record is None:
-            return False
-        return snapshot.writable and len(snapshot.record.sync_state_set) == 2
-
     async def until_settled(self) -> None:
-        logs = "\n".join(broker.process.tail() for broker in self.brokers)
-        await eventually(self.settled, f"two Java brokers in sync\n{logs}", within_seconds=90.0)
+        await eventually(
+            lambda: in_sync(self.plane, 2), f"two Java brokers in sync\n{self.logs()}", within_seconds=90.0
+        )
 
-    async def mqadmin(self, *arguments: str) -> str:
+    async def ask(self, *arguments: str) -> str:
         """As anybody."""
         self.shell.sign_no_more()
         return await asyncio.to_thread(self.shell.run, *arguments)
 
-    async def mqadmin_of_admin(self, *arguments: str, once: bool = False) -> str:
+    async def ask_as_admin(self, *arguments: str, once: bool = False) -> str:
         """Signed with the administrator's key; `once` for what must not be asked twice."""
         self.shell.sign_as(ADMIN.access_key, ADMIN.secret_key)
         return await asyncio.to_thread(self.shell.run_once if once else self.shell.run, *arguments)
@@ -112,7 +99,7 @@ class Lab:
         """Until the NameServer knows the master as master and the slave as slave."""
 
         async def known() -> bool:
-            lines = mqadmin_output.cluster_list(await self.mqadmin("clusterList", "-n", self.name_server.address))
+            lines = mqadmin_output.cluster_list(await self.ask("clusterList", "-n", self.name_server_address))
             addresses = self.addresses()
             wanted = {0: addresses[self.master], self.slave: addresses[self.slave]}
             return {line.broker_id: line.address for line in lines} == wanted
@@ -120,52 +107,28 @@ class Lab:
         await eventually(known, "both brokers at the NameServer", within_seconds=60.0)
 
 
-def start_broker(folder: Path, plane: ControllerPlane, name_server: JavaProgram) -> JavaProgram:
-    return java.start_broker(
-        folder,
-        controller_address=plane.address,
-        name_server_address=name_server.address,
-        brokerHeartbeatInterval=500,
-        checkSyncStateSetPeriod=1000,
-        syncBrokerMetadataPeriod=2000,
-    )
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
-    folder = tmp_path_factory.mktemp("mqadmin")
-    name_server = await asyncio.to_thread(start_name_server, folder / "namesrv")
-    shell = start_shell(folder / "mqadmin", name_server_address=name_server.address)
-    plane = ControllerPlane(
-        store=MemoryRecordStore(),
-        directory=FixedDirectory(
-            settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=1),
-            name_servers=(name_server.address,),
-        ),
-        settings=PlaneSettings(
-            listen_host="127.0.0.1",
-            listen_port=0,
-            security=SecuritySettings(configuration_readable=True, admin_credentials=AdminCredentials([ADMIN])),
-        ),
-    )
-    await plane.start()
-    brokers: list[JavaProgram] = []
-    lab = Lab(plane, name_server, brokers, shell)
+    rig = JavaRig(tmp_path_factory.mktemp("mqadmin"))
+    await asyncio.to_thread(rig.start_name_server)
+    shell = start_shell(rig.folder / "mqadmin", name_server_address=rig.name_server_address)
+    rules = ControllerSettings(shrink_floor=True, min_in_sync_replicas=1)
+    security = SecuritySettings(configuration_readable=True, admin_credentials=AdminCredentials([ADMIN]))
     try:
-        await asyncio.to_thread(name_server.wait_until_listening)
-        brokers.extend(start_broker(folder / f"broker-{number}", plane, name_server) for number in (1, 2))
-        await lab.until_settled()
-        await lab.until_on_name_server()
-        yield lab
+        async with plane_beside(rig.name_server_address, rules, plane={"security": security}) as plane:
+            lab = Lab(rig.folder, name_server=rig.name_server, programs=rig.programs, plane=plane, shell=shell)
+            for name in ("broker-1", "broker-2"):
+                lab.start_broker(name, controllers=plane.address)
+            await lab.until_settled()
+            await lab.until_on_name_server()
+            yield lab
     finally:
-        for program in (*brokers, name_server):
-            program.process.kill()
+        rig.stop()
         shell.stop()
-        await plane.stop()
 
 
 async def test_get_controller_metadata(lab: Lab) -> None:
-    printed = await lab.mqadmin("getControllerMetaData", "-a", lab.controller)
+    printed = await lab.ask("getControllerMetaData", "-a", lab.controller)
     assert mqadmin_output.controller_metadata(printed) == {
         "ControllerGroup": "brokergroup-operator",
         "ControllerLeaderId": "n0",
@@ -186,20 +149,20 @@ def check_sync_state_set(lab: Lab, shown: mqadmin_output.SyncStateSetShown) -> N
 
 
 async def test_get_sync_state_set_by_name_and_by_cluster(lab: Lab) -> None:
-    [shown] = mqadmin_output.sync_state_sets(await lab.mqadmin("getSyncStateSet", "-a", lab.controller, "-b", NAME))
+    [shown] = mqadmin_output.sync_state_sets(await lab.ask("getSyncStateSet", "-a", lab.controller, "-b", NAME))
     check_sync_state_set(lab, shown)
     # By cluster it asks the NameServer for the names; and of several controllers it asks the first.
-    printed = await lab.mqadmin(
-        "getSyncStateSet", "-a", f"{lab.controller};127.0.0.1:1", "-c", CLUSTER, "-n", lab.name_server.address
+    printed = await lab.ask(
+        "getSyncStateSet", "-a", f"{lab.controller};127.0.0.1:1", "-c", CLUSTER, "-n", lab.name_server_address
     )
     [shown] = mqadmin_output.sync_state_sets(printed)
     check_sync_state_set(lab, shown)
-    assert mqadmin_output.sync_state_sets(await lab.mqadmin("getSyncStateSet", "-a", lab.controller, "-b", "no")) == []
+    assert mqadmin_output.sync_state_sets(await lab.ask("getSyncStateSet", "-a", lab.controller, "-b", "no")) == []
 
 
 async def test_get_sync_state_set_again_and_again(lab: Lab, tmp_path: Path) -> None:
     """With -i it never ends: run as a process of its own, until it has printed the group twice."""
-    flags = (java.QUIET, f"-Drocketmq.namesrv.addr={lab.name_server.address}")
+    flags = (java.QUIET, f"-Drocketmq.namesrv.addr={lab.name_server_address}")
     command = [
         *java.java_command("mqadmin", tmp_path, flags=flags),
         *("getSyncStateSet", "-a", lab.controller, "-b", NAME, "-i", "1"),
@@ -224,7 +187,7 @@ async def test_get_sync_state_set_again_and_again(lab: Lab, tmp_path: Path) -> N
 async def test_get_broker_epoch_by_name_and_by_cluster(lab: Lab) -> None:
     """1007 goes to the brokers that the NameServer names; a master has id 0 there."""
     for where in (("-b", NAME), ("-c", CLUSTER)):
-        printed = await lab.mqadmin("getBrokerEpoch", *where, "-n", lab.name_server.address)
+        printed = await lab.ask("getBrokerEpoch", *where, "-n", lab.name_server_address)
         shown = mqadmin_output.broker_epochs(printed)
         ids = {epoch.address: epoch.broker_id for epoch in shown}
         assert ids == {lab.addresses()[lab.master]: 0, lab.addresses()[lab.slave]: lab.slave}
@@ -237,7 +200,7 @@ async def test_get_broker_epoch_by_name_and_by_cluster(lab: Lab) -> None:
 async def test_ha_status_of_a_broker_and_of_a_cluster(lab: Lab) -> None:
     master = lab.addresses()[lab.master]
     for where in (("-b", master), ("-c", CLUSTER)):
-        statuses = mqadmin_output.ha_statuses(await lab.mqadmin("haStatus", *where, "-n", lab.name_server.address))
+        statuses = mqadmin_output.ha_statuses(await lab.ask("haStatus", *where, "-n", lab.name_server_address))
         [shown] = [status for status in statuses if status.master_address == master]
         assert shown.in_sync_slaves == 1
         [slave] = shown.slaves
@@ -246,13 +209,13 @@ async def test_ha_status_of_a_broker_and_of_a_cluster(lab: Lab) -> None:
 
 
 async def test_cluster_list(lab: Lab) -> None:
-    lines = mqadmin_output.cluster_list(await lab.mqadmin("clusterList", "-n", lab.name_server.address))
+    lines = mqadmin_output.cluster_list(await lab.ask("clusterList", "-n", lab.name_server_address))
     assert {(line.cluster_name, line.broker_name, line.version) for line in lines} == {(CLUSTER, NAME, "V5_5_0")}
 
 
 async def test_the_configuration_is_shown_where_that_was_opened(lab: Lab) -> None:
     [(address, settings)] = mqadmin_output.controller_config(
-        await lab.mqadmin("getControllerConfig", "-a", lab.controller)
+        await lab.ask("getControllerConfig", "-a", lab.controller)
     ).items()
     assert address == lab.controller
     host, _, port = lab.controller.rpartition(":")
@@ -270,11 +233,11 @@ async def test_by_default_the_configuration_is_nobodys_business(lab: Lab) -> Non
     )
     await closed.start()
     try:
-        shown = mqadmin_output.refusal(await lab.mqadmin("getControllerConfig", "-a", closed.address))
+        shown = mqadmin_output.refusal(await lab.ask("getControllerConfig", "-a", closed.address))
         assert shown is not None
         assert shown.code == NO_PERMISSION
         shown = mqadmin_output.refusal(
-            await lab.mqadmin_of_admin("electMaster", "-a", closed.address, "-b", "1", "-bn", NAME, "-c", CLUSTER)
+            await lab.ask_as_admin("electMaster", "-a", closed.address, "-b", "1", "-bn", NAME, "-c", CLUSTER)
         )
         assert shown is not None
         assert shown.code == NO_PERMISSION
@@ -285,8 +248,8 @@ async def test_by_default_the_configuration_is_nobodys_business(lab: Lab) -> Non
 async def test_nobody_updates_the_configuration(lab: Lab) -> None:
     update = ("updateControllerConfig", "-a", lab.controller, "-k", "enableElectUncleanMaster", "-v", "true")
     refused = Refusal(NO_PERMISSION, "the controller is configured by its own settings only")
-    assert mqadmin_output.refusal(await lab.mqadmin(*update)) == refused
-    assert mqadmin_output.refusal(await lab.mqadmin_of_admin(*update)) == refused
+    assert mqadmin_output.refusal(await lab.ask(*update)) == refused
+    assert mqadmin_output.refusal(await lab.ask_as_admin(*update)) == refused
 
 
 def elect(controller: str, broker_id: int, *, name: str = NAME, cluster: str = CLUSTER) -> tuple[str, ...]:
@@ -295,7 +258,7 @@ def elect(controller: str, broker_id: int, *, name: str = NAME, cluster: str = C
 
 async def test_elect_master_is_an_administrators(lab: Lab) -> None:
     before = lab.record
-    shown = mqadmin_output.refusal(await lab.mqadmin(*elect(lab.controller, lab.slave)))
+    shown = mqadmin_output.refusal(await lab.ask(*elect(lab.controller, lab.slave)))
     assert shown is not None
     assert shown.code == NO_PERMISSION
     assert "administrator" in shown.remark
@@ -306,7 +269,7 @@ async def test_elect_master_says_why_not(lab: Lab) -> None:
     before = lab.record
 
     async def refused(broker_id: int, name: str = NAME) -> Refusal | None:
-        return mqadmin_output.refusal(await lab.mqadmin_of_admin(*elect(lab.controller, broker_id, name=name)))
+        return mqadmin_output.refusal(await lab.ask_as_admin(*elect(lab.controller, broker_id, name=name)))
 
     assert await refused(lab.master) == Refusal(
         MASTER_STILL_EXIST,
@@ -324,7 +287,7 @@ async def test_elect_master_fails_at_the_java_controller_and_works_at_ours(lab: 
         await asyncio.to_thread(wait_until_leading, program)
         async with WireGroup(Controller(program.address, "java")) as group:
             await group.in_sync(2)
-            printed = await lab.mqadmin(*elect(program.address, 2, name=group.name, cluster=group.cluster))
+            printed = await lab.ask(*elect(program.address, 2, name=group.name, cluster=group.cluster))
             assert "JSONException" in printed
             with pytest.raises(mqadmin_output.MqadminOutputError):
                 mqadmin_output.election(printed)
@@ -333,7 +296,7 @@ async def test_elect_master_fails_at_the_java_controller_and_works_at_ours(lab: 
         program.process.kill()
 
     before, slave = lab.record, lab.slave
-    printed = await lab.mqadmin_of_admin(*elect(lab.controller, slave), once=True)
+    printed = await lab.ask_as_admin(*elect(lab.controller, slave), once=True)
     record = lab.record
     assert mqadmin_output.election(printed) == mqadmin_output.ElectionShown(
         cluster_name=CLUSTER,
@@ -357,7 +320,7 @@ async def test_clean_broker_metadata_is_an_administrators(lab: Lab) -> None:
         await group.broker()
         before = await group.state()
         for options in (("-b", "1", "-c", group.cluster), ("-c", group.cluster), ("-l",)):
-            shown = mqadmin_output.refusal(await lab.mqadmin(*clean(lab.controller, *options, name=group.name)))
+            shown = mqadmin_output.refusal(await lab.ask(*clean(lab.controller, *options, name=group.name)))
             assert shown is not None
             assert shown.code == NO_PERMISSION
         assert await group.state() == before
@@ -367,7 +330,7 @@ async def test_clean_broker_metadata_says_why_not(lab: Lab) -> None:
     before = lab.record
 
     async def refused(*options: str, name: str = NAME) -> Refusal | None:
-        return mqadmin_output.refusal(await lab.mqadmin_of_admin(*clean(lab.controller, *options, name=name)))
+        return mqadmin_output.refusal(await lab.ask_as_admin(*clean(lab.controller, *options, name=name)))
 
     named = ("-c", CLUSTER)
     assert await refused("-b", str(lab.slave), *named) == Refusal(
@@ -382,7 +345,7 @@ async def test_clean_broker_metadata_says_why_not(lab: Lab) -> None:
         INVALID_CLEAN, "Broker nobody is not existed,clean broker data failure."
     )
     # What mqadmin refuses by itself: it wants the cluster's name unless the living are to be cleaned too.
-    assert "clusterName option can not be empty" in await lab.mqadmin_of_admin(*clean(lab.controller, "-b", "1"))
+    assert "clusterName option can not be empty" in await lab.ask_as_admin(*clean(lab.controller, "-b", "1"))
     assert lab.record == before
 
 
@@ -396,13 +359,13 @@ async def test_clean_broker_metadata_forgets_who_is_named_and_nobody_else(lab: L
         await third.die()
         await group.until(lambda state: 3 not in state.alive, "the third is gone")
         done = f"clear broker {group.name} metadata from controller success!"
-        assert done in await lab.mqadmin_of_admin(*clean(lab.controller, "-b", "3", "-c", group.cluster, **named))
+        assert done in await lab.ask_as_admin(*clean(lab.controller, "-b", "3", "-c", group.cluster, **named))
         after = await group.state()
         assert (after.master, after.members, after.others) == (1, {1, 2}, set())
-        assert done in await lab.mqadmin_of_admin(*clean(lab.controller, "-b", "2", "-l", **named))
+        assert done in await lab.ask_as_admin(*clean(lab.controller, "-b", "2", "-l", **named))
         after = await group.state()
         assert (after.master, after.members, after.others) == (1, {1}, set())
-        assert done in await lab.mqadmin_of_admin(*clean(lab.controller, "-l", **named))
+        assert done in await lab.ask_as_admin(*clean(lab.controller, "-l", **named))
         assert not (await group.state()).known
         # Ids are never given again (safety rule 4).
         assert (await group.broker()).broker_id == 4

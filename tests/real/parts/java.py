@@ -81,11 +81,17 @@ class JavaProgram:
         return self
 
 
-def start_name_server(folder: Path, *, host: str = "127.0.0.1", version: str = install.ROCKETMQ_VERSION) -> JavaProgram:
+def start_name_server(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    version: str = install.ROCKETMQ_VERSION,
+    flags: tuple[str, ...] = (),
+) -> JavaProgram:
     """A real NameServer on a free port."""
     port = free_port(host)
     config = write_properties(folder / "namesrv.conf", {"listenPort": port, "bindAddress": host})
-    command = [*java_command("namesrv", folder, home=install.rocketmq_home(version)), "-c", str(config)]
+    command = [*java_command("namesrv", folder, flags=flags, home=install.rocketmq_home(version)), "-c", str(config)]
     return JavaProgram(start("namesrv", command, log=folder / "namesrv.log"), host, port)
 
 
@@ -156,6 +162,7 @@ def start_broker(
     name_server_address: str,
     host: str = "127.0.0.1",
     version: str = install.ROCKETMQ_VERSION,
+    flags: tuple[str, ...] = (),
     **extra: str | int,
 ) -> JavaProgram:
     """A real broker in controller mode with its store in `folder`; started again there, it keeps its identity."""
@@ -164,7 +171,7 @@ def start_broker(
     properties |= {"listenPort": port, "haListenPort": free_port(host), **SPARING_BROKER, **extra}
     config = write_properties(folder / "broker.conf", properties)
     home = install.rocketmq_home(version)
-    command = [*java_command("broker", folder, heap="512m", home=home), "-c", str(config)]
+    command = [*java_command("broker", folder, heap="512m", flags=flags, home=home), "-c", str(config)]
     return JavaProgram(start(folder.name, command, log=folder / "broker.log"), host, port)
 
 

@@ -1,0 +1,160 @@
+"""The Java programs of one test, beside a controller plane of ours in this process: started, found by address, ended together."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from tests.real.parts import java
+from tests.upstream import lab
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.settings import ControllerSettings
+    from rocketmq_remoting.signature import Credentials
+    from tests.real.parts.java import JavaProgram
+
+HOST = "127.0.0.1"
+KEY = GroupKey("standalone", "broker-a")
+MQADMIN_SECONDS = 120.0
+# Java's periods are made for production; no test waits for them.
+QUICK_BROKER: dict[str, str | int] = {
+    "brokerHeartbeatInterval": 500,
+    "checkSyncStateSetPeriod": 1000,
+    "syncBrokerMetadataPeriod": 2000,
+}
+# JVMs start side by side on two cores.
+eventually = partial(lab.eventually, within_seconds=240.0)
+
+
+@dataclass
+class JavaRig:
+    """NameServer and brokers by the name of their folder. `flags` are those of every JVM that starts from now on."""
+
+    folder: Path
+    flags: tuple[str, ...] = ()
+    name_server: JavaProgram | None = None
+    programs: dict[str, JavaProgram] = field(default_factory=dict)
+
+    @property
+    def name_server_address(self) -> str:
+        """Where brokers register: a dead address while there is no NameServer."""
+        return self.name_server.address if self.name_server is not None else java.NO_NAME_SERVER
+
+    def start_name_server(self) -> JavaProgram:
+        """Start a NameServer, which the brokers started from now on register at; returns when it listens."""
+        self.name_server = java.start_name_server(self.folder / "namesrv", flags=self.flags)
+        self.programs["namesrv"] = self.name_server
+        return self.name_server.wait_until_listening()
+
+    def start_broker(self, name: str, *, controllers: str, **extra: Any) -> JavaProgram:
+        """Start a broker; started again under the same name it keeps its store and its identity."""
+        self.programs[name] = java.start_broker(
+            self.folder / name,
+            controller_address=controllers,
+            name_server_address=self.name_server_address,
+            flags=self.flags,
+            **(QUICK_BROKER | extra),
+        )
+        return self.programs[name]
+
+    def name_at(self, address: str) -> str:
+        """Return the name of the program that listens there."""
+        return next(name for name, program in self.programs.items() if program.address == address)
+
+    def kill_at(self, address: str) -> str:
+        """SIGKILL the program that listens there; returns its name."""
+        name = self.name_at(address)
+        self.programs[name].process.kill()
+        return name
+
+    def mqadmin(self, *arguments: str, signed_as: Credentials | None = None) -> str:
+        """Return everything that mqadmin prints, also when it fails. Its credentials come from ``conf/tools.yml``."""
+        folder = self.folder / f"mqadmin-{signed_as.access_key if signed_as is not None else 'nobody'}"
+        (folder / "conf").mkdir(parents=True, exist_ok=True)
+        if signed_as is not None:
+            text = f"accessKey: {signed_as.access_key}\nsecretKey: {signed_as.secret_key}\n"
+            (folder / "conf" / "tools.yml").write_text(text, encoding="utf-8")
+        flags = (*self.flags, java.QUIET, f"-Drocketmq.namesrv.addr={self.name_server_address}")
+        done = subprocess.run(
+            [*java.java_command("mqadmin", folder, flags=flags), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=MQADMIN_SECONDS,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def log_of(self, name: str) -> str:
+        """Return what the program printed and what it logged."""
+        folder = self.folder / name
+        files = sorted({*folder.glob("*.log"), *folder.glob("logs/**/*.log")})
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+
+    def logs(self) -> str:
+        """Return the end of what every program printed."""
+        return "\n".join(f"--- {name}\n{program.process.tail()}" for name, program in self.programs.items())
+
+    def stop(self) -> None:
+        """Kill whatever runs."""
+        for program in self.programs.values():
+            program.process.kill()
+
+
+@asynccontextmanager
+async def plane_beside(
+    name_server: str,
+    rules: ControllerSettings,
+    *,
+    observer: Observer | None = None,
+    plane: dict[str, Any],
+    **group: Any,
+) -> AsyncIterator[ControllerPlane]:
+    """Our controller in this process, for whatever group calls: `plane` are its settings, `group` those of the group."""
+    made = ControllerPlane(
+        store=MemoryRecordStore(),
+        directory=FixedDirectory(settings=rules, name_servers=(name_server,), **group),
+        settings=PlaneSettings(listen_host=HOST, listen_port=0, **(plane or {})),
+        observer=observer,
+    )
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+def record_of(plane: ControllerPlane) -> BrokerGroupRecord:
+    """Return the record of the one group."""
+    snapshot = plane.snapshot(KEY)
+    assert snapshot is not None
+    assert snapshot.record is not None
+    return snapshot.record
+
+
+def address_of(plane: ControllerPlane, broker_id: int) -> str:
+    """Return where a member is, by the record."""
+    address = record_of(plane).address_of(broker_id)
+    assert address is not None
+    return address
+
+
+def in_sync(plane: ControllerPlane, members: int) -> bool:
+    """Whether a master was notified, and so many are in the SyncStateSet."""
+    snapshot = plane.snapshot(KEY)
+    if snapshot is None or snapshot.record is None:
+        return False
+    return snapshot.writable and len(snapshot.record.sync_state_set) == members
