@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import convert
@@ -25,7 +25,7 @@ def test_the_exporter_answers_on_its_port(tmp_path: Path, java_name_server: java
     port = free_port()
     spec = convert({"implementation": "rocketmq", "monitoring": {"exporter": True, "port": port}}, BrokerGroupSpec)
     rendered = broker_properties("orders", spec, ReconcileSettings(controller_addresses=("127.0.0.1:1",)))
-    exporter = {key: value for key, value in rendered.items() if key.startswith("metrics")}
+    exporter: dict[str, Any] = {key: value for key, value in rendered.items() if key.startswith("metrics")}
     broker = java.start_broker(
         tmp_path / "broker",
         controller_address="127.0.0.1:1",

@@ -120,7 +120,7 @@ async def plane_beside(
     rules: ControllerSettings,
     *,
     observer: Observer | None = None,
-    plane: dict[str, Any],
+    plane: dict[str, Any] | None = None,
     **group: Any,
 ) -> AsyncIterator[ControllerPlane]:
     """Our controller in this process, for whatever group calls: `plane` are its settings, `group` those of the group."""
