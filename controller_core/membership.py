@@ -31,6 +31,7 @@ back without the disk) can tell nothing any more, but its seat still counts. Tra
 """
 
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from controller_core.codes import ControllerCode
 from controller_core.decision import (
@@ -57,6 +58,7 @@ from controller_core.settings import Adoption, ControllerSettings
 
 MAX_IDS_AHEAD = 1000
 """How far above the next id an adopted one may lie."""
+MAX_PORT = 2**16 - 1
 MAX_ADOPTED_BY_ONE = 3
 """How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
 
@@ -76,13 +78,13 @@ def register_broker(
     replica = known.claimed_replica(request.broker_id) if known is not None else None
     if known is None or replica is None:
         return _refuse_unknown(record, request, refusal)
-    if not request.broker_address:
+    if not _can_be_dialled(request.broker_address):
         return _refuse_registration(
             record,
             request,
             code=ControllerCode.SYSTEM_ERROR,
             remark=f"brokerAddress is {request.broker_address!r}, expected <host>:<port>",
-            why="a replica without an address can not be told anything",
+            why="no broker is notified at such an address, and a switchover could not drain it",
         )
     events = (*adopted, *_registration_events(known, replica, request.broker_address))
     after = apply_events(record, events) or known
@@ -98,11 +100,18 @@ def register_broker(
     )
 
 
+def _can_be_dialled(address: str | None) -> TypeGuard[str]:
+    """Whether the address is `<host>:<port>`; Java's controller takes any text, and names it to every broker."""
+    host, _, port = (address or "").rpartition(":")
+    odd = any(character.isspace() or character in ";,=" for character in host)
+    return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= MAX_PORT
+
+
 def _adopted_first(
     record: BrokerGroupRecord | None, request: RegisterBroker, settings: ControllerSettings
 ) -> tuple[tuple[Event, ...], str]:
     """Return the adoption of an unknown id, or why it is none."""
-    if request.broker_id is None or not request.broker_address:
+    if request.broker_id is None or not _can_be_dialled(request.broker_address):
         return (), ""
     wanted = AdoptBroker(
         cluster_name=request.cluster_name,

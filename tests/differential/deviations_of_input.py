@@ -30,6 +30,8 @@ def _missing(case: Case) -> bool:
     epochless = verb == "1001" and (epoch is None or not -(2**31) <= epoch < 2**31)  # of no int: Java drops the field
     refusals = {"1001": (2000,) if epochless and case.before.known and not nameless else (2013,)}
     refusals |= {"1003": (2010,), "1011": (2009,), "1013": (2014,)}
+    if verb == "heartbeat" and case.codes == (1, 0):  # 5.3.3 compares the null with what an earlier heartbeat said
+        return case.step.cluster is None and case.unchanged
     return (
         case.codes[0] == 1
         and case.codes[1] in refusals.get(verb, ())
@@ -61,7 +63,7 @@ INPUT: tuple[Deviation, ...] = (
     ),
     Deviation(
         "a-missing-field-is-refused",
-        "1001, 1003, 1011, 1013",
+        "1001, 1003, 1011, 1013, heartbeat",
         "code 1, by a null pointer exception; a masterEpoch that is no int is missing too",
         "the code of the refusal that the missing field means: no such group, no such id, another epoch",
         "nobody sends this; the code says more than an exception",
