@@ -43,6 +43,9 @@ def error_of(what: str, http_status: int, answer: dict[str, Any], *, write: bool
     message = f"{what}: {http_status} {reason}: {answer.get('message', 'no message')}"
     if http_status >= 500:
         return (OutcomeUnknownError if write else ApiUnavailableError)(message, status=http_status)
+    causes = (answer.get("details") or {}).get("causes") or []
+    if http_status == 422 and causes and all(cause.get("field") == "metadata.uid" for cause in causes):
+        return ConflictError(message, status=http_status)  # the name is another object's by now
     kinds: dict[int, type[ApiError]] = {404: NotFoundError, 410: GoneError, 429: ApiUnavailableError}
     kinds[409] = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
     return kinds.get(http_status, ApiError)(message, status=http_status)

@@ -25,6 +25,7 @@ from kube_sandbox.client import (
     AlreadyExistsError,
     ApiError,
     ApiUnavailableError,
+    ConflictError,
     NotFoundError,
     OutcomeUnknownError,
     Reflector,
@@ -288,8 +289,8 @@ class ClaimBinder:
         }
         try:
             await self._api.patch(PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"])
-        except NotFoundError:
-            return
+        except (NotFoundError, ConflictError):
+            return  # the embedded API's own controller was first, or the change's event leads here again
 
 
 def _has_grown(claim: JsonObject) -> bool:

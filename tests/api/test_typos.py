@@ -40,7 +40,7 @@ failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
 configFrom: [{configMapRef: {name: site}}]
 security: {}
-storage: {retention: {}, commitLog: {size: 1Gi}}
+storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 resources: {}
 jvm: {}
 network: {}

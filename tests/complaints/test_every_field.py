@@ -65,6 +65,8 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("storage.size", "9Ti", "claim", {}),
     ("storage.commitLog.size", "9Ti", "log claim", COMMIT_LOG),
     ("storage.commitLog.storageClassName", "fast", "log claim", COMMIT_LOG),  # the API refuses a later change
+    ("storage.claimTemplate.metadata.labels", {"team": "orders"}, "claim", {}),
+    ("storage.claimTemplate.metadata.annotations", {"example.com/note": "a"}, "log claim", COMMIT_LOG),
     ("storage.ephemeral.sizeLimit", "2Gi", "pod", {"storage": {"ephemeral": {"sizeLimit": "1Gi"}}}),
     ("storage.storageClassName", "fast", "claim", {}),  # the API refuses a later change
     ("config", {"maxMessageSize": "1000"}, "configuration", {}),

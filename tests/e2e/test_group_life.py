@@ -174,3 +174,40 @@ async def test_delete_means_the_data_too(house: House, group: WholeGroup) -> Non
         await eventually(lambda: ("default", "gone") not in gone.seen.groups, gone.story)
         for resource in (PODS, SERVICES, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES):
             assert await names_of(house, resource, "gone") == []
+
+
+@pytest.mark.parametrize("operator", ["there", pytest.param("away", marks=pytest.mark.longer)])
+async def test_an_orphaned_group_serves_on_and_is_taken_back_as_it_runs(
+    house: House, group: WholeGroup, operator: str
+) -> None:
+    """`kubectl delete --cascade=orphan`: no process ends, every send is acknowledged; the group made again has them all."""
+    name = f"left-{operator}"
+    async with whole_group(house, name, replicas=3) as left:
+        await house.create_group(name, storage={"retention": {"whenDeleted": "Delete"}})
+        await left.until_settled()
+        pids, record = left.pids(), left.seen.record
+        operators = [child for child in house.processes.children if child.name == "operator"]
+        async with left.under_load():
+            if operator == "away":
+                for child in operators:
+                    await house.kill_operator(child)
+            await house.api.delete(BROKER_GROUPS, name, namespace=NAMESPACE, propagation_policy="Orphan")
+            if operator == "away":
+                await left.until_acknowledged()
+                await house.start_operator()
+            await left.until(lambda: (NAMESPACE, name) not in left.seen.groups, "the group is gone")
+            failures = left.ledger.failures
+            # Longer than any heartbeat timeout: 300 sends are 6 s at least.
+            await left.until_acknowledged(300)
+            assert left.ledger.failures == failures
+            await house.create_group(name)
+            await left.until_settled()
+            await left.until_acknowledged(300)
+            assert left.ledger.failures == failures
+        await left.verify()
+        assert left.pids() == pids
+        assert left.seen.master_epoch == record["masterEpoch"]
+        assert left.seen.record["nextBrokerId"] == record["nextBrokerId"]
+        await house.delete_group(name)
+        await left.until(lambda: (NAMESPACE, name) not in left.seen.groups, "the group is gone")
+        assert await names_of(house, PODS, name) == []

@@ -48,6 +48,17 @@ def test_an_invalid_object_names_its_fields() -> None:
     assert error.field_messages == ("spec.replicas: Invalid value: 0: should be at least 1",)
 
 
+def test_a_patch_of_an_object_whose_name_is_anothers_by_now_is_a_conflict() -> None:
+    """Kube-apiserver says 422 where a PUT is told 409: no spec is wrong, and nobody has to do anything."""
+    causes = [{"field": "metadata.uid", "message": 'Invalid value: "a": field is immutable'}]
+    error = error_from_status("PATCH /x", 422, {"reason": "Invalid", "details": {"causes": causes}}, write=True)
+    assert type(error) is ConflictError
+    assert error.status == 409
+    both = [*causes, {"field": "spec.replicas", "message": "Invalid value"}]
+    error = error_from_status("PATCH /x", 422, {"reason": "Invalid", "details": {"causes": both}}, write=True)
+    assert type(error) is InvalidError
+
+
 def test_a_field_that_no_schema_declares_is_invalid_whatever_the_status() -> None:
     """Kube-apiserver 1.3x answers a server-side apply of one with a bare 500; asking again would never end."""
     said = (

@@ -17,7 +17,7 @@ ALWAYS = "2999-01-01T00:00:00.000000Z"
 OF_ORDERS = {"labels": {names.LABEL_BROKER_GROUP: "orders"}}
 
 
-def deleted_group(bench: Bench, *, renewed: str | None) -> None:
+def deleted_group(bench: Bench, *, renewed: str | None, policy: str = "Background") -> None:
     """With pods, one of them held by the fence, a claim, and the Lease of its operator."""
     bench.create_group()
     metadata: dict[str, Any] = {"finalizers": [names.FINALIZER_BROKER_GROUP]}
@@ -28,12 +28,15 @@ def deleted_group(bench: Bench, *, renewed: str | None) -> None:
     path = BROKER_GROUPS.path(bench.namespace, "orders")
     bench.api("PATCH", path, {"metadata": metadata})
     containers = [{"name": "broker", "image": "broker"}]
-    bench.create(PODS, "orders-1", metadata=OF_ORDERS, spec={"containers": containers})
-    held = OF_ORDERS | {"finalizers": [names.FINALIZER_FENCE, "example.com/other"]}
+    uid = bench.get(BROKER_GROUPS, "orders")["metadata"]["uid"]
+    owner = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": "orders", "uid": uid}
+    owned = OF_ORDERS | {"ownerReferences": [owner]}
+    bench.create(PODS, "orders-1", metadata=owned, spec={"containers": containers})
+    held = owned | {"finalizers": [names.FINALIZER_FENCE, "example.com/other"]}
     bench.create(PODS, "orders-2", metadata=held, spec={"containers": containers})
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     bench.create(PERSISTENT_VOLUME_CLAIMS, "orders-1", metadata=OF_ORDERS, spec=claim)
-    bench.api("DELETE", path)
+    bench.api("DELETE", path, {"propagationPolicy": policy})
 
 
 def groups(bench: Bench) -> list[str]:
@@ -59,6 +62,16 @@ def test_a_group_goes_once_its_operator_is_gone(bench: Bench) -> None:
     assert groups(bench) == []
     assert bench.get(PODS, "orders-2")["metadata"]["finalizers"] == ["example.com/other"]
     assert bench.get(PERSISTENT_VOLUME_CLAIMS, "orders-1")
+
+
+def test_of_an_orphaned_group_it_says_that_everything_stays(bench: Bench) -> None:
+    """The garbage collector has done its part by then: nothing on the group says any more how it was deleted."""
+    deleted_group(bench, renewed=LONG_AGO, policy="Orphan")
+    assert bench.get(BROKER_GROUPS, "orders")["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
+    said = bench.must("release", "orders", "--confirm", "orders").splitlines()
+    assert said[0].startswith("stays, by --cascade=orphan: pods (orders-1, orders-2), Services")
+    assert groups(bench) == []
+    assert "deletionTimestamp" not in bench.get(PODS, "orders-1")["metadata"]
 
 
 def test_nothing_is_released_while_an_operator_is_alive(bench: Bench) -> None:

@@ -104,6 +104,61 @@ def test_nothing_voluntary_happens_to_an_unsafe_group(kind: str, changes: dict[s
     assert why in verdict.message
 
 
+def being_deleted(*claims: str) -> dict[str, Any]:
+    known = {name: thing(name) for name in ("orders-1", "orders-2", "orders-3", *claims)}
+    for name in claims:
+        known[name]["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("kind", "section", "claim"),
+    [
+        ("Restart", None, "orders-3"),
+        ("Restart", {"brokerIds": [2]}, "orders-2"),
+        ("Restart", {"brokerIds": [2]}, "orders-2-commitlog"),
+        ("Drill", {"kind": "KillMaster"}, "orders-1"),
+    ],
+)
+def test_a_pod_whose_claim_is_being_deleted_is_stopped_for_nothing(kind: str, section: Any, claim: str) -> None:
+    """Its data would go with it: a restart, or a rehearsal, would cost a disk."""
+    verdict = begun(kind, section=section, claims=being_deleted(claim))
+    assert isinstance(verdict, Reject)
+    number = claim.split("-")[1]
+    assert f"claim {claim} is being deleted" in verdict.message
+    assert verdict.message.endswith(f"rebuild broker {number}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "section"),
+    [
+        ("Restart", {"brokerIds": [2]}),
+        ("Switchover", None),
+        ("Rebuild", {"brokerId": 3}),
+        ("Decommission", {"brokerId": 3}),
+        ("Drill", {"kind": "Switchover"}),
+        ("Drill", {"kind": "KillMaster"}),
+    ],
+)
+def test_what_stops_another_pod_or_gives_the_disk_up_goes_on(kind: str, section: Any) -> None:
+    assert isinstance(begun(kind, section=section, claims=being_deleted("orders-3")), Start)
+
+
+def test_a_claim_that_is_deleted_meanwhile_is_what_a_restart_waits_for() -> None:
+    item = running("Restart", brokerIds=[2])
+    verdict = judged(item, claims=being_deleted("orders-2"))
+    assert isinstance(verdict, GoOn)
+    assert "claim orders-2 is being deleted" in verdict.message
+
+
+def test_a_kill_that_was_begun_is_not_done_to_a_master_whose_claim_is_being_deleted_since() -> None:
+    item = running("Drill", kind="KillMaster")
+    verdict = judged(item, claims=being_deleted("orders-1"))
+    assert isinstance(verdict, GoOn)
+    assert verdict.effect is None
+    assert "claim orders-1 is being deleted" in verdict.message
+
+
 @pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
 @pytest.mark.parametrize(("seconds", "verdict"), [(5, Wait), (20, Reject)])
 def test_a_group_that_became_unsafe_a_moment_ago_is_given_time(kind: str, seconds: int, verdict: type) -> None:

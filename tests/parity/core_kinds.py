@@ -224,6 +224,23 @@ async def what_the_operator_sends(peer: Peer) -> None:
         await peer.call("GET", path, labelSelector="brokergroup.dev/broker-group=g")
     role = {"metadata": {"labels": {"brokergroup.dev/role": "master"}}}
     await peer.call("PATCH", f"{CORE}/pods/g-1", role, content_type=MERGE, fieldManager="brokergroup-role")
+    uid = (await peer.call("GET", f"{CORE}/configmaps/g-broker"))["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "g-broker", "uid": uid, "controller": True}
+    of_pod = (await peer.call("GET", f"{CORE}/pods/g-1"))["metadata"]["uid"]
+    for owners in ([owner], [{"uid": uid, "$patch": "delete"}], [{"uid": "none", "$patch": "delete"}]):
+        change = {"ownerReferences": owners, "annotations": {"brokergroup.dev/group-uid": "of-the-group"}}
+        patch = {"metadata": {"uid": of_pod, **change}}
+        await peer.call(
+            "PATCH",
+            f"{CORE}/pods/g-1",
+            patch,
+            content_type=STRATEGIC,
+            fieldManager="brokergroup-reconcile",
+            # managedFields name the owner by its uid, which no two servers share.
+            only=lambda answer: {key: answer["metadata"].get(key) for key in ("ownerReferences", "annotations")},
+        )
+    elsewhere = {"metadata": {"uid": "another", "labels": {"app.kubernetes.io/instance": None}}}
+    await peer.call("PATCH", f"{CORE}/pods/g-1", elsewhere, content_type=STRATEGIC)
     fence = {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}
     await peer.call("PATCH", f"{CORE}/pods/g-1", fence, content_type=MERGE)
     found = await peer.call("GET", f"{CORE}/pods/g-1")
@@ -238,7 +255,7 @@ async def what_the_operator_sends(peer: Peer) -> None:
     await peer.call("GET", f"{CORE}/pods/g-1")
     await peer.call("GET", "/api/v1/nodes/no-such-node")
     for path, child in children[:-1]:
-        if child["kind"] != "PersistentVolumeClaim":  # a real one waits for pvc-protection's finalizer
+        if child["kind"] != "PersistentVolumeClaim":  # without a controller-manager nobody lets a real one go
             await peer.call("DELETE", f"{path}/{child['metadata']['name']}")
     event = {
         "apiVersion": "v1",

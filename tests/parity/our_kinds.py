@@ -139,6 +139,14 @@ async def broker_group_operations(peer: Peer) -> None:
     await peer.call("DELETE", f"{STATES}/g", {"preconditions": {"resourceVersion": "1"}})
     await peer.call("DELETE", f"{STATES}/g")
     await peer.call("DELETE", f"{GROUPS}/g")
+    for policy in ("Orphan", "Foreground"):
+        held = group(f"as-{policy.lower()}")
+        held["metadata"]["finalizers"] = ["brokergroup.dev/brokergroup"]
+        await peer.call("POST", GROUPS, held)
+        path = f"{GROUPS}/as-{policy.lower()}"
+        await peer.call("DELETE", path, {"propagationPolicy": policy, "dryRun": ["All"]})
+        await peer.call("GET", path)
+        await peer.call("DELETE", path, {"propagationPolicy": policy})
 
 
 def operation(**spec: Any) -> dict[str, Any]:

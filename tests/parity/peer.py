@@ -57,8 +57,6 @@ def _tidied_object(kept: dict[str, Any], key: str) -> dict[str, Any]:
     for address in ("clusterIP", "clusterIPs"):  # the sandbox hands out addresses that nothing routes
         if kept.get(address) not in (None, "None", ["None"]):
             kept[address] = "an address"
-    if kept.get("finalizers") == ["kubernetes.io/pvc-protection"]:
-        kept.pop("finalizers")  # the sandbox's kubelet has no use for it
     return kept
 
 

@@ -5,6 +5,7 @@ There is no controller-manager in either: a test writes the status that Stateful
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import KubernetesApi, PatchType
-from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
@@ -32,14 +34,17 @@ from brokergroup_operator.reconcile.settings import LeaderElectionSettings, Reco
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from kube_sandbox.api_server.requests import Deletion
 from rocketmq_remoting.nameserver_bodies import TopicConfig
 from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.reconcile.fake_view import FakeGroupView, led_by
+from tests.reconcile.world import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from brokergroup_operator.kube.resources import Resource
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 REPOSITORY = Path(__file__).parents[2]
 REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
@@ -382,6 +387,157 @@ async def test_a_cluster_that_is_gone_or_going_is_left_to_the_garbage_collector(
     assert await place.passes.run(place.key) is None
     with pytest.raises(NotFoundError):
         await place.get(STATEFUL_SETS, "shop-nameserver")
+
+
+WHOLE: dict[str, Any] = {"proxy": {"replicas": 1}, "brokerGroups": {"count": 2}}
+PARTS = (SERVICES, STATEFUL_SETS, DEPLOYMENTS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, BROKER_GROUPS)
+
+
+async def orphan(place: Place) -> None:
+    await place.api.delete(ROCKETMQ_CLUSTERS, "shop", namespace=place.key.namespace, propagation_policy="Orphan")
+
+    async def gone() -> bool:
+        return await place.names(ROCKETMQ_CLUSTERS) == []
+
+    await until("the cluster is gone", gone)
+
+
+async def parts(place: Place) -> dict[str, dict[str, Any]]:
+    return {
+        f"{kind.kind} {name}": (await place.get(kind, name))["metadata"]
+        for kind in PARTS
+        for name in await place.names(kind)
+    }
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_an_orphaned_clusters_parts_stay_and_are_taken_back_as_they_are(place: Place) -> None:
+    """`kubectl delete --cascade=orphan`: BrokerGroups, NameServers and Proxies stay, and nothing of them is written anew."""
+    await place.make(**WHOLE)
+    await place.passes.run(place.key)
+    before = await parts(place)
+    await orphan(place)
+    assert await place.passes.run(place.key) is None
+    left = await parts(place)
+    assert left.keys() == before.keys()
+    assert not any(one.get("ownerReferences") for one in left.values())
+    assert not any("deletionTimestamp" in one for one in left.values())
+
+    await place.make(**WHOLE)
+    uid = (await place.get(ROCKETMQ_CLUSTERS, "shop"))["metadata"]["uid"]
+    await place.passes.run(place.key)
+    again = await parts(place)
+    assert {name: one["uid"] for name, one in again.items()} == {name: one["uid"] for name, one in before.items()}
+    assert {name: one.get("generation") for name, one in again.items()} == {
+        name: one.get("generation") for name, one in before.items()
+    }
+    assert {owner["uid"] for one in again.values() for owner in one["ownerReferences"]} == {uid}
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_in_the_foreground_the_cluster_goes_last(place: Place) -> None:
+    await place.make(**WHOLE)
+    await place.passes.run(place.key)
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    await place.api.patch(BROKER_GROUPS, "shop-1", held, namespace=place.key.namespace, content_type=PatchType.MERGE)
+    await place.api.delete(ROCKETMQ_CLUSTERS, "shop", namespace=place.key.namespace, propagation_policy="Foreground")
+
+    async def only_what_is_held() -> bool:
+        return list(await parts(place)) == ["BrokerGroup shop-1"]
+
+    await until("the rest is gone", only_what_is_held)
+    assert await place.passes.run(place.key) is None
+    assert await place.names(ROCKETMQ_CLUSTERS) == ["shop"]
+    free = {"metadata": {"finalizers": None}}
+    await place.api.patch(BROKER_GROUPS, "shop-1", free, namespace=place.key.namespace, content_type=PatchType.MERGE)
+
+    async def gone() -> bool:
+        return await place.names(ROCKETMQ_CLUSTERS) == []
+
+    await until("the cluster is gone", gone)
+    assert await parts(place) == {}
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_what_the_next_cluster_asks_for_no_more_is_its_own_to_delete(place: Place) -> None:
+    await place.make(**WHOLE)
+    await place.passes.run(place.key)
+    await orphan(place)
+    await place.make(brokerGroups={"count": 1})
+    await place.passes.run(place.key)
+    assert await place.names(DEPLOYMENTS) == []
+    assert await place.names(BROKER_GROUPS) == ["shop-0", "shop-1"]
+    assert (await place.condition("Stalled"))[1] == "GroupsBeyondCount"
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@pytest.mark.parametrize("moment", ["listed", "applied"])
+async def test_a_pass_under_way_gives_no_part_an_owner_that_is_going(
+    place: Place, sandbox: SandboxApiServer, moment: str
+) -> None:
+    """An operator that has just started applies every part once; the cluster goes between its look and its write."""
+    await place.make(**WHOLE)
+    await place.passes.run(place.key)
+    before = await parts(place)
+    orphaned: list[str] = []
+
+    async def orphan_meanwhile(request: Any) -> None:
+        is_due = request.method == "PATCH" if moment == "applied" else "labelSelector" in request.query
+        if is_due and not orphaned:
+            orphaned.append(request.path)
+            things = sandbox.store.resource(names.GROUP, names.VERSION, "rocketmqclusters")
+            sandbox.store.delete(things, place.key.namespace, "shop", Deletion(propagation="Orphan"))
+            sandbox.store.run_background()
+
+    started_anew = Place(place.api, place.key.namespace)
+    sandbox.before_request = orphan_meanwhile
+    with contextlib.suppress(ApiError):  # its status has no cluster any more
+        await started_anew.passes.run(place.key)
+    sandbox.before_request = None
+    sandbox.store.run_background()
+    assert orphaned
+    after = await parts(place)
+    assert {name: one["uid"] for name, one in after.items()} == {name: one["uid"] for name, one in before.items()}
+    assert not any(one.get("ownerReferences") for one in after.values())
+
+
+@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+async def test_a_part_whose_status_moves_on_is_applied_all_the_same(place: Place, sandbox: SandboxApiServer) -> None:
+    await place.make()
+    await place.passes.run(place.key)
+    await place.change({"nameServer": {"replicas": 3}})
+    written: list[str] = []
+
+    async def write_its_status(request: Any) -> None:
+        if request.method == "PATCH" and request.path.endswith("/statefulsets/shop-nameserver") and not written:
+            written.append(request.path)
+            await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+
+    sandbox.before_request = write_its_status
+    await place.passes.run(place.key)
+    sandbox.before_request = None
+    assert written
+    assert (await place.get(STATEFUL_SETS, "shop-nameserver"))["spec"]["replicas"] == 3
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+async def test_a_persons_objects_with_our_label_are_not_taken(place: Place) -> None:
+    """A copy of a part under another name, and one of a part's name that this operator has not made."""
+    labels = {names.LABEL_ROCKETMQ_CLUSTER: "shop"}
+    copy = {
+        "name": "shop-copy",
+        "namespace": place.key.namespace,
+        "labels": labels | {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY},
+    }
+    foreign = {"name": "shop-nameserver", "namespace": place.key.namespace, "labels": labels}
+    for metadata in (copy, foreign):
+        await place.api.create(SERVICES, {"metadata": metadata, "spec": {"ports": [{"port": 80}]}})
+    await place.make()
+    await place.passes.run(place.key)
+    for name in ("shop-copy", "shop-nameserver"):
+        assert "ownerReferences" not in (await place.get(SERVICES, name))["metadata"]
+    assert (await place.condition("Stalled"))[1] == "NotOurs"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.reconcile.world import World
 
 GROUP = {"metadata": {"name": "orders", "uid": "of-this-group"}}
-OURS = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY, names.LABEL_APP_INSTANCE: "orders"}
+OURS = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,15 @@ OURS = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY, names.LABEL_APP_INSTANCE: 
         ({}, False),
         ({"labels": {names.LABEL_BROKER_GROUP: "orders"}}, False),
         ({"labels": {names.LABEL_APP_MANAGED_BY: "Helm", names.LABEL_APP_INSTANCE: "orders"}}, False),
+        # Of an older version, whose label another tool has since taken for its own.
+        ({"labels": OURS | {names.LABEL_APP_INSTANCE: "shop-app"}}, True),
+        ({"labels": OURS, "ownerReferences": [{"uid": "of-another"}]}, False),
         ({"labels": OURS | {names.LABEL_BROKER_GROUP: "payments"}}, False),
         ({"ownerReferences": [{"uid": "of-another"}]}, False),
     ],
     ids=[
         "all our labels", "without the one we list by", "owned, without labels", "bare", "our label put on by somebody",
-        "of a Helm release", "of another group", "owned by another",
+        "of a Helm release", "with another tool's instance", "another's by its owner", "of another group", "owned by another",
     ],
 )  # fmt: skip
 def test_whose_it_is(metadata: dict[str, Any], ours: bool) -> None:

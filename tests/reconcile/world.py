@@ -39,7 +39,7 @@ KINDS = (
 VOLATILE = {
     "uid", "namespace", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "lastTransitionTime",
     "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
-    "brokergroup.dev/operation", "podUID", "since", "endpoints", "startedAt",
+    "brokergroup.dev/operation", "brokergroup.dev/group-uid", "podUID", "since", "endpoints", "startedAt",
 }  # fmt: skip
 
 

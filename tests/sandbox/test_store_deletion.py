@@ -235,3 +235,59 @@ def test_delete_collection_takes_what_is_selected(store: ObjectStore, things: Re
         store.create(things, "default", body)
     store.delete_collection(things, Selection("default", label_selector="kind=x"))
     assert [version.obj["metadata"]["name"] for version in store.list_objects(things).items] == ["b"]
+
+
+CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
+
+
+def _claim_and_pod(store: ObjectStore, *, bound: bool, **metadata: Any) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "data", **metadata}, "spec": spec}
+    store.create(store.resource("", "v1", "persistentvolumeclaims"), "default", claim)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    pods = store.resource("", "v1", "pods")
+    body = {"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}}
+    store.create(pods, "default", body)
+    if bound:
+        bind(store, Target(pods, "default", "user", "binding"), {"target": {"name": "n"}}, Write())
+
+
+def test_a_claim_goes_only_when_no_pod_uses_it(store: ObjectStore, pods: ResourceType) -> None:
+    claims = store.resource("", "v1", "persistentvolumeclaims")
+    _claim_and_pod(store, bound=True)
+    made = store.get(claims, "default", "data").obj["metadata"]
+    assert made["finalizers"] == [CLAIM_FINALIZER]
+    assert "f:finalizers" not in str(made.get("managedFields")), "admission's share is nobody's"
+    version, gone = store.delete(claims, "default", "data")
+    store.run_background()
+    assert not gone
+    assert "deletionTimestamp" in version.obj["metadata"]
+    assert _exists(store, claims, "data")
+    store.delete(pods, "default", "user", Deletion(grace_period_seconds=0))
+    store.run_background()
+    assert not _exists(store, claims, "data")
+
+
+def test_a_pod_that_no_node_has_uses_no_claim(store: ObjectStore) -> None:
+    claims = store.resource("", "v1", "persistentvolumeclaims")
+    _claim_and_pod(store, bound=False)
+    store.delete(claims, "default", "data")
+    store.run_background()
+    assert not _exists(store, claims, "data")
+
+
+def test_anothers_finalizer_holds_a_claim_still(store: ObjectStore) -> None:
+    claims = store.resource("", "v1", "persistentvolumeclaims")
+    _claim_and_pod(store, bound=False, finalizers=["example.dev/hold"])
+    store.delete(claims, "default", "data")
+    store.run_background()
+    assert store.get(claims, "default", "data").obj["metadata"]["finalizers"] == ["example.dev/hold"]
+
+
+def test_without_controllers_a_claim_stays_marked() -> None:
+    store = ObjectStore(garbage_collection=False)
+    claims = store.resource("", "v1", "persistentvolumeclaims")
+    _claim_and_pod(store, bound=False)
+    store.delete(claims, "default", "data")
+    store.run_background()
+    assert "deletionTimestamp" in store.get(claims, "default", "data").obj["metadata"]

@@ -73,6 +73,15 @@ def test_put_names_another_incarnation_by_its_uid(store: ObjectStore, things: Re
     assert "Precondition failed: UID" in error.message
 
 
+def test_a_patch_that_names_another_uid_is_invalid(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+    store.create(things, "default", thing())
+    patch = {"metadata": {"uid": "another", "labels": {"a": "b"}}}
+    error = _refused(422, "Invalid", lambda: store.patch_merge(things, "default", "one", patch, Write()))
+    assert 'metadata.uid: Invalid value: "another": field is immutable' in error.message
+    stale = {"metadata": {"uid": "another", "resourceVersion": "1"}}
+    _refused(409, "Conflict", lambda: store.patch_merge(things, "default", "one", stale, Write()))
+
+
 def test_put_without_resource_version_is_invalid_for_custom_objects(
     store: ObjectStore, things: ResourceType, thing: Any
 ) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.json_values import JsonObject
 
 DEFINITION_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
 
 Defaults = Callable[["JsonObject"], None]
 Rules = Callable[["JsonObject", "JsonObject | None"], "list[FieldError]"]
@@ -166,6 +167,24 @@ class ServiceBehaviour(BuiltinBehaviour):
         for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if not spec.get(key) and key in before:
                 spec[key] = before[key]
+
+
+class ClaimBehaviour(BuiltinBehaviour):
+    """Claims: admission (StorageObjectInUseProtection) lets none go while a pod uses it (`store/claim_protection.py`)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "V1PersistentVolumeClaim",
+            defaults=builtin_defaults.default_claim,
+            rules=builtin_rules.claim_errors,
+            returns_deleted_object=True,
+            new_status={"phase": "Pending"},
+        )
+
+    def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
+        finalizers = obj["metadata"].get("finalizers") or []
+        if old is None and CLAIM_FINALIZER not in finalizers:
+            obj["metadata"]["finalizers"] = [*finalizers, CLAIM_FINALIZER]
 
 
 class NamespaceBehaviour(BuiltinBehaviour):

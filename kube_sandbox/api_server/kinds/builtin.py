@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kube_sandbox.api_server.kinds import defaults, rules
 from kube_sandbox.api_server.kinds.behaviours import (
     BuiltinBehaviour,
+    ClaimBehaviour,
     DefinitionBehaviour,
     EventBehaviour,
     NamespaceBehaviour,
@@ -89,6 +90,10 @@ NAMESPACES = _kind(
     "v1", "Namespace", "ns", namespaced=False, status=True, fields="status.phase", columns={"Status": ".status.phase"},
     behaviour=NamespaceBehaviour("V1Namespace", returns_deleted_object=True, name_rule="label"),
 )  # fmt: skip
+CLAIMS = _kind(
+    "v1", "PersistentVolumeClaim", "pvc", status=True, behaviour=ClaimBehaviour(),
+    columns={"Status": ".status.phase", "Capacity": ".status.capacity.storage"},
+)  # fmt: skip
 CUSTOM_RESOURCE_DEFINITIONS = _kind(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "crd crds", namespaced=False, status=True,
     category="api-extensions", behaviour=DefinitionBehaviour(),
@@ -114,14 +119,7 @@ _CORE = (
         "v1", "Secret", fields="type", columns={"Type": ".type"},
         behaviour=BuiltinBehaviour("V1Secret", defaults=defaults.default_secret, rules=rules.config_map_errors),
     ),
-    _kind(
-        "v1", "PersistentVolumeClaim", "pvc", status=True,
-        columns={"Status": ".status.phase", "Capacity": ".status.capacity.storage"},
-        behaviour=BuiltinBehaviour(
-            "V1PersistentVolumeClaim", defaults=defaults.default_claim, rules=rules.claim_errors,
-            returns_deleted_object=True, new_status={"phase": "Pending"},
-        ),
-    ),
+    CLAIMS,
     _kind(
         "v1", "Node", "no", namespaced=False, status=True, fields="spec.unschedulable", behaviour=NodeBehaviour("V1Node"),
         columns={"Ready": _READY, "Version": ".status.nodeInfo.kubeletVersion"},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kube_sandbox.api_server.kinds.behaviours import DEFINITION_FINALIZER
 from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from kube_sandbox.api_server.requests import Selection
+from kube_sandbox.api_server.store.claim_protection import ClaimProtection
 from kube_sandbox.api_server.store.garbage_collector import GarbageCollector
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Housekeeping:
 
     def __init__(self, store: ObjectStore, *, garbage_collection: bool) -> None:
         self._store = store
-        self._collector = GarbageCollector(store) if garbage_collection else None
+        self._controllers = (GarbageCollector(store), ClaimProtection(store)) if garbage_collection else ()
         self._leaving: set[tuple[StorageKey, ObjectKey]] = set()
         store.storage.listeners.append(self._saw)
         for key in (NAMESPACES.storage_key, CUSTOM_RESOURCE_DEFINITIONS.storage_key):
@@ -33,7 +34,7 @@ class Housekeeping:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._leaving) or (self._collector is not None and self._collector.has_work)
+        return bool(self._leaving) or any(controller.has_work for controller in self._controllers)
 
     def _saw(self, key: StorageKey, name: ObjectKey, change: Change) -> None:
         if key in (NAMESPACES.storage_key, CUSTOM_RESOURCE_DEFINITIONS.storage_key):
@@ -52,8 +53,9 @@ class Housekeeping:
                 self._empty_namespace(name)
             else:
                 self._empty_definition(name, version.obj)
-        if self._collector is not None:
-            self._collector.run()
+        while any(controller.has_work for controller in self._controllers):
+            for controller in self._controllers:
+                controller.run()
 
     def _empty_namespace(self, key: ObjectKey) -> None:
         namespace = key[1]

@@ -177,7 +177,12 @@ class ObjectStore:
         self, resource: ResourceType, namespace: str, name: str, operations: Any, write: Write, *, subresource: str = ""
     ) -> Version:
         return self._change(
-            resource, (namespace, name), lambda old: patches.json_patch(clone(old), operations), write, subresource
+            resource,
+            (namespace, name),
+            lambda old: patches.json_patch(clone(old), operations),
+            write,
+            subresource,
+            is_patch=True,
         )
 
     def patch_merge(
@@ -186,7 +191,12 @@ class ObjectStore:
         if not isinstance(patch, dict):
             raise bad_request(f"a merge patch is an object, got {type(patch).__name__}")
         return self._change(
-            resource, (namespace, name), lambda old: patches.merge_patch(clone(old), patch), write, subresource
+            resource,
+            (namespace, name),
+            lambda old: patches.merge_patch(clone(old), patch),
+            write,
+            subresource,
+            is_patch=True,
         )
 
     def patch_strategic(
@@ -197,7 +207,12 @@ class ObjectStore:
         if not isinstance(patch, dict):
             raise bad_request(f"a strategic merge patch is an object, got {type(patch).__name__}")
         return self._change(
-            resource, (namespace, name), lambda old: strategic_merge(clone(old), patch), write, subresource
+            resource,
+            (namespace, name),
+            lambda old: strategic_merge(clone(old), patch),
+            write,
+            subresource,
+            is_patch=True,
         )
 
     def apply(
@@ -239,7 +254,14 @@ class ObjectStore:
         return Author(write.field_manager or "unknown", resource.api_version, subresource, self.clock())
 
     def _change(
-        self, resource: ResourceType, key: tuple[str, str], shape: Shape, write: Write, subresource: str
+        self,
+        resource: ResourceType,
+        key: tuple[str, str],
+        shape: Shape,
+        write: Write,
+        subresource: str,
+        *,
+        is_patch: bool = False,
     ) -> Version:
         """One read-modify-write; `shape` gets the object as its author sees it and gives a new one."""
         namespace, name = key
@@ -247,7 +269,7 @@ class ObjectStore:
         new = shape(current.obj)
         write_checks.check_body(resource, new, namespace, name, write)
         old = current.obj
-        write_checks.check_preconditions(resource, name, new["metadata"], old)
+        write_checks.check_preconditions(resource, name, new["metadata"], old, is_patch=is_patch)
         new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
         metadata.prepare_update(new["metadata"], old["metadata"])
         resource.behaviour.set_defaults(new)

@@ -36,6 +36,7 @@ class ConditionType(StrEnum):
     METADATA_DIVERGED = "MetadataDiverged"
     DEGRADED_DURABILITY = "DegradedDurability"
     VOLUME_RESIZING = "VolumeResizing"
+    CLAIM_TERMINATING = "ClaimTerminating"
     UNFENCED = "Unfenced"
     EPOCH_JUMP = "EpochJump"
     RECOVERING = "Recovering"
@@ -122,6 +123,8 @@ class Reason(StrEnum):
     MASTER_STOPPED = "MasterStopped"
     # VolumeResizing
     RESIZE_PENDING = "ResizePending"
+    # ClaimTerminating, UpToDate, Stalled
+    CLAIM_BEING_DELETED = "ClaimBeingDeleted"  # a claim under a running pod: the pod's next stop takes the data along
     # Unfenced
     FENCE_NOT_CONFIRMED = "FenceNotConfirmed"
     # EpochJump
@@ -396,8 +399,8 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
                 max_length=32,
                 description="Always there: Ready, Available, FailoverSafe, ReplicationHealthy, UpToDate, and"
                 " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
-                " MetadataDiverged, DegradedDurability, VolumeResizing, EpochJump, Recovering, SeatLost, CredentialsMissing."
-                " What each means, and what to do then: docs/reference/brokergroup.md.",
+                " MetadataDiverged, DegradedDurability, VolumeResizing, ClaimTerminating, EpochJump, Recovering, SeatLost,"
+                " CredentialsMissing. What each means, and what to do then: docs/reference/brokergroup.md.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

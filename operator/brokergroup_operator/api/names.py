@@ -29,11 +29,13 @@ ROLE_SLAVE: Final = "slave"
 ROLE_LEARNER: Final = "learner"
 
 LABEL_APP_NAME: Final = "app.kubernetes.io/name"
-LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
 LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_APP_PART_OF: Final = "app.kubernetes.io/part-of"
 LABEL_APP_VERSION: Final = "app.kubernetes.io/version"
 LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+# The release's (Helm), and by default Argo CD's: what bears it without an owner is pruned by the application of that name. On
+# nothing that we make; taken off what older versions made with it.
+LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
 APP_NAME: Final = "rocketmq-broker"
 APP_NAME_SERVER: Final = "rocketmq-nameserver"
 APP_PROXY: Final = "rocketmq-proxy"
@@ -57,6 +59,8 @@ ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 # On a pod: the address (host:port) by which its broker is known, where that is not the pod's own; ":port" is at its node's address.
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
+# On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
+ANNOTATION_GROUP_UID: Final = f"{GROUP}/group-uid"
 # On a pod: "true" where its broker was started as an async learner.
 # On an Event: the change of master that it is about.
 ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"

@@ -47,6 +47,7 @@ class PatchType(StrEnum):
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
 
 

@@ -78,6 +78,8 @@ def error_from_status(what: str, http_status: int, status_object: dict[str, Any]
     """Translate a ``Status`` object into the exception whose type says what to do. ``what`` names the request."""
     reason, said = str(status_object.get("reason", "")), str(status_object.get("message", "no message"))
     message = f"{what}: {http_status} {reason}: {said}"
+    if http_status == 422 and _is_another_object(status_object):
+        return ConflictError(message, status=409, reason="Conflict")
     if http_status == 422 or (http_status == 500 and UNDECLARED_FIELD in said):
         return InvalidError(message, field_messages=_field_messages(status_object), reason=reason)
     if http_status == 409:
@@ -89,6 +91,12 @@ def error_from_status(what: str, http_status: int, status_object: dict[str, Any]
         return outcome(message, status=http_status, reason=reason)
     by_status: dict[int, type[ApiError]] = {404: NotFoundError, 410: GoneError, 429: ApiUnavailableError}
     return by_status.get(http_status, ApiError)(message, status=http_status, reason=reason)
+
+
+def _is_another_object(status_object: dict[str, Any]) -> bool:
+    """A PATCH that names a uid is answered like this where the name is another object's by now; a PUT is a conflict then."""
+    causes = (status_object.get("details") or {}).get("causes") or []
+    return bool(causes) and all(cause.get("field") == "metadata.uid" for cause in causes)
 
 
 def _field_messages(status_object: dict[str, Any]) -> tuple[str, ...]:

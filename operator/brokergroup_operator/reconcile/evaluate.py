@@ -15,6 +15,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide import adoption
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.course import Course, set_course
 from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
@@ -112,7 +113,10 @@ def _waits(course: Course) -> bool:
 
 
 def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
+    # Before our finalizer: what is unowned while that is there was orphaned.
+    yield from adoption.adopted(seen)
     yield from _hold_group(seen)
+    yield from adoption.marks_mended(seen)
     yield from _shared_children(seen, course, settings)
     yield from service_actions(seen, members)
     if any(course.runs(member.broker_id) and member.pod not in seen.pods for member in members.members):

@@ -40,7 +40,6 @@ def selector_text(labels: dict[str, str]) -> str:
 def child_labels(group: BrokerGroup) -> dict[str, str]:
     labels = {
         names.LABEL_APP_NAME: names.APP_NAME,
-        names.LABEL_APP_INSTANCE: name_of(group),
         names.LABEL_APP_COMPONENT: "broker",
         names.LABEL_APP_MANAGED_BY: names.MANAGED_BY,
     }

@@ -143,6 +143,21 @@ class SetFinalizers(Action):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PatchMetadata(Action):
+    """Merge this into the metadata of the object with this uid, strategically: owners by their uid, None takes a key off."""
+
+    resource: Resource
+    name: str
+    uid: str
+    change: JsonObject
+
+    @property
+    def target(self) -> str:
+        """Kind and name."""
+        return f"{self.resource.kind} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class WriteStatus(Action):
     """Server-side apply of the status. `notes`: the transitions that it shows."""
 

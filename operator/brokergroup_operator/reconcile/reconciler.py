@@ -139,6 +139,7 @@ class Reconciler:
         """The group, once it is ours; None where it is gone, or another operator's."""
         seen = await self._fetcher.fetch(key)
         if seen is None:
+            await self._applier.mend_left_claims(key)
             return None
         ours = await self._applier.take(seen.group_object, operator=self._settings.operator)
         return None if ours is None else replace(seen, group_object=ours)

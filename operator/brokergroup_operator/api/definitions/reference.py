@@ -98,6 +98,10 @@ CONDITIONS: Final = {
         "A claim has been told to grow and its volume has not yet.",
         "Wait; some drivers grow a file system only when the pod starts anew.",
     ),
+    ConditionType.CLAIM_TERMINATING: (
+        "A claim is being deleted under a running pod: its data goes when that pod stops. The operator does not stop it.",
+        "Keep the pod running. Keep the volume (reclaim policy `Retain`), or replace the member: `kubectl brokergroup rebuild`.",
+    ),
     ConditionType.UNFENCED: (
         "The last silent master was replaced without proof of its death: what it acknowledged since may be lost.",
         "Look at its node. It goes when that broker is in sync again, or no member any more.",

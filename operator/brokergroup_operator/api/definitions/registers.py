@@ -56,6 +56,7 @@ EVENTS: Final = {
     "VolumeLost": "Warning. A member's volume is gone, and with it its id; another member is made.",
     "VolumeDropped": "Warning. A claim is deleted because a Rebuild asked for it.",
     "VolumeResized": "Every volume has the size that the spec asks for.",
+    "ClaimBeingDeleted": "Warning. A claim is being deleted under a running pod: its data goes when that pod stops.",
     "EphemeralStorage": "Warning, once. The group's data goes with its pods (`storage.ephemeral`).",
     "ConfigReloaded": "A running broker took changed keys without a restart; the message names them.",
     "RollingUpdateStarted": "Pods run something else than the spec says, and are replaced one by one.",
@@ -68,6 +69,8 @@ EVENTS: Final = {
     "Fenced": "Warning. A silent master's pod is being killed before another serves.",
     "DegradedDurability": "Warning. Fewer replicas are in sync than the durability speaks of.",
     "NotFailoverSafe": "Warning. The master can't be given up without loss any more, and nothing voluntary is the reason.",
+    "Orphaned": "Warning. The group was deleted with `--cascade=orphan`: pods, Services, claims and record stay, without failover.",
+    "TakenBack": "Pods, Services and the rest that an orphaned group of the name has left are this group's, without a restart.",
     "GroupUnreadable": "Warning. The stored BrokerGroup does not fit this operator's API: it is left as it is.",
     "NotNow": "Warning. The controller plane refused a step of this pass; the next one asks again.",
     "ServedByAnotherOperator": "Warning. The group belongs to another operator's Lease (annotation"
@@ -97,7 +100,8 @@ LABELS: Final = {
     " `<group>-master` Service selects by it.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
-    names.LABEL_APP_INSTANCE: "Kubernetes' own: the BrokerGroup's name.",
+    names.LABEL_APP_INSTANCE: "The release's, and by default Argo CD's: on nothing of a group (taken off what older versions made)."
+    " On pods of NameServers and Proxies: the RocketMQCluster's name.",
     names.LABEL_APP_COMPONENT: "Kubernetes' own: `broker` on everything of a group.",
     names.LABEL_APP_PART_OF: "Kubernetes' own: `spec.brokerClusterName` on everything of a group.",
     names.LABEL_APP_VERSION: "Kubernetes' own: on a pod, the RocketMQ version, where it is known.",
@@ -121,6 +125,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_ADDRESS: "On a pod: host and port by which its broker is known, where that is not the pod's own"
     " (`network.addressing`). Without a host: at its node's address.",
     names.ANNOTATION_INCIDENT: "On an Event: the id of the failover or switchover that it tells of, as in status, log and metrics.",
+    names.ANNOTATION_GROUP_UID: "On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also"
+    " where that group was orphaned and another of its name has the pod now.",
     names.ANNOTATION_LEARNER: "On a pod: `true` where its broker was started as an async learner (`replication.learners`).",
     names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
@@ -129,7 +135,7 @@ ANNOTATIONS: Final = {
 }
 
 FINALIZERS: Final = {
-    names.FINALIZER_BROKER_GROUP: "On a BrokerGroup, until everything that it owns is gone.",
+    names.FINALIZER_BROKER_GROUP: "On a BrokerGroup, until everything that it owns is gone, or free of it (`--cascade=orphan`).",
     names.FINALIZER_FENCE: "On a pod of a silent master, until its containers are reported terminated.",
 }
 

@@ -132,4 +132,5 @@ def _attach(schema: JsonObject, rules: tuple[Rule, ...]) -> None:
 
 def _rule_object(rule: Rule) -> JsonObject:
     result = {"rule": rule.rule, "message": rule.message, "reason": rule.reason}
-    return result | ({"fieldPath": rule.field_path} if rule.field_path else {})
+    others = {"fieldPath": rule.field_path, "messageExpression": rule.message_expression}
+    return result | {key: text for key, text in others.items() if text}

@@ -216,7 +216,7 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
-    """Further labels and annotations of the pods. The operator's own win."""
+    """Further labels and annotations, beside the operator's own."""
 
     labels: Annotated[
         dict[str, LabelValue],

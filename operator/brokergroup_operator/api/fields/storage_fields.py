@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.fields.pod_fields import TemplateMetadata
 
 ClaimSize = Annotated[bounds.SizeText, Meta(description="Size of each claim, more than 0. It may grow, never shrink.")]
 StorageClassName = Annotated[
@@ -31,6 +32,12 @@ class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
         RetentionPolicy,
         Meta(description="What happens to the claim of a member that is removed because spec.replicas was lowered."),
     ] = RetentionPolicy.RETAIN
+
+
+class ClaimTemplate(Struct, frozen=True, rename="camel", kw_only=True):
+    """What is added to each claim of the group. A change reaches the claims that are there, without a restart."""
+
+    metadata: TemplateMetadata = TemplateMetadata()
 
 
 class CommitLogStorage(Struct, frozen=True, rename="camel", kw_only=True):
@@ -61,6 +68,13 @@ class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="Given: the commit log has a claim of its own (`<pod>-commitlog`), on a faster class for example."
             " Immutable: it is given when the group is made, because a broker that finds its log elsewhere has lost it."
+        ),
+    ] = None
+    claim_template: Annotated[
+        ClaimTemplate | None,
+        Meta(
+            description="Given: labels and annotations of every claim, the commit logs' too: for backups, or to tell GitOps tools"
+            " that a claim is not theirs to prune."
         ),
     ] = None
     ephemeral: Annotated[

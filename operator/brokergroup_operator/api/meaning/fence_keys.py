@@ -33,13 +33,15 @@ class FenceKeys:
 
     def key_in(self, pod: JsonObject) -> bytes | None:
         """The key that this pod's fence has; None where it has none of ours: an older pod, or another root's."""
+        made_for = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_GROUP_UID)
         for owner in pod["metadata"].get("ownerReferences") or []:
             if owner.get("kind") == names.BROKER_GROUP_KIND:
-                name = self.secret_name(str(owner["name"]), str(owner["uid"]))
+                # Of the group before this one, where that was orphaned.
+                uid = str(made_for or owner["uid"])
                 mounted = [
                     (volume.get("secret") or {}).get("secretName") for volume in pod["spec"].get("volumes") or []
                 ]
-                return self.key_of(str(owner["uid"])) if name in mounted else None
+                return self.key_of(uid) if self.secret_name(str(owner["name"]), uid) in mounted else None
         return None
 
     def _made(self, what: str, group_uid: str) -> bytes:

@@ -13,6 +13,8 @@ class Rule:
     message: str
     field_path: str = ""
     reason: str = "FieldValueInvalid"
+    # In CEL: what is said instead of the message, with the value that breaks the rule.
+    message_expression: str = ""
 
 
 def immutable(message: str) -> Rule:

@@ -26,8 +26,8 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             field_path=".ephemeral",
         ),
         Rule(
-            "!has(self.ephemeral) || !(has(self.commitLog) || has(self.storageClassName))",
-            "ephemeral excludes storageClassName and commitLog: there are no claims then",
+            "!has(self.ephemeral) || !(has(self.commitLog) || has(self.storageClassName) || has(self.claimTemplate))",
+            "ephemeral excludes storageClassName, commitLog and claimTemplate: there are no claims then",
             field_path=".ephemeral",
         ),
     ),

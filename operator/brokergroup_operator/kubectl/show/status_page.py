@@ -16,7 +16,7 @@ JsonObject = dict[str, Any]
 ABNORMAL = frozenset(
     {
         "Reconciling", "Stalled", "Paused", "Hibernated", "Fenced", "Unfenced", "EpochJump", "Recovering",
-        "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "VolumeResizing",
+        "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "ClaimTerminating", "VolumeResizing",
     }
 )  # fmt: skip
 LIST_HEADER = ("NAME", "REPLICAS", "READY", "MASTER", "EPOCH", "IN-SYNC", "SAFE", "STATUS", "AGE")

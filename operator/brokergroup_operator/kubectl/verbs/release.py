@@ -81,9 +81,11 @@ def _what_goes_and_stays(cluster: "Cluster", group: JsonObject) -> list[str]:
     claims = (
         ", ".join(item["metadata"]["name"] for item in _of_group(cluster, "persistentvolumeclaims", name)) or "none"
     )
-    pods = ", ".join(item["metadata"]["name"] for item in _of_group(cluster, "pods", name)) or "none"
+    found = _of_group(cluster, "pods", name)
+    pods = ", ".join(item["metadata"]["name"] for item in found) or "none"
     children = f"pods ({pods}), Services, ConfigMap and PodDisruptionBudgets"
-    orphaned = "orphan" in _finalizers(group)
+    # The garbage collector takes the owners away first, and then its finalizer.
+    orphaned = "orphan" in _finalizers(group) or any(not one["metadata"].get("ownerReferences") for one in found)
     fate = (
         f"stays, by --cascade=orphan: {children}: kubectl delete {place} pods,services,configmaps,poddisruptionbudgets -l {label}"
         if orphaned

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api.brokergroup_operation import DrillKind
 from brokergroup_operator.operations.procedures.premises import (
     born_too_late,
+    claim_goes,
     group_is_not_there,
     master_changes,
     no_master,
@@ -50,6 +51,7 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
         group_is_not_there(scene),
         paused(scene) if kill else "",
         no_master(scene),
+        claim_goes(scene, (scene.master or 0,)) if kill else "",
     ):
         return Reject(message=objection)
     if not_now := unsafe(scene):
@@ -94,7 +96,9 @@ def _judge_kill(scene: Scene, operation: Operation) -> Judgement:
         pod, started_seconds = scene.pod(victim), operation.started_seconds or 0.0
         if pod is not None and created_seconds(pod) < started_seconds and not is_fenced(pod):
             # The start may be minutes old: an operator died before the kill, and a slave since.
-            if why := first(group_is_not_there(scene), paused(scene), not_failover_safe(scene)):
+            if why := first(
+                group_is_not_there(scene), paused(scene), not_failover_safe(scene), claim_goes(scene, (victim,))
+            ):
                 return GoOn(message=f"waits: {why}")
             kill = KillPod(name=scene.pod_name(victim), uid=str(pod["metadata"].get("uid", "")))
             return GoOn(message=before.message, effect=kill)

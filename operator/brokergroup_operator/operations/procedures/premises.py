@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
 from brokergroup_operator.operations.scene import being_deleted, created_seconds, seconds_of
 from brokergroup_operator.operations.verdicts import Reject, Wait
@@ -37,6 +38,16 @@ def paused(scene: Scene) -> str:
     """Pods of a paused group are nobody's to touch; its master may still be moved."""
     if scene.maintenance.get("paused"):
         return f"BrokerGroup {scene.key.name} is paused: resume it first (spec.maintenance.paused)"
+    return ""
+
+
+def claim_goes(scene: Scene, broker_ids: Iterable[int]) -> str:
+    """Whose pod must not be stopped, because its claim is being deleted: its data would go with it."""
+    for broker_id in broker_ids:
+        pod = scene.pod_name(broker_id)
+        for name in (pod, names.commit_log_claim_name(pod)):
+            if name in scene.claims and being_deleted(scene.claims[name]):
+                return f"claim {name} is being deleted, and goes with its data when pod {pod} stops: rebuild broker {broker_id}"
     return ""
 
 

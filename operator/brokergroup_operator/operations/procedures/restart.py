@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.operations.procedures.premises import (
     born_too_late,
+    claim_goes,
     group_is_not_there,
     no_master,
     not_a_member,
@@ -34,7 +35,7 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
     if objection := first(group_is_not_there(scene), paused(scene), unknown):
         return Reject(message=objection)
     wanted = _wanted(scene, operation)
-    if objection := no_master(scene):
+    if objection := first(no_master(scene), claim_goes(scene, wanted)):
         return Reject(message=objection)
     if not_now := unsafe(scene, wanted):
         return not_now
@@ -72,7 +73,7 @@ def judge(scene: Scene, operation: Operation, outcome: Outcome) -> Judgement:  #
     limit_seconds = DEADLINE_SECONDS_PER_MEMBER * max(1, len(wanted))
     if passed_seconds > limit_seconds:
         return Fail(message=f"not within {limit_seconds:.0f} s: {progress}")
-    return GoOn(message=first(group_is_not_there(scene), paused(scene)) or progress)
+    return GoOn(message=first(group_is_not_there(scene), paused(scene), claim_goes(scene, waiting)) or progress)
 
 
 def _is_back(scene: Scene, broker_id: int, started_seconds: float) -> bool:

@@ -19,12 +19,13 @@ from brokergroup_operator.kube.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import PODS, SECRETS
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.act.node_ports import NodePortOwners
 from brokergroup_operator.reconcile.act.rehearsal import rehearse
+from brokergroup_operator.reconcile.decide.adoption import claims_mended
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.records.group_objects import GroupObjects
@@ -82,6 +83,14 @@ class PlanApplier:
         return await ownership.take(
             self._api, self._events, group_object, operator=operator, timeout_seconds=self._timeout_seconds
         )
+
+    async def mend_left_claims(self, key: GroupKey) -> None:
+        """What an older version left of a group that is gone."""
+        for action in claims_mended((await self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)).values()):
+            log.info(
+                "reconcile.done", group=str(key), action="PatchMetadata", target=action.target, reason=action.reason
+            )
+            await self._patch_metadata(key, action)
 
     async def tell_unreadable(self, error: UnreadableGroupError) -> None:
         """Its status can't be judged, so an Event says that nothing is done for this group, and why."""
@@ -174,6 +183,8 @@ class PlanApplier:
                 await rehearse(self._api, action.resource, action.object, timeout_seconds=self._timeout_seconds)
             case plans.SetFinalizers():
                 await self._set_finalizers(key, action)
+            case plans.PatchMetadata():
+                await self._patch_metadata(key, action)
             case plans.WriteStatus():
                 await self._write_status(key, action)
             case plans.SetBrokerConfig():
@@ -259,6 +270,20 @@ class PlanApplier:
                 patch,
                 namespace=key.namespace,
                 content_type=PatchType.MERGE,
+                field_manager=names.FIELD_MANAGER_RECONCILE,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except NotFoundError:
+            log.debug("reconcile.already_gone", group=str(key), kind=action.resource.kind, name=action.name)
+
+    async def _patch_metadata(self, key: GroupKey, action: plans.PatchMetadata) -> None:
+        try:
+            await self._api.patch(
+                action.resource,
+                action.name,
+                {"metadata": {"uid": action.uid, **action.change}},
+                namespace=key.namespace,
+                content_type=PatchType.STRATEGIC,
                 field_manager=names.FIELD_MANAGER_RECONCILE,
                 timeout_seconds=self._timeout_seconds,
             )

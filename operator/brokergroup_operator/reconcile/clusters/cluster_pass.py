@@ -3,6 +3,7 @@
 An object is applied when it is not there, when the cluster asks for something else than last time, or when its generation has moved
 since: somebody changed it. What has a name of ours and is not the cluster's is left alone, and the cluster is Stalled. A part that
 is asked for no more is deleted, but no BrokerGroup is ever (tests/reconcile/test_clusters.py::test_a_lower_count_deletes_no_group).
+What a cluster of the name has left that was deleted with `--cascade=orphan` is taken back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -41,6 +43,7 @@ from brokergroup_operator.reconcile.clusters import layout, parts, standing
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.reconcile.plan import Note
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.tell.status import rfc3339
 from brokergroup_operator.records.store import GroupKey
 
@@ -61,6 +64,8 @@ KINDS: Final = {
 # Nothing tells of a NameServer's or Proxy's pod, so it is looked at: often while it is waited for.
 UNSETTLED_SECONDS: Final = 2.0
 SETTLED_SECONDS: Final = 10.0
+# A part's status may be written between the look and the apply; after these the next pass goes on.
+APPLY_TRIES: Final = 5
 
 # What is told when a person is needed, by the reason of condition Stalled.
 STALLED_EVENTS: Final[dict[str, str]] = {
@@ -132,7 +137,7 @@ class ClusterPass:
 
     async def _brought_on(self, key: GroupKey, seen: Seen) -> Seen:
         """Apply and delete what is needed; returns what is there after it."""
-        there = await self._there(key)
+        there = await self._taken_back(key, seen, await self._there(key))
         wanted = [
             *parts.name_servers(seen.cluster, self._settings),
             *parts.broker_groups(seen.cluster, seen.cluster_object),
@@ -192,6 +197,40 @@ class ClusterPass:
             for obj in one.items
         }
 
+    async def _taken_back(
+        self, key: GroupKey, seen: Seen, there: dict[tuple[str, str], JsonObject]
+    ) -> dict[tuple[str, str], JsonObject]:
+        """With the cluster as the owner of what an orphaned one of its name has left."""
+        left = {place: obj for place, obj in there.items() if _is_left_behind(obj, key.name)}
+        if not left or not await self._is_still_there(key, seen):
+            return there
+        owner = layout.owner(seen.cluster_object)
+        for (kind, name), obj in left.items():
+            owners = [*(obj["metadata"].get("ownerReferences") or []), owner]
+            change = {"resourceVersion": obj["metadata"]["resourceVersion"], "ownerReferences": owners}
+            try:
+                there[kind, name] = await self._api.patch(
+                    KINDS[kind],
+                    name,
+                    {"metadata": change},
+                    namespace=key.namespace,
+                    content_type=PatchType.MERGE,
+                    field_manager=names.FIELD_MANAGER_CLUSTER,
+                    timeout_seconds=self._settings.api_timeout_seconds,
+                )
+            except (ConflictError, NotFoundError) as error:
+                log.info("cluster.not_taken_back_yet", cluster=str(key), kind=kind, name=name, error=str(error))
+            else:
+                log.info("cluster.taken_back", cluster=str(key), kind=kind, name=name)
+        return there
+
+    async def _is_still_there(self, key: GroupKey, seen: Seen) -> bool:
+        """Whether the cluster is as it was read: an owner that is going would take everything with it."""
+        now = await self._find(ROCKETMQ_CLUSTERS, key)
+        if now is None or "deletionTimestamp" in now["metadata"]:
+            return False
+        return bool(now["metadata"]["uid"] == seen.cluster_object["metadata"]["uid"])
+
     async def _applied_once(self, key: GroupKey, seen: Seen, obj: JsonObject, found: JsonObject | None) -> JsonObject:
         """The object as it is once it says what is wanted. Raises _StrangerError where it is not the cluster's."""
         resource, name = KINDS[str(obj["kind"])], str(obj["metadata"]["name"])
@@ -204,20 +243,35 @@ class ClusterPass:
         digest = hashlib.sha256(json.dumps(obj, sort_keys=True).encode()).hexdigest()
         if found is not None and remembered.get((resource.kind, name)) == _as_it_is(found, digest):
             return found
-        try:
-            made = await self._api.apply(
-                resource,
-                obj,
-                field_manager=names.FIELD_MANAGER_CLUSTER,
-                # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
-                force=found is not None,
-                timeout_seconds=self._settings.api_timeout_seconds,
-            )
-        except ConflictError as error:
-            raise _StrangerError(name) from error
+        made = await self._applied_as_found(key, seen, obj, found)
         log.info("cluster.applied", cluster=str(key), kind=resource.kind, name=name)
         remembered[resource.kind, name] = _as_it_is(made, digest)
         return made
+
+    async def _applied_as_found(
+        self, key: GroupKey, seen: Seen, obj: JsonObject, found: JsonObject | None
+    ) -> JsonObject:
+        """Apply onto the very version that was the cluster's, or onto nothing: its status may move on meanwhile.
+
+        By its owner's name an object that was orphaned in between would be the garbage collector's.
+        """
+        resource, name = KINDS[str(obj["kind"])], str(obj["metadata"]["name"])
+        for _ in range(APPLY_TRIES):
+            version = {} if found is None else {"resourceVersion": found["metadata"]["resourceVersion"]}
+            try:
+                return await self._api.apply(
+                    resource,
+                    obj | {"metadata": obj["metadata"] | version},
+                    field_manager=names.FIELD_MANAGER_CLUSTER,
+                    # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
+                    force=found is not None,
+                    timeout_seconds=self._settings.api_timeout_seconds,
+                )
+            except ConflictError as error:
+                found = await self._find(resource, GroupKey(key.namespace, name)) if found is not None else None
+                if found is None or not _is_owned(found, seen.cluster_object):
+                    raise _StrangerError(name) from error
+        raise _StrangerError(name)
 
     async def _delete_unwanted(
         self, key: GroupKey, seen: Seen, there: Mapping[tuple[str, str], JsonObject], wanted: set[tuple[str, str]]
@@ -291,6 +345,19 @@ def _is_owned(obj: JsonObject, cluster_object: JsonObject) -> bool:
     """Whether it names this very cluster as its owner."""
     owners = obj["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == cluster_object["metadata"]["uid"] for owner in owners)
+
+
+def _is_left_behind(obj: JsonObject, cluster: str) -> bool:
+    """Whether it is a part that this operator made for a cluster of the name, and has no owner: that one was orphaned."""
+    metadata = obj["metadata"]
+    name, labels = str(metadata["name"]), metadata.get("labels") or {}
+    parts_of_it = {layout.name_server(cluster), layout.name_server_pods(cluster), layout.proxy(cluster)}
+    return (
+        labels.get(names.LABEL_ROCKETMQ_CLUSTER) == cluster
+        and labels.get(names.LABEL_APP_MANAGED_BY) == names.MANAGED_BY
+        and (name in parts_of_it or layout.is_group(cluster, name))
+        and observed.is_unowned(obj)
+    )
 
 
 def _as_it_is(obj: JsonObject, digest: str) -> Applied:

@@ -40,6 +40,12 @@ def group(cluster: str, index: int) -> str:
     return f"{cluster}-{index}"
 
 
+def is_group(cluster: str, name: str) -> bool:
+    """Whether a BrokerGroup of this name is one of the cluster's."""
+    index = name.removeprefix(f"{cluster}-")
+    return index != name and index.isdecimal() and group(cluster, int(index)) == name
+
+
 def groups(cluster: str, count: int) -> list[str]:
     """The BrokerGroups that are asked for."""
     return [group(cluster, index) for index in range(count)]
@@ -66,10 +72,17 @@ def labels(cluster: str, component: str) -> dict[str, str]:
     return {
         names.LABEL_ROCKETMQ_CLUSTER: cluster,
         names.LABEL_APP_NAME: names.APP_NAME_SERVER if component == COMPONENT_NAME_SERVER else names.APP_PROXY,
-        names.LABEL_APP_INSTANCE: cluster,
         names.LABEL_APP_COMPONENT: component,
         names.LABEL_APP_MANAGED_BY: names.MANAGED_BY,
     }
+
+
+def pod_labels(cluster: str, component: str) -> dict[str, str]:
+    """On pods alone, as ever: without the instance label every NameServer and Proxy would be restarted by an upgrade.
+
+    A pod always has an owner, so nobody prunes it by that label.
+    """
+    return {**labels(cluster, component), names.LABEL_APP_INSTANCE: cluster}
 
 
 def selector(cluster: str, component: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
         image=image(cluster.spec, settings),
         resources=wish.resources,
         wish=wish.scheduling,
-        labels=labels,
+        labels=layout.pod_labels(name, component),
         selector=selector,
     )
     stateful_set: JsonObject = {
@@ -99,7 +99,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         image=image(cluster.spec, settings),
         resources=wish.resources,
         wish=wish.scheduling,
-        labels=labels,
+        labels=layout.pod_labels(name, component),
         selector=selector,
     )
     # A Proxy reads its configuration when it starts.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.records.store import GroupKey
 
+LEFT_TO_A_PERSON = frozenset({Reason.WAITING_FOR_PERSON, Reason.CLAIM_BEING_DELETED})
 # Of the groups that roll before this one, so many are named.
 NAMED = 3
 
@@ -127,7 +128,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
         if seen.rolling_before and not holds and not asked_for:
             return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
         return replace(course, turn=Turn.HOLDS)
-    left_to_a_person = any(step.reason is Reason.WAITING_FOR_PERSON for step in course.rollout)
+    left_to_a_person = any(step.reason in LEFT_TO_A_PERSON for step in course.rollout)
     if holds and not left_to_a_person and (course.outdated or not all_in_sync):
         return replace(course, turn=Turn.HOLDS)
     return course

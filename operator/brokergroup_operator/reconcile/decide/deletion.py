@@ -2,20 +2,23 @@
 
 Claims and the record share one fate, `spec.storage.retention.whenDeleted`: disks without the record have lost their broker
 ids and epochs, and a record without its disks hands out ids for nothing (safety rule 4: the high-water mark outlives the
-group). Under Retain a later BrokerGroup of the same name finds both and goes on with them.
+group). Under Retain a later BrokerGroup of the same name finds both and goes on with them. A group that is
+deleted with `--cascade=orphan` leaves everything as it runs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.fields.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide import adoption
 from brokergroup_operator.reconcile.decide.claims import own_claims
 from brokergroup_operator.reconcile.kinds import BROKER_GROUP_STATES, BROKER_GROUPS, POD_DISRUPTION_BUDGETS
-from brokergroup_operator.reconcile.plan import Action, DeleteObject, SetFinalizers
+from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, SetFinalizers
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.pod_trouble import is_stuck_terminating
@@ -32,15 +35,37 @@ def evaluate_deletion(seen: Observed) -> list[Action]:
     """The next actions; none while pods are still stopping."""
     if names.FINALIZER_BROKER_GROUP not in observed.finalizers_of(seen.group_object):
         return []
+    if adoption.is_orphaned(seen):
+        return _let_go(seen)
     if seen.pods:
         return list(_delete(PODS, _pods_to_stop(seen)))
     rest: list[Action] = [
-        *_delete(SERVICES, _made_here(seen, seen.services)),
-        *_delete(POD_DISRUPTION_BUDGETS, _made_here(seen, seen.disruption_budgets)),
-        *_delete(CONFIG_MAPS, _made_here(seen, seen.config_maps)),
+        *_delete(SERVICES, foreign.made_here(seen, seen.services)),
+        *_delete(POD_DISRUPTION_BUDGETS, foreign.made_here(seen, seen.disruption_budgets)),
+        *_delete(CONFIG_MAPS, foreign.made_here(seen, seen.config_maps)),
         *_delete_data(seen),
     ]
-    return rest or [_release_group(seen)]
+    return rest or [_release_group(seen, "all children are gone")]
+
+
+def _let_go(seen: Observed) -> list[Action]:
+    """`--cascade=orphan`: nothing is deleted, whatever whenDeleted says, and nothing that stays names an owner that goes.
+
+    A pod that is being fenced is waited for: nobody would take its finalizer off.
+    """
+    if any(names.FINALIZER_FENCE in observed.finalizers_of(pod) for pod in seen.pods.values()):
+        return []
+    if owned := list(adoption.disowned(seen)):
+        return list(owned)
+    master = seen.record.granted_master_id if seen.record else None
+    leads = "no broker is master" if master is None else f"broker {master} stays master"
+    note = Note(
+        reason="Orphaned",
+        message=f"Deleted with --cascade=orphan: everything stays as it is (pods: {', '.join(sorted(seen.pods)) or 'none'};"
+        f" {leads}), without failover, until a BrokerGroup of this name is created: it takes all of it back without a restart",
+        warning=True,
+    )
+    return [replace(_release_group(seen, "it was orphaned"), note=note)]
 
 
 def _pods_to_stop(seen: Observed) -> Mapping[str, JsonObject]:
@@ -52,24 +77,6 @@ def _pods_to_stop(seen: Observed) -> Mapping[str, JsonObject]:
     of_master = next((item.pod for item in membership(seen).members if item.broker_id == master), "")
     slaves = {name: pod for name, pod in seen.pods.items() if name != of_master}
     return slaves if any(not is_stuck_terminating(pod, now=seen.now) for pod in slaves.values()) else seen.pods
-
-
-def _made_here(seen: Observed, objects: Mapping[str, JsonObject]) -> Mapping[str, JsonObject]:
-    """What this operator made for the group. A person's Service may carry the group's label, or every label of one of ours."""
-    group = identity.name_of(seen.group)
-    shared = {
-        names.members_service_name(group),
-        names.master_service_name(group),
-        names.disruption_budget_name(group),
-        names.master_disruption_budget_name(group),
-        names.config_map_name(group),
-    }
-    return {
-        name: obj
-        for name, obj in objects.items()
-        if (name in shared or names.broker_id_of_pod_name(group, name) is not None)
-        and foreign.is_ours(obj, seen.group_object)
-    }
 
 
 def _delete_data(seen: Observed) -> Iterator[Action]:
@@ -88,10 +95,10 @@ def _delete(resource: Resource, objects: Mapping[str, JsonObject]) -> Iterator[A
             yield DeleteObject(reason="the group is being deleted", resource=resource, name=name, uid=observed.uid(obj))
 
 
-def _release_group(seen: Observed) -> Action:
+def _release_group(seen: Observed, reason: str) -> SetFinalizers:
     remaining = [item for item in observed.finalizers_of(seen.group_object) if item != names.FINALIZER_BROKER_GROUP]
     return SetFinalizers(
-        reason="all children are gone",
+        reason=reason,
         resource=BROKER_GROUPS,
         name=identity.name_of(seen.group),
         resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims
 from brokergroup_operator.reconcile.steps import Step, Verb
 
 if TYPE_CHECKING:
@@ -33,12 +34,16 @@ def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing
     master = next((standing for standing in standings.values() if standing.is_master), None)
     if master is None or not master.is_live or not master.is_ready or not seen.group.spec.maintenance.hibernated:
         return None
+    if pods_on_going_claims(seen):
+        return None
     pod = seen.pods[master.member.pod]
     return master if hot_config.changes(pod, QUIET) else None
 
 
 def hibernation_steps(seen: Observed, standings: Mapping[int, Standing]) -> list[Step]:
     """Which pods are stopped now; none while the master is still on its way down, or has not been told to be quiet."""
+    if pods_on_going_claims(seen):
+        return []  # to sleep would be to lose those disks
     there = [standing for standing in standings.values() if standing.has_pod]
     masters = [standing for standing in there if standing.is_master]
     if must_be_quiet(seen, standings) is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationType
-from brokergroup_operator.reconcile.render import fence_container, hot_config
+from brokergroup_operator.reconcile.render import fence_container, fence_key, hot_config
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
@@ -88,7 +88,8 @@ def restart_reason(
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
-    as_told = dataclasses.replace(seen, group=fence_container.with_time_of(seen.group, pod))
+    as_made = fence_key.with_key_of(fence_container.with_time_of(seen.group, pod), pod)
+    as_told = dataclasses.replace(seen, group=as_made)
     wanted = observed.annotations_of(wanted_pod(as_told, member, settings))
     if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
         return RestartReason.POD_CHANGED
@@ -104,6 +105,7 @@ def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> J
     place, learner = place_of(seen.group, member, seen.services), member.broker_id in wanted_learners(seen)
     pod = build_pod(seen.group, member, settings, place=place, learner=learner)
     annotations = observed.annotations_of(pod)
+    annotations[names.ANNOTATION_GROUP_UID] = observed.uid(seen.group_object)
     annotations[names.ANNOTATION_HOT_CONFIG] = json.dumps(hot_config.wanted(seen, settings), sort_keys=True)
     if (mark := observed.annotations_of(seen.group_object).get(names.ANNOTATION_RESTARTED_AT)) is not None:
         annotations[names.ANNOTATION_RESTARTED_AT] = mark

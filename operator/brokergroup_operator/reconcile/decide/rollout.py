@@ -1,5 +1,7 @@
 """The next step of a rolling update: slaves one by one, each back in sync before the next, then the master. Pure.
 
+A pod whose claim is being deleted is left alone: its stop would take its data along.
+
 Learners come first and wait for no safety: nothing rests on them, but they go one by one too.
 
 Who gives the group nothing is replaced at once, whatever else is going on: that is what lets a bad image be taken back, and
@@ -21,6 +23,7 @@ from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.decide.outdated import ASKED_FOR
+from brokergroup_operator.reconcile.see.going_claims import why_not_stopped
 from brokergroup_operator.reconcile.steps import Step, Verb
 
 if TYPE_CHECKING:
@@ -44,9 +47,13 @@ def rollout_steps(
 
     `to_come`: how many members the group shall have besides, who have no broker id yet.
     """
-    due = due_now(outdated, strategy)
-    if not due:
+    wanted = due_now(outdated, strategy)
+    if not wanted:
         return [_left_to_a_person(outdated)] if outdated else []
+    due = [item for item in wanted if not standings[item.member.broker_id].claim_goes]
+    if not due:
+        why = why_not_stopped([item.member.pod for item in wanted])
+        return [Step(verb=Verb.REFUSE, reason=Reason.CLAIM_BEING_DELETED, why=why)]
     has_master = any(standing.is_master for standing in standings.values())
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
     if idle:

@@ -8,6 +8,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.meaning import in_pod_fence
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
+from brokergroup_operator.reconcile.render.pod_template import with_template_metadata
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -52,6 +53,8 @@ def _claim(
     if storage.storage_class_name is not None:
         spec["storageClassName"] = storage.storage_class_name
     metadata = identity.object_metadata(group, name, identity.member_labels(group, member), owned=False)
+    if (template := group.spec.storage.claim_template) is not None:
+        metadata = with_template_metadata(metadata, template.metadata)
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 

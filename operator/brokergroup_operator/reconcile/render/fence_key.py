@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from brokergroup_operator.api import names
 from brokergroup_operator.api.meaning import in_pod_fence
 from brokergroup_operator.kube.kept_secret import ENTRY, secret_object
@@ -42,6 +44,12 @@ def volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObject]
         return []
     source = {"secretName": _name(group, settings), "defaultMode": MODE, "optional": True}
     return [{"name": names.VOLUME_FENCE_KEY, "secret": source}]
+
+
+def with_key_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
+    """The group as the pod was made for it: an orphaned group's pods go on with its key, which the operator still knows."""
+    uid = ((pod.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_GROUP_UID)
+    return replace(group, metadata=group.metadata | {"uid": uid}) if uid else group
 
 
 def mounts(settings: ReconcileSettings) -> list[JsonObject]:

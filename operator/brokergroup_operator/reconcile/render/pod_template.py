@@ -50,7 +50,7 @@ def _as_restricted(container: JsonObject) -> JsonObject:
 
 
 def with_template_metadata(metadata: JsonObject, template: TemplateMetadata) -> JsonObject:
-    """The pod's metadata with further labels and annotations."""
+    """The metadata of a pod or claim with further labels and annotations."""
     return metadata | {
         field: {**more, **metadata.get(field, {})}
         for field, more in (("labels", template.labels), ("annotations", template.annotations))

@@ -21,6 +21,7 @@ from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.operations.scene import is_of
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.identity import claim_names
+from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.config_sources import with_sources
 from brokergroup_operator.reconcile.see.members import latest_by_pod
 from brokergroup_operator.reconcile.see.observed import Observed, node_of
@@ -76,7 +77,7 @@ class GroupFetcher:
         record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
         group, config_problem = await self._with_config_sources(key, read_group(group_object))
         operation, nodes = await asyncio.gather(self._running_operation(key, group_object), self._nodes_of(pods))
-        return Observed(
+        seen = Observed(
             group=group,
             group_object=group_object,
             record=record,
@@ -92,6 +93,17 @@ class GroupFetcher:
             config_problem=config_problem,
             credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
         )
+        return await self.fetch(key) if await self._is_stale(key, seen) else seen
+
+    async def _is_stale(self, key: GroupKey, seen: Observed) -> bool:
+        """Whether the group was deleted after it was read, with `--cascade=orphan`: that takes the owners of its children away.
+
+        Giving them their owner back then would have them deleted.
+        """
+        if observed.being_deleted(seen.group_object) or not foreign.has_unowned(seen):
+            return False
+        now = await self._objects.find(kinds.BROKER_GROUPS, key)
+        return now is None or observed.being_deleted(now) or observed.uid(now) != observed.uid(seen.group_object)
 
     async def _unlabelled_claims(
         self, key: GroupKey, group: BrokerGroup, record: BrokerGroupRecord | None, listed: Mapping[str, JsonObject]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.kinds import OWNED, POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile.see import observed
 
 if TYPE_CHECKING:
@@ -37,8 +38,37 @@ def is_ours(found: JsonObject, group_object: JsonObject) -> bool:
     labels, group = observed.labels_of(found), str(observed.metadata(group_object)["name"])
     if labels.get(names.LABEL_APP_MANAGED_BY) != names.MANAGED_BY:
         return False
-    # Somebody may have taken the one label off by which we list: then the other tells.
-    return labels.get(names.LABEL_BROKER_GROUP, labels.get(names.LABEL_APP_INSTANCE)) == group
+    # Somebody may have taken the label off by which we list: then the name tells, which only this group gives to what it makes.
+    return labels.get(names.LABEL_BROKER_GROUP, "" if owners else group) == group
+
+
+def made_here(seen: Observed, objects: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
+    """What this operator made for the group. A person's Service may carry the group's label, or every label of one of ours."""
+    group = identity.name_of(seen.group)
+    shared = {
+        names.members_service_name(group),
+        names.master_service_name(group),
+        names.disruption_budget_name(group),
+        names.master_disruption_budget_name(group),
+        names.config_map_name(group),
+    }
+    return {
+        name: obj
+        for name, obj in objects.items()
+        if (name in shared or names.broker_id_of_pod_name(group, name) is not None) and is_ours(obj, seen.group_object)
+    }
+
+
+def children(seen: Observed) -> Iterator[tuple[Resource, JsonObject]]:
+    """Everything that a group owns, with its kind; not its claims, which have no owner."""
+    for resource in OWNED:
+        for obj in made_here(seen, listed(seen, resource)).values():
+            yield resource, obj
+
+
+def has_unowned(seen: Observed) -> bool:
+    """Whether something that this operator made for the group, or for an earlier one of its name, has no owner."""
+    return any(observed.is_unowned(obj) for _, obj in children(seen))
 
 
 def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:

@@ -97,6 +97,23 @@ def last_written(obj: JsonObject, field_manager: str) -> str:
     return max((str(one["time"]) for one in entries if one.get("time")), default="")
 
 
+def owners_of(obj: JsonObject) -> list[JsonObject]:
+    return list(metadata(obj).get("ownerReferences") or [])
+
+
+def is_unowned(obj: JsonObject) -> bool:
+    """Whether no owner manages the object. One of another uid is the garbage collector's to judge."""
+    return not any(owner.get("controller") for owner in owners_of(obj))
+
+
+def is_held_by(obj: JsonObject, field_manager: str, field: str, key: str) -> bool:
+    """Whether this field manager holds the key of a map of the metadata, as the API server noted it."""
+    entries = (one for one in metadata(obj).get("managedFields") or [] if one.get("manager") == field_manager)
+    return any(
+        f"f:{key}" in ((one.get("fieldsV1") or {}).get("f:metadata") or {}).get(f"f:{field}", {}) for one in entries
+    )
+
+
 def being_deleted(obj: JsonObject) -> bool:
     return bool(metadata(obj).get("deletionTimestamp"))
 

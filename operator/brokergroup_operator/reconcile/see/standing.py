@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile.see import learners, observed
+from brokergroup_operator.reconcile.see.going_claims import going_claims
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.pod_trouble import is_stuck_terminating
 
@@ -29,9 +30,10 @@ class Standing:
     has_seat: bool  # it has every acknowledged message, by the record
     in_set: bool
     is_marked: bool  # its claim says that it is leaving
-    disk_goes: bool  # with its pod: it has no volume
+    disk_goes: bool  # with its pod: it has no volume, or one that is being deleted
     is_learner: bool = False  # its process was started as one, or will be
     will_learn: bool = False  # the spec wants it to be one
+    claim_goes: bool = False  # its claim is being deleted under its pod
     is_linked: bool = True  # as far as the master was asked
 
     @property
@@ -59,6 +61,7 @@ def standings(seen: Observed) -> dict[int, Standing]:
 def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) -> Standing:
     record, pod = seen.record, seen.pods.get(member.pod)
     going = pod is not None and observed.being_deleted(pod)
+    claim_goes = bool(going_claims(seen, member.pod))
     return Standing(
         member=member,
         is_master=record is not None and record.granted_master_id == member.broker_id,
@@ -71,7 +74,8 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
         in_set=record is not None and member.broker_id in record.sync_state_set,
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
         == str(member.broker_id),
-        disk_goes=seen.group.spec.storage.ephemeral is not None,
+        disk_goes=seen.group.spec.storage.ephemeral is not None or claim_goes,
+        claim_goes=claim_goes,
         is_learner=learners.is_learner(seen, member, wanted_learners),
         will_learn=member.broker_id in wanted_learners,
         is_linked=seen.snapshot is None or member.broker_id not in seen.snapshot.unlinked,

@@ -13,6 +13,9 @@ from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims
+from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.verdict import yes
 
 if TYPE_CHECKING:
@@ -32,12 +35,33 @@ _CONSEQUENCE: Final = {
 def all_alarms(seen: Observed) -> dict[ConditionType, Verdict | None]:
     """Each alarm's verdict, or None where there is no reason for it."""
     return {
+        ConditionType.CLAIM_TERMINATING: claim_terminating(seen),
         ConditionType.UNFENCED: unfenced(seen),
         ConditionType.EPOCH_JUMP: epoch_jump(seen),
         ConditionType.RECOVERING: recovering(seen),
         ConditionType.SEAT_LOST: seat_lost(seen),
         ConditionType.CREDENTIALS_MISSING: credentials_missing(seen),
     }
+
+
+def claim_terminating(seen: Observed) -> Verdict | None:
+    """Somebody, or a tool, deleted a claim that a pod uses: a deletion can't be taken back, only outlived."""
+    pods = pods_on_going_claims(seen)
+    if not pods or observed.being_deleted(seen.group_object):
+        return None
+    group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
+    ids = {member.pod: member.broker_id for member in membership(seen).members}
+    claims = [claim for each in pods.values() for claim in each]
+    volumes = [str(seen.claims[claim]["spec"].get("volumeName") or f"(the volume of {claim})") for claim in claims]
+    rebuilds = [f"kubectl brokergroup rebuild {group} {ids[pod]} -n {namespace}" for pod in pods if pod in ids]
+    return yes(
+        Reason.CLAIM_BEING_DELETED,
+        f"Being deleted under a running pod: claim {', '.join(claims)}. The data goes when pod {', '.join(pods)} stops,"
+        " and the operator does not stop it. A deletion can't be taken back: find what deletes (docs/tasks/gitops.md), then"
+        f" replace one member after the other while the group is FailoverSafe: {'; '.join(rebuilds)}."
+        " To keep a volume beyond that:"
+        f""" kubectl patch pv {" ".join(volumes)} -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Retain"}}}}'""",
+    )
 
 
 def unfenced(seen: Observed) -> Verdict | None:

@@ -13,6 +13,7 @@ from brokergroup_operator.api.brokergroup_status import Condition, ConditionStat
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.api.meaning.learners import runs_as_learner
 from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.learners import learning
 from brokergroup_operator.reconcile.steps import Verb
@@ -111,7 +112,7 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:
         coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)
         return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
     pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
-    waiting = next((step for step in course.rollout if step.reason is Reason.WAITING_FOR_PERSON), None)
+    waiting = next((step for step in course.rollout if step.reason in LEFT_TO_A_PERSON), None)
     if waiting is not None:
         return no(waiting.reason, waiting.why)
     if seen.group.spec.maintenance.paused:

@@ -10,6 +10,7 @@ from brokergroup_operator.reconcile.decide.failover_safe import is_barred
 from brokergroup_operator.reconcile.decide.outdated import moment
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims, why_not_stopped
 from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
 from brokergroup_operator.reconcile.steps import Step, Verb
 from brokergroup_operator.reconcile.verdict import no, yes
@@ -76,6 +77,8 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
         if name not in replaced and (trouble := pod_trouble(pod, now=seen.now)) is not None:
             held_up = _held_up(course, name)
             return yes(trouble.reason, f"{trouble.message}{held_up}")
+    if seen.group.spec.maintenance.hibernated and (held := pods_on_going_claims(seen)):
+        return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
     if complaint := _everybody_barred(seen, course) or _nobody_eligible(seen, course):

@@ -41,6 +41,7 @@ def transition_notes(before: Sequence[dict[str, Any]], after: Sequence[dict[str,
     for kind, (event, message) in _ENDS.items():
         if _holds(old, kind) and not _holds(new, kind):
             yield Note(reason=event, message=message)
+    yield from _claims(old, new)
     yield from _rolling(old, new)
     yield from _stalled(old, new)
     if _holds(old, ConditionType.FAILOVER_SAFE) and _is_worth_a_warning(new):
@@ -49,6 +50,13 @@ def transition_notes(before: Sequence[dict[str, Any]], after: Sequence[dict[str,
 
 def _holds(conditions: dict[str, dict[str, Any]], kind: ConditionType) -> bool:
     return (conditions.get(kind) or {}).get("status") == "True"
+
+
+def _claims(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> Iterator[Note]:
+    """Each further claim that is deleted is told, too: the message names them."""
+    was, now = old.get(ConditionType.CLAIM_TERMINATING) or {}, new.get(ConditionType.CLAIM_TERMINATING) or {}
+    if now and now["message"] != was.get("message"):
+        yield Note(reason="ClaimBeingDeleted", message=now["message"], warning=True)
 
 
 def _rolling(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> Iterator[Note]:

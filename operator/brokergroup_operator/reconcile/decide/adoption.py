@@ -1,0 +1,97 @@
+"""Whose the objects of a group are: taken back from an earlier group of its name, let go with one that is orphaned. Pure.
+
+`kubectl delete --cascade=orphan` puts the finalizer `orphan` on the group. The cluster's garbage collector takes the owner
+references off its dependents, and then that finalizer: mostly before a pass sees it. So a group that is being deleted is orphaned
+too where something that it made has no owner. For that to be a proof, a group takes our finalizer only with all of its own.
+
+Here the marks of older versions are mended, too: Argo CD's label goes, and each pod says for which group it was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide.claims import own_claims
+from brokergroup_operator.reconcile.plan import Note, PatchMetadata
+from brokergroup_operator.reconcile.see import foreign, observed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+ORPHAN_FINALIZER: Final = "orphan"
+
+
+def is_orphaned(seen: Observed) -> bool:
+    """Whether the group, which is being deleted, was asked to leave everything as it is."""
+    return ORPHAN_FINALIZER in observed.finalizers_of(seen.group_object) or foreign.has_unowned(seen)
+
+
+def adopted(seen: Observed) -> Iterator[PatchMetadata]:
+    """Take back what an orphaned group of this name has left, or what lost its owner."""
+    unowned = [(resource, obj) for resource, obj in foreign.children(seen) if observed.is_unowned(obj)]
+    owner = {"ownerReferences": [identity.owner_reference(seen.group)]}
+    for resource, obj in unowned:
+        patch = _patch(resource, obj, "it has no owner", owner)
+        yield patch if obj is not unowned[-1][1] else replace(patch, note=_taken_back(unowned))
+
+
+def _taken_back(unowned: list[tuple[Resource, JsonObject]]) -> Note:
+    listed = ", ".join(f"{resource.kind} {observed.metadata(obj)['name']}" for resource, obj in unowned)
+    return Note(reason="TakenBack", message=f"What had no owner is this group's again, as it runs: {listed}")
+
+
+def disowned(seen: Observed) -> Iterator[PatchMetadata]:
+    """Free what still names the group as its owner: a collector would delete it as soon as the group is gone."""
+    uid = observed.uid(seen.group_object)
+    for resource, obj in foreign.children(seen):
+        if any(owner.get("uid") == uid for owner in observed.owners_of(obj)):
+            change: JsonObject = {"ownerReferences": [{"uid": uid, "$patch": "delete"}]}
+            if resource == PODS:
+                change |= _pod_marks(seen, obj)
+            yield _patch(resource, obj, "its group is orphaned", change)
+
+
+def marks_mended(seen: Observed) -> Iterator[PatchMetadata]:
+    """Mend the marks of what is not applied again: pods, and claims that no member has any more."""
+    for pod in seen.pods.values():
+        owned = any(owner.get("uid") == observed.uid(seen.group_object) for owner in observed.owners_of(pod))
+        if change := (_pod_marks(seen, pod) if owned else {}) | _without_instance(pod):
+            yield _patch(PODS, pod, "an older version made it", change)
+    yield from claims_mended(own_claims(seen).values())
+
+
+def claims_mended(claims: Iterable[JsonObject]) -> Iterator[PatchMetadata]:
+    """Also of a group that is gone: its claims have no owner, so Argo CD's label would have them pruned."""
+    for claim in claims:
+        if change := _without_instance(claim):
+            yield _patch(PERSISTENT_VOLUME_CLAIMS, claim, "an older version made it", change)
+
+
+def _pod_marks(seen: Observed, pod: JsonObject) -> JsonObject:
+    if names.ANNOTATION_GROUP_UID in observed.annotations_of(pod):
+        return {}
+    return {"annotations": {names.ANNOTATION_GROUP_UID: observed.uid(seen.group_object)}}
+
+
+def _without_instance(obj: JsonObject) -> JsonObject:
+    """Only where we put it: another tool's label of that name is its own."""
+    is_ours = observed.is_held_by(obj, names.FIELD_MANAGER_RECONCILE, "labels", names.LABEL_APP_INSTANCE)
+    return {"labels": {names.LABEL_APP_INSTANCE: None}} if is_ours else {}
+
+
+def _patch(resource: Resource, obj: JsonObject, reason: str, change: JsonObject) -> PatchMetadata:
+    return PatchMetadata(
+        reason=reason,
+        resource=resource,
+        name=str(observed.metadata(obj)["name"]),
+        uid=observed.uid(obj),
+        change=change,
+    )

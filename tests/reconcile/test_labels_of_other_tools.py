@@ -1,0 +1,341 @@
+"""What another tool would take for its own: Argo CD's rule by hand, on every object that this operator makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    LEASES,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    SERVICES,
+)
+from brokergroup_operator.reconcile.clusters import layout, parts
+from brokergroup_operator.reconcile.plan import ApplyObject, MakeSecret
+from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.see.drift import with_revision
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.test_clusters import SETTINGS as CLUSTER_SETTINGS
+from tests.reconcile.test_evaluate import run, told
+from tests.reconcile.test_fence_key import SIGNED
+from tests.reconcile.test_orphaned import delete, is_gone
+from tests.reconcile.test_plane import access, make_ready, named, real_server, start_plane, world  # noqa: F401 (fixtures)
+from tests.reconcile.world import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.reconcile.world import World
+
+KINDS = (
+    PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES, SECRETS, LEASES,
+)  # fmt: skip
+INSTANCE = "app.kubernetes.io/instance"
+# What tools put on a BrokerGroup that they applied.
+ARGO = {
+    "labels": {INSTANCE: "orders"},
+    "annotations": {"argocd.argoproj.io/tracking-id": "orders:brokergroup.dev/BrokerGroup:a/b"},
+}
+FLUX = {
+    "labels": {"kustomize.toolkit.fluxcd.io/name": "orders", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+}
+HELM = {
+    "labels": {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "shop-1.0.0", INSTANCE: "orders"},
+    "annotations": {"meta.helm.sh/release-name": "orders", "meta.helm.sh/release-namespace": "shop"},
+}
+KAPP = {"labels": {"kapp.k14s.io/app": "1", "kapp.k14s.io/association": "v1.a"}}
+TOOLS = {"argo": ARGO, "flux": FLUX, "helm": HELM, "kapp": KAPP}
+SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+
+
+async def pruned(world: World, selector: str) -> list[str]:  # noqa: F811
+    """What an application prunes: what bears its label, and has no owner."""
+    found = []
+    for resource in KINDS:
+        listed = await world.api.list(resource, namespace=world.key.namespace, label_selector=selector)
+        found += [
+            f"{resource.kind} {one['metadata']['name']}"
+            for one in listed.items
+            if not one["metadata"].get("ownerReferences")
+        ]
+    return found
+
+
+@SANDBOX
+@pytest.mark.parametrize("tool", list(TOOLS))
+async def test_nothing_of_ours_is_an_applications(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    tool: str,
+) -> None:
+    """Neither by a label of ours, nor by one that the BrokerGroup has of the tool; not when the group is orphaned either."""
+    await start_plane(fence_keys=SIGNED.fence_keys)
+    await make_ready(world)
+    await world.api.patch(
+        BROKER_GROUPS,
+        "orders",
+        {"metadata": TOOLS[tool], "spec": {"image": "example/other:2"}},
+        namespace=world.key.namespace,
+        content_type=PatchType.MERGE,
+    )
+
+    async def noticed() -> bool:
+        group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+        return bool(group["status"].get("observedGeneration") == group["metadata"]["generation"])
+
+    await until("the change is seen", noticed)
+    selectors = [INSTANCE, *(f"{key}={value}" for key, value in TOOLS[tool]["labels"].items())]
+    for selector in selectors:
+        assert await pruned(world, selector) == []
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    for selector in selectors:
+        assert await pruned(world, selector) == []
+    annotated = [
+        f"{resource.kind} {name}"
+        for resource in KINDS
+        for name, obj in (await named(world, resource)).items()
+        if set(TOOLS[tool].get("annotations", {})) & set(obj["metadata"].get("annotations") or {})
+    ]
+    assert annotated == []
+
+
+@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+@pytest.mark.parametrize("addressing", ["PodIP", "ServiceIP", "NodePort", "LoadBalancer"])
+def test_no_object_is_rendered_with_an_applications_label(implementation: str, addressing: str) -> None:
+    network = {"addressing": addressing} | ({"firstNodePort": 30100} if addressing == "NodePort" else {})
+    spec: dict[str, Any] = {"implementation": implementation, "network": network, "storage": {"commitLog": {}}}
+    seen = c.settled(**spec)
+    bare = b.changed(seen, pods={}, services={}, config_maps={}, disruption_budgets={}, claims={}, snapshot=None)
+    made = [one for one in run(bare).actions if isinstance(one, ApplyObject | MakeSecret)]
+    assert len({one.object["kind"] for one in made}) >= 3
+    assert not [one.target for one in made if INSTANCE in one.object["metadata"]["labels"]]
+
+
+def test_no_part_of_a_cluster_bears_one_but_pods_that_always_have_an_owner() -> None:
+    """They keep it: without it each NameServer would be restarted by an upgrade of the operator."""
+    raw = {"metadata": {"name": "shop", "namespace": "a", "uid": "u"}, "spec": {"proxy": {"replicas": 1}}}
+    cluster = msgspec.convert(raw, RocketMQCluster)
+    made = [
+        *parts.name_servers(cluster, CLUSTER_SETTINGS),
+        *parts.broker_groups(cluster, raw),
+        *parts.proxies(cluster, CLUSTER_SETTINGS),
+    ]
+    assert not [one["kind"] for one in made if INSTANCE in one["metadata"]["labels"]]
+    templates = [one["spec"]["template"]["metadata"]["labels"] for one in made if "template" in one.get("spec", {})]
+    assert templates == [layout.pod_labels("shop", "nameserver"), layout.pod_labels("shop", "proxy")]
+    assert all(labels[INSTANCE] == "shop" for labels in templates)
+    selectors = [
+        one["spec"]["selector"].get("matchLabels") for one in made if one["kind"] in {"StatefulSet", "Deployment"}
+    ]
+    assert all(INSTANCE not in selector for selector in selectors)
+
+
+# ---- what older versions made
+
+
+SPECS_OF_OURS = {
+    SERVICES: ("selector", "ports"),
+    POD_DISRUPTION_BUDGETS: ("minAvailable", "unhealthyPodEvictionPolicy", "selector"),
+    PERSISTENT_VOLUME_CLAIMS: ("accessModes", "resources"),
+}
+
+
+async def as_an_older_version_made_it(world: World) -> None:  # noqa: F811
+    """Applied with the label, under another revision; and pods that do not say for which group they were made."""
+    for name in await named(world, PODS):
+        metadata = {"labels": {INSTANCE: "orders"}, "annotations": {names.ANNOTATION_GROUP_UID: None}}
+        await world.api.patch(
+            PODS,
+            name,
+            {"metadata": metadata},
+            namespace=world.key.namespace,
+            content_type=PatchType.MERGE,
+            field_manager=names.FIELD_MANAGER_RECONCILE,
+        )
+    for resource in (SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PERSISTENT_VOLUME_CLAIMS):
+        for name, obj in (await named(world, resource)).items():
+            own = {field: obj[field] for field in ("data",) if field in obj}
+            if resource in SPECS_OF_OURS:
+                own["spec"] = {field: obj["spec"][field] for field in SPECS_OF_OURS[resource]}
+            metadata = {
+                "name": name,
+                "namespace": world.key.namespace,
+                "labels": obj["metadata"]["labels"] | {INSTANCE: "orders"},
+                "annotations": {names.ANNOTATION_REVISION: "of-before"},
+                **{field: obj["metadata"][field] for field in ("ownerReferences",) if field in obj["metadata"]},
+            }
+            kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+            await world.applier.apply(resource, {**kind, "metadata": metadata, **own})
+
+
+async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    plane = await start_plane()
+    await make_ready(world)
+    await plane.stop()
+    await as_an_older_version_made_it(world)
+    before = {
+        (resource.kind, name): obj["metadata"]["uid"]
+        for resource in KINDS
+        for name, obj in (await named(world, resource)).items()
+    }
+    assert len(await pruned(world, INSTANCE)) == 3
+    await start_plane()
+
+    async def mended() -> bool:
+        await world.run_kubelet()
+        left = [
+            name
+            for resource in (PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PERSISTENT_VOLUME_CLAIMS)
+            for name, obj in (await named(world, resource)).items()
+            if INSTANCE in obj["metadata"]["labels"]
+        ]
+        marked = [
+            pod["metadata"]["annotations"].get(names.ANNOTATION_GROUP_UID)
+            for pod in (await named(world, PODS)).values()
+        ]
+        return not left and None not in marked
+
+    await until("no label is left", mended)
+    after = {
+        (resource.kind, name): obj["metadata"]["uid"]
+        for resource in KINDS
+        for name, obj in (await named(world, resource)).items()
+    }
+    assert after == before
+
+
+@SANDBOX
+async def test_claims_of_a_group_that_is_gone_lose_it_too(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    plane = await start_plane()
+    await make_ready(world)
+    await delete(world, "Background")
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        return await is_gone(world)
+
+    await until("the group is gone", gone)
+    await plane.stop()
+    await as_an_older_version_made_it(world)
+    assert len(await pruned(world, INSTANCE)) == 3
+    await start_plane()
+
+    async def mended() -> bool:
+        return await pruned(world, INSTANCE) == []
+
+    await until("no label is left", mended)
+    assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == ["orders-1", "orders-2", "orders-3"]
+
+
+@SANDBOX
+async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+    """A policy that puts it on every object would put it on again for ever."""
+    await start_plane(resync_seconds=0.2)
+    await make_ready(world)
+    for resource, name in ((PODS, "orders-1"), (PERSISTENT_VOLUME_CLAIMS, "orders-1"), (SERVICES, "orders-master")):
+        await world.api.patch(
+            resource,
+            name,
+            {"metadata": {"labels": {INSTANCE: "policy"}}},
+            namespace=world.key.namespace,
+            content_type=PatchType.MERGE,
+            field_manager="kyverno",
+        )
+    await world.api.patch(
+        BROKER_GROUPS,
+        "orders",
+        {"spec": {"storage": {"size": "9Gi"}}},
+        namespace=world.key.namespace,
+        content_type=PatchType.MERGE,
+    )
+
+    async def grown() -> bool:
+        claims = await named(world, PERSISTENT_VOLUME_CLAIMS)
+        return all(one["spec"]["resources"]["requests"]["storage"] == "9Gi" for one in claims.values())
+
+    await until("the claims have grown", grown)
+    for resource, name in ((PODS, "orders-1"), (PERSISTENT_VOLUME_CLAIMS, "orders-1"), (SERVICES, "orders-master")):
+        assert (await named(world, resource))[name]["metadata"]["labels"][INSTANCE] == "policy"
+
+
+# ---- storage.claimTemplate
+
+
+@SANDBOX
+async def test_labels_and_annotations_reach_claims_that_are_there(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """Given, changed and taken back, with no restart, and while claims grow."""
+    await start_plane()
+    await make_ready(world)
+    pods = {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()}
+    claims = {name: one["metadata"]["uid"] for name, one in (await named(world, PERSISTENT_VOLUME_CLAIMS)).items()}
+
+    async def become(template: Any, size: str, label: str | None, annotation: str | None) -> None:
+        await world.api.patch(
+            BROKER_GROUPS,
+            "orders",
+            {"spec": {"storage": {"claimTemplate": template, "size": size}}},
+            namespace=world.key.namespace,
+            content_type=PatchType.MERGE,
+        )
+
+        async def reached() -> bool:
+            return all(
+                one["metadata"]["labels"].get("velero.io/backup") == label
+                and one["metadata"]["annotations"].get("argocd.argoproj.io/sync-options") == annotation
+                and one["spec"]["resources"]["requests"]["storage"] == size
+                for one in (await named(world, PERSISTENT_VOLUME_CLAIMS)).values()
+            )
+
+        await until(f"the claims have {template}", reached)
+
+    keep = {"argocd.argoproj.io/sync-options": "Prune=false"}
+    metadata = {"labels": {"velero.io/backup": "daily"}, "annotations": keep}
+    await become({"metadata": metadata}, "8Gi", "daily", "Prune=false")
+    await become({"metadata": metadata | {"labels": {"velero.io/backup": "hourly"}}}, "9Gi", "hourly", "Prune=false")
+    await become({"metadata": {"labels": {"velero.io/backup": None}, "annotations": keep}}, "9Gi", None, "Prune=false")
+    await become(None, "10Gi", None, None)
+    assert {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()} == pods
+    after = await named(world, PERSISTENT_VOLUME_CLAIMS)
+    assert {name: one["metadata"]["uid"] for name, one in after.items()} == claims
+    assert {one["metadata"]["labels"][names.LABEL_BROKER_GROUP] for one in after.values()} == {"orders"}
+
+
+def test_a_label_that_is_no_longer_asked_for_leaves_a_mark_in_the_revision() -> None:
+    template = {"storage": {"claimTemplate": {"metadata": {"labels": {"team": "a"}}}}}
+    seen = c.wishing(c.settled(**template), storage={})
+    assert [line for line in told(run(seen)) if "PersistentVolumeClaim" in line] == [
+        f"apply PersistentVolumeClaim orders-{number}" for number in (1, 2, 3)
+    ]
+    assert with_revision(next(iter(seen.claims.values())))["metadata"]["labels"]["team"] == "a"
+
+
+def test_ours_win_although_the_api_refuses_them_first() -> None:
+    template = {
+        "metadata": {"labels": {names.LABEL_BROKER_GROUP: "mine"}, "annotations": {names.ANNOTATION_REVISION: "x"}}
+    }
+    of = b.group(storage={"claimTemplate": template})
+    claim = with_revision(children.build_claim(of, b.member(1)))
+    assert claim["metadata"]["labels"][names.LABEL_BROKER_GROUP] == "orders"
+    assert claim["metadata"]["annotations"][names.ANNOTATION_REVISION] != "x"

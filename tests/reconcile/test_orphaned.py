@@ -1,0 +1,415 @@
+"""`kubectl delete --cascade=orphan`: nothing stops, nothing goes, and a group of the name takes it all back as it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
+from kube_sandbox.api_server.requests import Deletion
+from tests.reconcile.test_plane import (  # noqa: F401 (fixtures)
+    access,
+    all_ready,
+    make_ready,
+    named,
+    real_server,
+    start_plane,
+    world,
+)
+from tests.reconcile.world import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube_sandbox.api_server.server import SandboxApiServer
+    from tests.reconcile.world import World
+
+OWNED = (PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
+KEPT = (*OWNED, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES)
+SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+
+
+async def uids(world: World) -> dict[str, str]:  # noqa: F811
+    """Of everything of the group, and that none of it is going."""
+    found = {}
+    for resource in KEPT:
+        for name, obj in (await named(world, resource)).items():
+            assert "deletionTimestamp" not in obj["metadata"], f"{resource.kind} {name} is going"
+            found[f"{resource.kind} {name}"] = obj["metadata"]["uid"]
+    return found
+
+
+async def owners(world: World) -> set[str]:  # noqa: F811
+    """The uids of all owners of what a group owns; the empty text for an object without one."""
+    found = [obj["metadata"] for resource in OWNED for obj in (await named(world, resource)).values()]
+    return {uid for one in found for uid in [each["uid"] for each in one.get("ownerReferences") or []] or [""]}
+
+
+async def delete(world: World, policy: str) -> None:  # noqa: F811
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
+
+
+async def is_gone(world: World) -> bool:  # noqa: F811
+    return world.key.name not in await named(world, BROKER_GROUPS)
+
+
+async def group_uid(world: World) -> str:  # noqa: F811
+    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    return str(group["metadata"]["uid"])
+
+
+@SANDBOX
+@pytest.mark.parametrize("when_deleted", ["Retain", "Delete"])
+@pytest.mark.parametrize("operator", ["there", "away"])
+async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    when_deleted: str,
+    operator: str,
+) -> None:
+    plane = await start_plane()
+    await make_ready(world)
+    retention = {"storage": {"retention": {"whenDeleted": when_deleted}}}
+    await world.api.patch(
+        BROKER_GROUPS, "orders", {"spec": retention}, namespace=world.key.namespace, content_type=PatchType.MERGE
+    )
+    before = await uids(world)
+    record = (await named(world, BROKER_GROUP_STATES))["orders"]["record"]
+    if operator == "away":
+        await plane.stop()
+    await delete(world, "Orphan")
+    if operator == "away":
+        await start_plane()
+    await until("the group is gone", lambda: is_gone(world))
+    assert await uids(world) == before
+    assert await owners(world) == {""}
+
+    await world.create_group(**retention)
+    await until("Ready", lambda: all_ready(world))
+    new = await group_uid(world)
+
+    async def taken_back() -> bool:
+        return await owners(world) == {new}
+
+    await until("everything has its owner again", taken_back)
+    assert await uids(world) == before
+    assert (await named(world, BROKER_GROUP_STATES))["orders"]["record"] == record
+    said = {one["reason"]: one["message"] for one in (await named(world, EVENTS)).values()}
+    assert "pods: orders-1, orders-2, orders-3; broker 1 stays master" in said["Orphaned"]
+    assert "Pod orders-1" in said["TakenBack"]
+    restarts = [one for one in (await named(world, EVENTS)).values() if one["reason"] in {"PodStopping", "PodCreating"}]
+    assert len(restarts) == 3, "each pod was made once"
+
+
+async def left_behind(world: World, start_plane: Callable[..., Any], **settings: Any) -> dict[str, str]:  # noqa: F811
+    """A group of three that was orphaned: the uids of what it left."""
+    await start_plane(**settings)
+    await make_ready(world)
+    before = await uids(world)
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    return before
+
+
+async def taken_back(world: World) -> None:  # noqa: F811
+    new = await group_uid(world)
+
+    async def all_owned() -> bool:
+        return await owners(world) == {new}
+
+    await until("everything has its owner again", all_owned)
+
+
+@SANDBOX
+async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_any_other(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    await left_behind(world, start_plane)
+    await world.create_group()
+    await taken_back(world)
+    await until("Ready", lambda: all_ready(world))
+    await delete(world, "Background")
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        return await is_gone(world)
+
+    await until("the group is gone", gone)
+    assert [one for resource in OWNED for one in await named(world, resource)] == []
+    assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == ["orders-1", "orders-2", "orders-3"]
+
+
+@SANDBOX
+async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+    before = await left_behind(world, start_plane)
+    await world.create_group()
+    await taken_back(world)
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    assert await uids(world) == before
+    assert await owners(world) == {""}
+
+
+@SANDBOX
+async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """Their key is of the group before: no pod is restarted for another, and orders are signed with theirs."""
+    keys = FenceKeys(b"r" * 32)
+    old_pods = {}
+
+    async def remember() -> None:
+        old_pods.update({name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()})
+
+    await start_plane(fence_keys=keys)
+    await make_ready(world)
+    await remember()
+    before = await uids(world)
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    await world.create_group()
+    await taken_back(world)
+    await until("Ready", lambda: all_ready(world))
+    assert await uids(world) == before
+    assert None not in old_pods.values()
+    assert {name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()} == old_pods
+    group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+    told = {one["type"]: one["reason"] for one in group["status"]["conditions"]}
+    assert told["UpToDate"] == "AllUpToDate"
+
+
+@SANDBOX
+@pytest.mark.parametrize("maintenance", ["paused", "hibernated"])
+async def test_a_group_at_rest_is_orphaned_too(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    maintenance: str,
+) -> None:
+    await start_plane()
+    await make_ready(world)
+    wish = {"spec": {"maintenance": {maintenance: True}, "storage": {"retention": {"whenDeleted": "Delete"}}}}
+    await world.api.patch(BROKER_GROUPS, "orders", wish, namespace=world.key.namespace, content_type=PatchType.MERGE)
+
+    async def at_rest() -> bool:
+        await world.run_kubelet()
+        group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+        held = {one["type"] for one in group["status"]["conditions"] if one["status"] == "True"}
+        return maintenance.capitalize() in held
+
+    await until(maintenance, at_rest)
+    before = await uids(world)
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    assert await uids(world) == before
+
+
+@SANDBOX
+async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+    """Released before, its finalizer would be nobody's to take off."""
+    plane = await start_plane()
+    await make_ready(world)
+    fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}
+    await world.api.patch(PODS, "orders-1", fence, namespace=world.key.namespace)
+    await plane.stop()
+    await world.api.delete(PODS, "orders-1", namespace=world.key.namespace, grace_period_seconds=0)
+    await delete(world, "Orphan")
+    await world.run_pass()
+    assert not await is_gone(world)
+    await world.stop_pod("orders-1")
+    for _ in range(3):
+        await world.run_pass()
+    assert await is_gone(world)
+    assert sorted(await named(world, PODS)) == ["orders-2", "orders-3"]
+
+
+@SANDBOX
+async def test_what_still_names_the_group_is_freed_before_it_goes(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    sandbox: SandboxApiServer,
+) -> None:
+    """A pod that was made while the collector was at work has the owner that is about to go."""
+    plane = await start_plane()
+    await make_ready(world)
+    before = await uids(world)
+    uid = await group_uid(world)
+    owner = {"apiVersion": names.API_VERSION, "kind": "BrokerGroup", "name": "orders", "uid": uid, "controller": True}
+    await plane.stop()
+    await delete(world, "Orphan")
+
+    async def collected() -> bool:
+        return await owners(world) == {""}
+
+    await until("the collector's work", collected)
+    again = {"metadata": {"ownerReferences": [owner]}}
+    await world.api.patch(PODS, "orders-2", again, namespace=world.key.namespace, content_type=PatchType.STRATEGIC)
+    for _ in range(3):
+        await world.run_pass()
+    await until("the group is gone", lambda: is_gone(world))
+    sandbox.store.run_background()
+    assert await uids(world) == before
+
+
+@SANDBOX
+async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_back(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    sandbox: SandboxApiServer,
+) -> None:
+    """Read, deleted and collected, listed: the owner that the pass would give back is about to go."""
+    plane = await start_plane()
+    await make_ready(world)
+    before = await uids(world)
+    await plane.stop()
+    deleted: list[str] = []
+
+    async def delete_after_the_group_was_read(request: Any) -> None:
+        if request.method == "GET" and request.path.endswith("/pods") and not deleted:
+            deleted.append(request.path)
+            things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
+            sandbox.store.delete(things, world.key.namespace, "orders", Deletion(propagation="Orphan"))
+            sandbox.store.run_background()
+
+    sandbox.before_request = delete_after_the_group_was_read
+    await world.run_pass()
+    sandbox.before_request = None
+    assert deleted
+    assert await is_gone(world)
+    assert await uids(world) == before
+    assert await owners(world) == {""}
+
+
+@SANDBOX
+async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+    """`--cascade=foreground`: the collector stops all pods at once, and the group stays until nothing of it is left."""
+    await start_plane()
+    await make_ready(world)
+    await delete(world, "Foreground")
+
+    async def stopping() -> bool:
+        return all("deletionTimestamp" in pod["metadata"] for pod in (await named(world, PODS)).values())
+
+    await until("all pods are stopping", stopping)
+    assert len(await named(world, PODS)) == 3
+    assert not await is_gone(world)
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        return await is_gone(world)
+
+    await until("the group is gone", gone)
+    assert [one for resource in OWNED for one in await named(world, resource)] == []
+    assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == ["orders-1", "orders-2", "orders-3"]
+    assert sorted(await named(world, BROKER_GROUP_STATES)) == ["orders"]
+
+
+@SANDBOX
+async def test_a_rehearsed_deletion_does_nothing(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    sandbox: SandboxApiServer,
+) -> None:
+    await start_plane()
+    await make_ready(world)
+    before = await uids(world)
+    for policy in ("Orphan", "Foreground", "Background"):
+        things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
+        sandbox.store.delete(things, world.key.namespace, "orders", Deletion(dry_run=True, propagation=policy))
+        sandbox.store.run_background()
+    group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+    assert "deletionTimestamp" not in group["metadata"]
+    assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
+    assert await uids(world) == before
+
+
+async def test_without_a_collector_the_operator_frees_everything_itself(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """A kube-apiserver alone keeps its own finalizer on the group, as one does whose controller-manager is away."""
+    await start_plane()
+    await make_ready(world)
+    before = await uids(world)
+    await delete(world, "Orphan")
+
+    async def let_go() -> bool:
+        group = (await named(world, BROKER_GROUPS)).get("orders")
+        return group is None or names.FINALIZER_BROKER_GROUP not in group["metadata"].get("finalizers", [])
+
+    await until("our finalizer is off", let_go)
+    assert await owners(world) == {""}
+    assert await uids(world) == before
+    if not await is_gone(world):
+        collected = {"metadata": {"finalizers": None}}
+        await world.api.patch(
+            BROKER_GROUPS, "orders", collected, namespace=world.key.namespace, content_type=PatchType.MERGE
+        )
+    await until("the group is gone", lambda: is_gone(world))
+    await world.create_group()
+    await taken_back(world)
+    assert await uids(world) == before
+
+
+@SANDBOX
+async def test_members_services_and_commit_logs_are_taken_back_too(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """A member that is known by its Service's address keeps it, so its pod is what the spec wants."""
+    spec: dict[str, Any] = {"network": {"addressing": "ServiceIP"}, "storage": {"commitLog": {"size": "1Gi"}}}
+    await start_plane()
+    await world.create_group(**spec)
+
+    async def three_pods() -> bool:
+        return len(await named(world, PODS)) == 3
+
+    await until("three pods", three_pods)
+    await world.view.make_master(world.key, 1)
+    await until("Ready", lambda: all_ready(world))
+    before = await uids(world)
+    assert len([name for name in before if name.startswith("Service ")]) == 5
+    assert len([name for name in before if name.startswith("PersistentVolumeClaim ")]) == 6
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    assert await uids(world) == before
+    await world.create_group(**spec)
+    await taken_back(world)
+    await until("Ready", lambda: all_ready(world))
+    assert await uids(world) == before
+
+
+@SANDBOX
+async def test_a_persons_objects_beside_it_say_nothing_of_an_orphaned_group(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """A Service with every label of ours has no owner; the group is deleted plainly, and that Service stays."""
+    await start_plane()
+    await make_ready(world)
+    labels = (await named(world, SERVICES))["orders-master"]["metadata"]["labels"]
+    own = {"metadata": {"name": "orders-shop", "namespace": world.key.namespace, "labels": labels}}
+    await world.api.create(SERVICES, {**own, "spec": {"ports": [{"port": 80}]}})
+    await delete(world, "Background")
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        return await is_gone(world)
+
+    await until("the group is gone", gone)
+    assert list(await named(world, PODS)) == []
+    assert list(await named(world, SERVICES)) == ["orders-shop"]
