@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from rocketmq_remoting.address import Address
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -107,7 +109,7 @@ class Producer(asyncio.Protocol):
 
 async def produce(address: str, *, seconds: float, body_bytes: int, connections: int, window: int) -> Result:
     """Send for so long; every send is waited for."""
-    host, _, port = address.rpartition(":")
+    found = Address.parse(address, "address")
     result = Result()
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
@@ -119,8 +121,8 @@ async def produce(address: str, *, seconds: float, body_bytes: int, connections:
     for _ in range(connections):
         _, producer = await loop.create_connection(
             lambda: Producer(result, bytes(65 + n % 26 for n in range(body_bytes)), window=window, goes_on=goes_on),
-            host,
-            int(port),
+            found.host,
+            found.port,
         )
         producers.append(producer)
     async with asyncio.timeout(seconds + 30):

@@ -84,7 +84,7 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) ->
         broker_name=request.broker_name,
         broker_id=allowed,
         register_check_code=code,
-        address=code.split(";", maxsplit=1)[0],
+        address=request.address or code.split(";", maxsplit=1)[0],
         reserved_for=request.requester or "",
     )
     left = _seats_left_behind(record, request.requester)

@@ -30,6 +30,8 @@ class ApplyBrokerId:
     applied_broker_id: int | None
     register_check_code: str | None
     requester: str | None = None
+    # The check code's address in the one spelling that 1003 has too; empty: as the code has it.
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import re
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from rocketmq_remoting.address import EXPECTED, heard_address, local_address
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.connection_settings import ConnectionSettings
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _UNACKNOWLEDGED_MS: Final = 10_000
 """The kernel gives a connection up when the peer's host has acknowledged nothing for so long (TCP_USER_TIMEOUT)."""
-
-
-_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 class RemotingClient:
@@ -138,19 +135,19 @@ class RemotingClient:
         errors: list[OSError] = []
         for family, _, _, _, socket_address in found:
             try:
-                return await self._connect_to(address, str(socket_address[0]), port, family)
+                return await self._connect_to(address, _with_zone(socket_address), port, family)
             except OSError as error:
                 errors.append(error)
         refused = all(error.errno == errno.ECONNREFUSED for error in errors)
         raise RemotingConnectError(f"{address}: {'; '.join(map(str, errors))}", refused=refused)
 
     async def _connect_to(self, address: str, ip: str, port: int, family: int) -> RemotingConnection:
-        local_address = (self._local_host, 0) if self._local_host else None
+        own = local_address(self._local_host, is_v6=family == socket.AF_INET6)
         loop = asyncio.get_running_loop()
         made = self._make(address)
         tls = self._tls(address) if callable(self._tls) else self._tls
         front = made if tls is None else ClientFront(made, tls.context.get(loop.time()))
-        transport, _ = await loop.create_connection(lambda: front, ip, port, family=family, local_addr=local_address)
+        transport, _ = await loop.create_connection(lambda: front, ip, port, family=family, local_addr=own)
         _watch_path(transport.get_extra_info("socket"))
         if isinstance(front, ClientFront):
             await _shake_hands(address, front)
@@ -175,10 +172,16 @@ class RemotingClient:
 
 def _split(address: str) -> tuple[str, int]:
     """Host and port. Addresses come from peers' registrations, so a bad one is a failure of the call, not of the caller."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
-        raise RemotingConnectError(f"address {address!r}: expected host:port with a port in 1..65535", refused=False)
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    found = heard_address(address)
+    if found is None:
+        raise RemotingConnectError(f"address {address!r}: expected {EXPECTED}", refused=False)
+    return found.host, found.port
+
+
+def _with_zone(found: tuple[Any, ...]) -> str:
+    """Return the IP address of a ``getaddrinfo`` entry; a link-local one leads nowhere without its interface."""
+    ip = str(found[0])
+    return f"{ip}%{found[3]}" if len(found) == 4 and found[3] and "%" not in ip else ip
 
 
 def _left_seconds(deadline_seconds: float) -> float:

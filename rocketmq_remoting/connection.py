@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from rocketmq_remoting.address import join_address, plain_host
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -99,7 +100,7 @@ class RemotingConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"<RemotingConnection {self.id} {self.peer_host}:{self.peer_port}>"
+        return f"<RemotingConnection {self.id} {join_address(self.peer_host, self.peer_port)}>"
 
     @property
     def is_open(self) -> bool:
@@ -204,7 +205,7 @@ class RemotingConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+            self.peer_host, self.peer_port = plain_host(str(peer[0])), int(peer[1])
         self._schedule_timer(self._settings.idle_timeout_seconds)
         if self._handler is not None:  # first: the owner may know the peer, and an unknown one may be one too many
             self._handler.connection_opened(self)
@@ -413,4 +414,4 @@ class RemotingConnection(asyncio.Protocol):
         self._schedule_timer(left_seconds)
 
     def _peer(self) -> str:
-        return f"{self.peer_host}:{self.peer_port} (connection {self.id})"
+        return f"{join_address(self.peer_host, self.peer_port)} (connection {self.id})"

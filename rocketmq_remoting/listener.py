@@ -8,6 +8,7 @@ only then the server is closed. uvloop does both in one turn and needs none of i
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ class Listener:
         cls, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, backlog: int = 100
     ) -> Listener:
         """Listen; port 0 takes a free one. OSError when the address cannot be bound."""
-        return cls(await asyncio.get_running_loop().create_server(factory, host, port, backlog=backlog))
+        loop, both = asyncio.get_running_loop(), dual_stack_socket(host, port)
+        if both is not None:
+            return cls(await loop.create_server(factory, sock=both, backlog=backlog))
+        return cls(await loop.create_server(factory, host, port, backlog=backlog))
 
     def stop_accepting(self) -> None:
         """Take no more connections; the address is free some turns later."""
@@ -53,3 +57,15 @@ class Listener:
             asyncio.get_running_loop().call_soon(self._close_after, turns - 1)
         else:
             self._server.close()
+
+
+def dual_stack_socket(host: str, port: int) -> socket.socket | None:
+    """Return a socket that hears IPv6 and IPv4, for the host ``::``; None for any other host, which asyncio opens itself.
+
+    asyncio opens ``::`` for IPv6 alone. Where the kernel has no IPv6 at all, the socket is IPv4's.
+    """
+    if host != "::":
+        return None
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("0.0.0.0", port))  # noqa: S104 - what `::` means there

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.address import join_address
 from rocketmq_remoting.byte_budget import ByteBudget
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import RemotingConnection
@@ -90,6 +91,11 @@ class RemotingServer:
         return self._port
 
     @property
+    def address(self) -> str:
+        """Where it listens, as ``host:port``."""
+        return join_address(self._host, self._port)
+
+    @property
     def connections(self) -> frozenset[RemotingConnection]:
         """The connections that stand now."""
         return frozenset(self._connections)
@@ -97,7 +103,7 @@ class RemotingServer:
     async def start(self, host: str, port: int) -> None:
         """Listen. OSError when the address cannot be bound."""
         if self._listener is not None:
-            raise RuntimeError(f"the server listens on {self._host}:{self._port} already")
+            raise RuntimeError(f"the server listens on {self.address} already")
         self._listener = await Listener.open(self._connection, host, port, backlog=1024)
         self._host, self._port = self._listener.host, self._listener.port
         if self._tls is not None:

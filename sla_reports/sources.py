@@ -54,7 +54,7 @@ class Origin:
     def shown_url(self) -> str:
         """The address without what may be a password."""
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def origin_of(

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import os
 import signal
+import socket
 
 import pytest
 
@@ -29,6 +30,31 @@ def real_is_required() -> bool:
 def missing_part(name: str) -> str | None:
     """Why a part is not here; asked once per run, for asking may start a program."""
     return install.missing(name)
+
+
+@functools.cache
+def missing_ipv6() -> str | None:
+    """Why this machine has no ::1."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture
+def ipv6_loopback() -> str:
+    """``::1``. A machine without it fails the test: left out, nobody would notice that IPv6 is tried nowhere any more."""
+    if (why := missing_ipv6()) is not None:
+        if os.environ.get("WITHOUT_IPV6") == "1" and not real_is_required():
+            pytest.skip(f"WITHOUT_IPV6=1, and ::1 cannot be bound: {why}")
+        pytest.fail(
+            f"::1 cannot be bound: {why}. Expected IPv6 on lo (sysctl -w net.ipv6.conf.lo.disable_ipv6=0; docker run"
+            " --sysctl net.ipv6.conf.all.disable_ipv6=0), or WITHOUT_IPV6=1 to leave these tests out, counted as skipped",
+            pytrace=False,
+        )
+    return "::1"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

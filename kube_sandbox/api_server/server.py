@@ -22,6 +22,7 @@ from kube_sandbox.api_server.http.watch import WatchStream, WatchWish
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.store.object_store import ObjectStore
 from kube_sandbox.client.kubeconfig import Connection
+from kube_sandbox.netloc import netloc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,7 @@ class SandboxApiServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"http://{netloc(self._host, self._port)}"
 
     @property
     def connection(self) -> Connection:
@@ -109,7 +110,7 @@ class SandboxApiServer:
         site = web.TCPSite(self._runner, self._host, self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._documents = FixedDocuments(self.store.registry, f"{self._host}:{self._port}")
+        self._documents = FixedDocuments(self.store.registry, netloc(self._host, self._port))
         logger.info("embedded Kubernetes API at %s", self.url)
 
     async def stop(self) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
+from kube_sandbox.netloc import netloc
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -97,7 +99,7 @@ async def _http(action: JsonObject, target: ProbeTarget) -> bool:
     scheme = str(action.get("scheme") or "HTTP").lower()
     host = action.get("host") or target.pod_ip
     path = str(action.get("path") or "/").lstrip("/")
-    url = f"{scheme}://{host}:{_port(action['port'], target)}/{path}"
+    url = f"{scheme}://{netloc(host, _port(action['port'], target))}/{path}"
     headers = {header["name"]: header["value"] for header in action.get("httpHeaders") or []}
     # As the kubelet: certificates are not checked, redirects count as success.
     connector = aiohttp.TCPConnector(ssl=False)

@@ -7,13 +7,13 @@ value and what was expected, and a secret value is never named.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
 from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rocketmq_remoting.address import EXPECTED, Address, AddressError, is_ip, plain_host
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.properties import decode_properties
 
@@ -88,22 +88,21 @@ def milliseconds(value: str) -> float:
 
 def addresses(value: str) -> tuple[str, ...]:
     """Addresses, separated by semicolons."""
-    found = tuple(part.strip() for part in value.split(";") if part.strip())
+    try:
+        found = tuple(str(address) for address in Address.parse_all(value, "address"))
+    except AddressError as error:
+        raise ValueError(f"expected {error.expected}, several separated by ';'") from None
     if value and not found:
-        raise ValueError("expected host:port, several separated by ';'")
-    for address in found:
-        host, _, port = address.rpartition(":")
-        if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-            raise ValueError("expected host:port, several separated by ';'")
+        raise ValueError(f"expected {EXPECTED}, several separated by ';'")
     return found
 
 
 def ip_address(value: str) -> str:
-    """An IP address."""
-    try:
-        return str(ipaddress.ip_address(value))
-    except ValueError:
-        raise ValueError("expected an IP address") from None
+    """An IP address; an IPv6 one also in brackets, as Java writes it."""
+    found = plain_host(value)
+    if not is_ip(found):
+        raise ValueError("expected an IP address")
+    return found
 
 
 def hours(value: str) -> frozenset[int]:

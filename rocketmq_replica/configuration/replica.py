@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.address import ip_of_family, join_address
 from rocketmq_replica.configuration.property_values import (
     ConfigurationError,
     addresses,
@@ -44,6 +45,7 @@ class ReplicaConfiguration(SecurityConfiguration):
     broker_ip: str = prop("brokerIP1", ip_address, default="127.0.0.1")
     ha_ip: str = prop("brokerIP2", ip_address, default="")
     bind_address: str = prop("bindAddress", ip_address, default="")
+    listen_address: str = prop("listenAddress", ip_address, default="")
     listen_port: int = prop("listenPort", whole(1, 65535), default=10911)
     ha_listen_port: int = prop("haListenPort", whole(0, 65535), default=0)
     store_path_commit_log: str = prop("storePathCommitLog", text, default="")
@@ -94,12 +96,17 @@ class ReplicaConfiguration(SecurityConfiguration):
     @property
     def broker_address(self) -> str:
         """Where clients and the controller reach this replica."""
-        return f"{self.broker_ip}:{self.listen_port}"
+        return join_address(self.broker_ip, self.listen_port)
 
     @property
     def own_ip(self) -> str:
-        """Where this replica listens, and where its connections come from; others may know it by another address."""
+        """Where its connections come from, and where it listens but for `listenAddress`; others may know it by another address."""
         return self.bind_address or self.broker_ip
+
+    @property
+    def listen_ip(self) -> str:
+        """Where it serves clients."""
+        return self.listen_address or self.own_ip
 
     @property
     def addresses_are_translated(self) -> bool:
@@ -109,7 +116,7 @@ class ReplicaConfiguration(SecurityConfiguration):
     @property
     def ha_bind_ip(self) -> str:
         """Where it serves its log."""
-        return self.bind_address or self.ha_ip or self.broker_ip
+        return self.listen_address or self.bind_address or self.ha_ip or self.broker_ip
 
     @property
     def ha_port(self) -> int:
@@ -119,7 +126,7 @@ class ReplicaConfiguration(SecurityConfiguration):
     @property
     def ha_address(self) -> str:
         """Where slaves reach this replica."""
-        return f"{self.ha_ip or self.broker_ip}:{self.ha_port}"
+        return join_address(self.ha_ip or self.broker_ip, self.ha_port)
 
     @property
     def retention(self) -> RetentionPolicy:
@@ -168,4 +175,16 @@ def parse_configuration(content: str, environment: Mapping[str, str]) -> Replica
 
 
 def _parse(content: bytes, environment: Mapping[str, str]) -> ReplicaConfiguration:
-    return read_properties(ReplicaConfiguration, content, environment, file_name="broker.conf", required=_REQUIRED)
+    own = _of_own_family(environment)
+    return read_properties(ReplicaConfiguration, content, own, file_name="broker.conf", required=_REQUIRED)
+
+
+def _of_own_family(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Of several addresses of the pod and its node, those of the family that the group names.
+
+    LISTEN_IP hears both families where the pod has both: the kubelet probes the first one, whichever the group names.
+    """
+    family, own = environment.get("POD_IP_FAMILY", ""), environment.get("POD_IPS", environment.get("POD_IP", ""))
+    all_of = {name: environment.get(every) for name, every in (("POD_IP", "POD_IPS"), ("BROKER_HOST", "NODE_IPS"))}
+    listens = {"LISTEN_IP": "::" if "," in own else own}
+    return {**environment, **listens, **{name: ip_of_family(every, family) for name, every in all_of.items() if every}}

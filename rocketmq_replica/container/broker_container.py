@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.address import join_address
 from rocketmq_replica.configuration.connections import SharedConnections
 from rocketmq_replica.configuration.property_values import ConfigurationError
 from rocketmq_replica.container.broker_log_names import current_broker
@@ -199,11 +200,11 @@ def _claims(configuration: ReplicaConfiguration) -> dict[str, str]:
         "storePathBrokerIdentity": configuration.identity_file,
     }
     claims = {str(path.resolve()): key for key, path in paths.items()}
-    host = configuration.own_ip
+    host = configuration.listen_ip
     return claims | {
-        f"{host}:{configuration.listen_port - FAST_PORT_BELOW}": "listenPort - 2",
-        f"{host}:{configuration.listen_port}": "listenPort",
-        f"{configuration.ha_bind_ip}:{configuration.ha_port}": "haListenPort",
+        join_address(host, configuration.listen_port - FAST_PORT_BELOW): "listenPort - 2",
+        join_address(host, configuration.listen_port): "listenPort",
+        join_address(configuration.ha_bind_ip, configuration.ha_port): "haListenPort",
     }
 
 

@@ -160,7 +160,7 @@ class ReplicaProcess:
     async def _serve(self, stop: asyncio.Event) -> None:
         configuration = self.configuration
         await self.ha_server.start(configuration.ha_bind_ip, configuration.ha_port)
-        await self.server.start(configuration.own_ip, configuration.listen_port)
+        await self.server.start(configuration.listen_ip, configuration.listen_port)
         await self._start_fast_port()
         self.listening.set()
         async with asyncio.TaskGroup() as tasks:
@@ -185,7 +185,7 @@ class ReplicaProcess:
 
     async def _start_fast_port(self) -> None:
         """Java's second listener, two below the first: a Java slave copies the topics from there and from nowhere else."""
-        host, port = self.configuration.own_ip, self.configuration.listen_port - FAST_PORT_BELOW
+        host, port = self.configuration.listen_ip, self.configuration.listen_port - FAST_PORT_BELOW
         try:
             await self.fast_server.start(host, port)
         except (OSError, OverflowError) as error:

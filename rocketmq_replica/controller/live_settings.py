@@ -6,6 +6,7 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.address import bracketed
 from rocketmq_remoting.tls import ClientCertificates
 from rocketmq_replica.configuration.property_values import addresses, is_secret, properties_of
 from rocketmq_replica.configuration.replica import ReplicaConfiguration
@@ -104,7 +105,8 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "brokerRole": (broker.role if broker.role is not Role.FENCED else Role.SLAVE).value,
         "enableControllerMode": "true",
         "haListenPort": str(broker.configuration.ha_port),
-        "brokerIP2": broker.configuration.ha_ip or broker.configuration.broker_ip,
+        "brokerIP1": bracketed(broker.configuration.broker_ip),
+        "brokerIP2": bracketed(broker.configuration.ha_ip or broker.configuration.broker_ip),
         "storePathCommitLog": str(broker.configuration.commit_log_folder),
         "storePathEpochFile": str(broker.configuration.epoch_file),
         "storePathBrokerIdentity": str(broker.configuration.identity_file),

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
+from rocketmq_remoting.address import EXPECTED, heard_address, local_address
 from rocketmq_remoting.broker_bodies import EpochCacheBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
@@ -236,14 +237,18 @@ class HaClient:
 
     async def _follow_once(self, address: str) -> bool:
         """Stay linked until the link ends; True if it ever transferred."""
-        host, _, port = address.rpartition(":")
+        found = heard_address(address)
+        if found is None:
+            logger.info("HA address %r: expected %s", address, EXPECTED)
+            return False
         connection = MasterConnection(self._broker, self._on_data_applied, async_learner=self._async_learner)
+        own = local_address(self._broker.configuration.own_ip, is_v6=":" in found.host)
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_SECONDS):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: connection, host, int(port), local_addr=(self._broker.configuration.own_ip, 0)
+                    lambda: connection, found.host, found.port, local_addr=own
                 )
-        except (OSError, ValueError, TimeoutError) as error:
+        except (OSError, ValueError, TimeoutError) as error:  # ValueError: a name that cannot even be asked for
             logger.info("HA address %s: %s", address, error or "no connection in time")
             return False
         self.connection, self.connected_address = connection, address

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
+from rocketmq_remoting.address import host_of, join_address, plain_host
 from rocketmq_remoting.listener import Listener
 from rocketmq_replica.ha.frames import HaFrameError
 from rocketmq_replica.ha.master_link import MasterLink, SlaveIntroduced
@@ -51,8 +52,9 @@ class SlaveConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse at once unless this replica is master."""
         self._transport = cast("asyncio.Transport", transport)
-        self._host, port = transport.get_extra_info("peername")[:2]
-        self.peer = f"{self._host}:{port}"
+        host, port = transport.get_extra_info("peername")[:2]
+        self._host = plain_host(host)
+        self.peer = join_address(self._host, port)
         self._term = self._broker.term
         if self._term is None:
             logger.info("slave %s refused: this replica is no master", self.peer)
@@ -100,7 +102,7 @@ class SlaveConnection(asyncio.Protocol):
         term, progress = self._term, self._unproven
         if term is None or progress is None:
             return
-        known_host = self._broker.member_addresses.get(progress.broker_id, "").rpartition(":")[0]
+        known_host = host_of(self._broker.member_addresses.get(progress.broker_id, ""))
         if known_host and (known_host == self._host or self._broker.configuration.addresses_are_translated):
             self._unproven = None
             logger.info("slave %s is broker %d", self.peer, progress.broker_id)

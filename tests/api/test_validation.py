@@ -115,7 +115,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     assert spec["security"] == {"signature": "Accepted"}
     assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain", "whenScaled": "Retain"}}
     assert spec["updateStrategy"] == {"type": "Rolling", "masterUpdate": "Switchover"}
-    assert spec["network"] == {"addressing": "PodIP", "listenPort": 10911, "haPort": 10912}
+    assert spec["network"] == {"addressing": "PodIP", "ipFamilies": [], "listenPort": 10911, "haPort": 10912}
     assert (spec["scheduling"]["antiAffinity"], spec["scheduling"]["topologyKey"]) == (
         "Preferred",
         "kubernetes.io/hostname",

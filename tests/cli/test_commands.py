@@ -34,8 +34,34 @@ def test_what_is_no_endpoint_is_refused_with_its_option_and_value(text: str) -> 
     assert refused.value.param_hint == "--listen"
 
 
-def test_an_ipv6_endpoint_keeps_its_brackets() -> None:
-    assert parse_endpoint("[::1]:9878", "--listen") == ("[::1]", 9878)
+def test_an_ipv6_endpoint_is_listened_at_without_its_brackets() -> None:
+    assert parse_endpoint("[::1]:9878", "--listen") == ("::1", 9878)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--listen", "::1:19879"], "--listen: '::1:19879': expected an IPv6 address in brackets: [::1]:19879"),
+        (["--listen", "[::1]:0", "--metrics-listen", "[::1]"], "--metrics-listen: '[::1]': expected host:port"),
+        (["--listen", "[::1]:0", "--name-server", "fd00::1:9876"], "--name-server: 'fd00::1:9876': expected an IPv6"),
+        (["--listen", "[::1]:0", "--name-server", "[::1]:0"], "--name-server: '[::1]:0': expected host:port"),
+        (["--listen", "[::]:0", "--advertise", "[fd00::1"], "--advertise: '[fd00::1': expected host:port"),
+        (["--listen", "[::]:0"], "listen_host is '::': expected the host:port by which brokers reach this controller"),
+    ],
+)
+def test_a_controller_refuses_an_address_in_words(arguments: list[str], told: str) -> None:
+    """`--listen '[::1]:…'` ended in a traceback of socket.gaierror."""
+    result = CliRunner().invoke(app, ["controller", *arguments])
+    assert result.exit_code == 2
+    assert told in " ".join(result.output.replace("│", " ").split())
+
+
+def test_an_ipv6_port_that_is_taken_is_told_in_one_line(ipv6_loopback: str) -> None:
+    with socket.create_server((ipv6_loopback, 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(app, ["controller", "--listen", f"[::1]:{port}"])
+    assert result.exit_code == 1
+    assert f"('::1', {port}, 0, 0): address already in use" in result.output.splitlines()[-1]
 
 
 def test_a_pod_advertises_the_address_of_its_own_ordinal() -> None:

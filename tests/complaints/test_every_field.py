@@ -77,6 +77,8 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("jvm.extraArguments", ["-Dmine=1"], "pod", JAVA),
     ("network.addressing", "HostNetwork", "pod", {}),
     ("network.firstNodePort", 31000, "member service", NODE_PORT),
+    ("network.ipFamilies", ["IPv6"], "pod", {}),  # the API refuses a later change of the first one
+    ("network.ipFamilyPolicy", "PreferDualStack", "member service", NODE_PORT),
     ("network.listenPort", 20911, "pod", {}),
     ("network.haPort", 20912, "pod", {}),
     ("monitoring.exporter", True, "pod", JAVA),

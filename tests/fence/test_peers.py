@@ -14,7 +14,8 @@ import yaml
 from brokergroup_operator.api import names
 from brokergroup_operator.fence.decide import Member
 from brokergroup_operator.fence.peers import Peers, Word
-from brokergroup_operator.fence.settings import FENCE_PORT_OFFSET, Address
+from brokergroup_operator.fence.settings import FENCE_PORT_OFFSET
+from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.fence import watchman as under_test
-from brokergroup_operator.fence.settings import Address, FenceSettings
+from brokergroup_operator.fence.settings import FenceSettings
 from brokergroup_operator.fence.watchman import Watchman
+from rocketmq_remoting.address import Address
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo

@@ -24,8 +24,9 @@ def pod(name: str, *, ready: bool = True, listen: str | None = "127.0.0.1:9880")
     }
 
 
-def test_the_first_ready_pod_with_a_page_is_taken() -> None:
-    pods = [pod("op-0", ready=False), pod("op-1", listen=None), pod("op-2", listen="0.0.0.0:9990")]
+@pytest.mark.parametrize("listen", ["0.0.0.0:9990", "[::]:9990", "[::1]:9990"])
+def test_the_first_ready_pod_with_a_page_is_taken(listen: str) -> None:
+    pods = [pod("op-0", ready=False), pod("op-1", listen=None), pod("op-2", listen=listen)]
     assert page_of(pods) == ("brokergroup-system", "op-2", 9990)
 
 

@@ -298,6 +298,35 @@ def test_brokers_get_one_address_per_operator_pod() -> None:
     assert services == {f"{name}-0": f"{name}-0", f"{name}-1": f"{name}-1"}
 
 
+@pytest.mark.parametrize(
+    ("values", "families"),
+    [
+        ({}, {}),
+        ({"network__ipFamilies": "{IPv6}"}, {"ipFamilies": ["IPv6"]}),
+        (
+            {
+                "network__ipFamilies": "{IPv6,IPv4}",
+                "network__ipFamilyPolicy": "PreferDualStack",
+                "page__access": "kubernetes",
+            },
+            {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"},
+        ),
+        ({"network__ipFamilyPolicy": "RequireDualStack"}, {"ipFamilyPolicy": "RequireDualStack"}),
+    ],
+)
+def test_every_service_has_the_families_of_the_values_and_the_pods_listen_for_both(
+    values: dict[str, str], families: dict[str, Any]
+) -> None:
+    objects = rendered("system", **values)
+    services = [item["spec"] for item in objects if item["kind"] == "Service"]
+    assert len(services) >= 4
+    for spec in services:
+        assert {key: value for key, value in spec.items() if key.startswith("ipFamil")} == families
+    stateful_set = next(item for item in objects if item["kind"] == "StatefulSet")
+    arguments = stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--listen=[::]:9878", "--metrics-listen=[::]:9879"} <= set(arguments)
+
+
 def test_the_operator_understands_its_command_line() -> None:
     command = typer.main.get_group(app).commands["operator"]
     variants: tuple[dict[str, str], ...] = (
@@ -488,6 +517,9 @@ def test_the_pod_is_restricted() -> None:
         ),
         ({"security__tls__secretName": "x", "security__tls__certManager__create": "true"}, "issuerRef.name"),
         ({"controller__port": "9879"}, "controller.port and metrics.port are both 9879"),
+        ({"network__ipFamilies": "{IPv5}"}, "/network/ipFamilies/0"),
+        ({"network__ipFamilies": "{IPv6,IPv6}"}, "/network/ipFamilies"),
+        ({"network__ipFamilyPolicy": "DualStack"}, "/network/ipFamilyPolicy"),
         ({"nameOverride": "My_Operator"}, "nameOverride"),
         ({"fullnameOverride": "operator.eu"}, "fullnameOverride"),
     ],
@@ -502,7 +534,16 @@ def test_the_pod_is_restricted() -> None:
             "client certificates without TLS",
             "no mode",
         ),
-        *("nobody is asked for a certificate", "no issuer", "one port for two", "no name", "no label"),
+        *(
+            "nobody is asked for a certificate",
+            "no issuer",
+            "one port for two",
+            "no family",
+            "one family twice",
+            "no policy",
+            "no name",
+            "no label",
+        ),
     ],
 )
 def test_bad_values_are_refused_and_named(values: dict[str, Any], word: str) -> None:
@@ -546,7 +587,7 @@ def test_the_page_is_on_the_pods_loopback_alone_unless_it_asks_for_tokens() -> N
     assert page() == (["--page-listen=127.0.0.1:9880", "--page-access=open"], [], set())
     assert page(page__enabled="false") == ([], [], set())
     arguments, services, reviews = page(page__access="kubernetes")
-    assert arguments == ["--page-listen=0.0.0.0:9880", "--page-access=kubernetes"]
+    assert arguments == ["--page-listen=[::]:9880", "--page-access=kubernetes"]
     assert len(services) == 1
     assert reviews == {"tokenreviews", "subjectaccessreviews"}
     arguments, services, reviews = page(page__access="token", page__tokenSecretName="page")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rocketmq_remoting import header_fields
 from rocketmq_remoting import message_batch as mb
 from rocketmq_remoting import message_record as mr
+from rocketmq_remoting.address import plain_host
 from rocketmq_remoting.command import request
 from rocketmq_remoting.message_headers import (
     SendFields,
@@ -22,6 +23,11 @@ from rocketmq_remoting.message_headers import (
 )
 
 RECORDED = Path(__file__).parent / "recordings" / "ha_frames.jsonl"
+# What MessageDecoder.encode and createMessageId of RocketMQ 5.5.0 made of one message with these hosts.
+OF_JAVA = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "recordings" / "java_hosts.jsonl").read_text(encoding="utf-8").splitlines()
+]
 HOST = mr.Host("127.0.0.2", 31911)
 
 
@@ -33,6 +39,34 @@ def recorded_log_bytes() -> list[tuple[int, bytes]]:
         for frame in frames
         if frame.get("type") == "transfer" and frame["bodySize"] > 0
     ]
+
+
+@pytest.mark.parametrize("java", OF_JAVA, ids=lambda java: f"{java['bornHost']} at {java['storeHost']}")
+def test_hosts_of_both_families_are_written_and_read_as_java_does(java: dict[str, str | int]) -> None:
+    born, store = (
+        mr.Host(plain_host(str(java[name])), port) for name, port in (("bornHost", 40001), ("storeHost", 10911))
+    )
+    raw = mr.encode_record(
+        topic="Topic",
+        body=b"hello",
+        queue_id=3,
+        queue_offset=5,
+        physical_offset=4660,
+        born_timestamp_ms=1_790_000_000_000,
+        born_host=born,
+        store_timestamp_ms=1_790_000_000_007,
+        store_host=store,
+        properties=b"k\x01v\x02",
+        flag=7,
+        reconsume_times=1,
+    )
+    assert raw.hex() == java["hex"]
+    read = mr.decode_record(raw)
+    assert (read.born_host, read.store_host, read.sys_flag) == (born, store, java["sysFlag"])
+    assert read.message_id == java["offsetMsgId"]
+    entry = mr.inspect_entry(raw, 0, len(raw), physical_offset=4660)
+    assert mr.inspect_entries(raw, physical_offset=4660) == ([entry], len(raw))
+    assert (entry.size_bytes, entry.topic, entry.queue_offset) == (len(raw), "Topic", 5)
 
 
 def test_records_written_by_java_are_read() -> None:

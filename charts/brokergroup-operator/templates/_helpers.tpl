@@ -37,6 +37,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* The families of a Service of the operator; nothing where the values name none. */}}
+{{- define "operator.ipFamilies" -}}
+{{- with .Values.network.ipFamilies }}
+ipFamilies: {{ toJson . }}
+{{- end }}
+{{- with .Values.network.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- end }}
+
 {{- define "operator.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "operator.fullname" .) .Values.serviceAccount.name }}

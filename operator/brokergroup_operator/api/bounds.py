@@ -20,9 +20,6 @@ JAVA_INT_MAX = 2**31 - 1
 JAVA_LONG_EXACT_MAX = 2**53 - 1
 
 BrokerNameText = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[A-Za-z0-9_-]{1,63}$")]
-HostAndPort = Annotated[
-    str, Meta(min_length=3, max_length=259, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:[0-9]{1,5}$")
-]
 AddressText = Annotated[str, Meta(max_length=259)]
 NameText = Annotated[str, Meta(max_length=253)]
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"

@@ -17,6 +17,7 @@ from brokergroup_operator.api.fields.election_policies import (
     ELECTION_POLICIES_TEXT,
     ElectionPolicy,
 )
+from brokergroup_operator.api.fields.host_and_port import HostAndPort
 from brokergroup_operator.api.fields.pod_fields import (
     ImagePullPolicy,
     LocalReference,
@@ -341,8 +342,12 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = []
     name_servers: Annotated[
-        list[bounds.HostAndPort],
-        Meta(max_length=16, description="NameServers as host:port.", extra_json_schema=bounds.SET_LIST),
+        list[HostAndPort],
+        Meta(
+            max_length=16,
+            description="NameServers as host:port; an IPv6 address in brackets: [fd00::10]:9876.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
     ] = []
     durability: Annotated[
         Durability | None,

@@ -254,7 +254,7 @@ class ControllerStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """What the group's controller goes by."""
 
     addresses: Annotated[
-        list[bounds.HostAndPort],
+        list[bounds.AddressText],
         Meta(
             max_length=16,
             description="Where brokers and mqadmin reach the controller (controllerAddr).",

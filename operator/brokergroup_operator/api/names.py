@@ -96,6 +96,10 @@ ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a
 # And the address that others know it by, where that is not its pod's.
 ENVIRONMENT_BROKER_HOST: Final = "BROKER_HOST"
 ENVIRONMENT_LISTEN_PORT: Final = "LISTEN_PORT"
+# And which of a pod's addresses, and of its node's, it uses, where the group names a family.
+ENVIRONMENT_IP_FAMILY: Final = "POD_IP_FAMILY"
+ENVIRONMENT_POD_IPS: Final = "POD_IPS"
+ENVIRONMENT_NODE_IPS: Final = "NODE_IPS"
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 # Of a node; no standard, but what most who have racks use.

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec, ResourceRequirements
 from brokergroup_operator.api.brokergroup_status import Condition
+from brokergroup_operator.api.fields.ip_families import IPFamiliesSpec
 from brokergroup_operator.api.fields.pod_fields import ImagePullPolicy, LocalReference, SchedulingSpec
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
 
@@ -164,6 +165,12 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = []
     proxy: Annotated[ProxySpec | None, Meta(description="Absent: no proxies.")] = None
+    network: Annotated[
+        IPFamiliesSpec,
+        Meta(
+            description="The IP families of the Services of NameServers and proxies, and of the groups whose template names none."
+        ),
+    ] = IPFamiliesSpec()
 
 
 class PartStatus(Struct, frozen=True, rename="camel", kw_only=True):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from brokergroup_operator.cli.endpoints import check_store, parse_endpoint
+from brokergroup_operator.cli.endpoints import check_store, parse_address, parse_endpoint
 from brokergroup_operator.cli.logging_options import LogFormatOption, LogLevelOption, configure_logging
 from brokergroup_operator.cli.security_options import (
     AdminCertificateNamesOption,
@@ -92,14 +92,14 @@ def controller(  # noqa: PLR0913 - one argument a flag
         plane=PlaneSettings(
             listen_host=host,
             listen_port=port,
-            advertise_address=advertise,
+            advertise_address=advertise and parse_address(advertise, "--advertise"),
             security=security,
             drain_seconds=drain_seconds,
         ),
         signature=signature,
         broker_credentials=read_one(broker_credentials, "--broker-credentials") if broker_credentials else None,
         store=store,
-        name_servers=tuple(name_servers or ()),
+        name_servers=tuple(parse_address(one, "--name-server") for one in name_servers or ()),
         metrics_listen=parse_endpoint(metrics_listen, "--metrics-listen") if metrics_listen else None,
         incident_log=incident_log,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokergroup_operator.cli.endpoints import check_store, parse_endpoint
+from brokergroup_operator.cli.endpoints import check_store, parse_address, parse_addresses, parse_endpoint
 
 if TYPE_CHECKING:
     from brokergroup_operator.migrate.run import Home, Source
@@ -173,6 +173,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
 
     source = _source(controller, name_servers, broker_names, credentials_file)
     home = _home(store, listen, advertise, kubeconfig)
+    controller_list = parse_addresses(controller_list, "--controller-list")
     if not yes:
         reading, plans = _run(run.plan(source), failed=REFUSED)
         would = controller_list or home.address
@@ -188,7 +189,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
         controller_list=controller_list or home.address,
         java_stays_stopped=java_stays_stopped,
         leave_others=leave_others,
-        gone=frozenset(gone or ()),
+        gone=_gone(gone),
         stop_deadline_seconds=stop_deadline_seconds,
     )
     _run_until_signalled(lambda stop: run.cut_over(source, home, settings, stop=stop, report=report_line))
@@ -216,7 +217,10 @@ def back(  # noqa: PLR0913 - one argument a flag
     source = _source(controller, name_servers, broker_names, credentials_file)
     home = _home(store, listen, advertise, kubeconfig)
     settings = BackSettings(
-        controller=controller, own_address=home.address, controller_list=controller_list, gone=frozenset(gone or ())
+        controller=source.controller,
+        own_address=home.address,
+        controller_list=parse_addresses(controller_list, "--controller-list"),
+        gone=_gone(gone),
     )
     states = _run(
         run.back(source, home, settings, dry_run=not yes, report=report_line), failed=FAILED if yes else REFUSED
@@ -233,9 +237,6 @@ def _source(
     from brokergroup_operator.migrate.run import Source
     from rocketmq_remoting.signature import Credentials
 
-    parse_endpoint(controller, "--controller")
-    for name_server in name_servers or ():
-        parse_endpoint(name_server, "--name-server")
     credentials = None
     if credentials_file is not None:
         try:
@@ -245,8 +246,8 @@ def _source(
             what = f"{credentials_file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
             raise typer.BadParameter(what, param_hint="--credentials-file") from error
     return Source(
-        controller=controller,
-        name_servers=tuple(name_servers or ()),
+        controller=parse_address(controller, "--controller"),
+        name_servers=tuple(parse_address(one, "--name-server") for one in name_servers or ()),
         broker_names=tuple(broker_names or ()),
         credentials=credentials,
     )
@@ -256,10 +257,15 @@ def _home(store: str, listen: str, advertise: str, kubeconfig: Path | None) -> "
     from brokergroup_operator.migrate.run import Home
 
     check_store(store)
+    endpoint, told = parse_endpoint(listen, "--listen"), advertise and parse_address(advertise, "--advertise")
     try:
-        return Home(store=store, listen=parse_endpoint(listen, "--listen"), advertise=advertise, kubeconfig=kubeconfig)
+        return Home(store=store, listen=endpoint, advertise=told, kubeconfig=kubeconfig)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--advertise") from error
+
+
+def _gone(addresses: list[str] | None) -> frozenset[str]:
+    return frozenset(parse_address(one, "--gone") for one in addresses or ())
 
 
 def report_line(step: str, **facts: object) -> None:

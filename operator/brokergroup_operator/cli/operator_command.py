@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from brokergroup_operator.api import names
-from brokergroup_operator.cli.endpoints import parse_endpoint
+from brokergroup_operator.cli.endpoints import parse_address, parse_endpoint
 from brokergroup_operator.cli.logging_options import LogFormatOption, LogLevelOption, configure_logging
 from brokergroup_operator.cli.page_options import (
     PageAccessOption,
@@ -50,7 +50,9 @@ def operator(  # noqa: PLR0913 - one argument a flag
         typer.Option("--kubeconfig", help="Absent: the pod's service account", exists=True, dir_okay=False),
     ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", help="Serve this namespace only")] = None,
-    listen: Annotated[str, typer.Option("--listen", help="host:port of the controller")] = "0.0.0.0:9878",
+    listen: Annotated[
+        str, typer.Option("--listen", help="host:port of the controller; [::] hears IPv6 and IPv4")
+    ] = "[::]:9878",
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", help="What this process calls itself; default: its own --controller-address"),
@@ -128,8 +130,9 @@ def operator(  # noqa: PLR0913 - one argument a flag
         raise typer.BadParameter(
             f"{lease_name!r}, expected an object's name, like {names.DEFAULT_LEASE}", param_hint="--lease-name"
         )
-    for address in controller_addresses:
-        parse_endpoint(address, "--controller-address")
+    controller_addresses = [parse_address(one, "--controller-address") for one in controller_addresses]
+    if advertise:
+        advertise = parse_address(advertise, "--advertise")
     security = SecurityOptions(
         tls_mode=tls_mode,
         tls_certificate=tls_certificate,

@@ -50,7 +50,7 @@ class PageOptions:
         host, port = parse_endpoint(self.listen, "--page-listen")
         try:
             return PageSettings(
-                host=host.strip("[]"),
+                host=host,
                 port=port,
                 access=AccessMode(self.access),
                 token_file=self.token_file,

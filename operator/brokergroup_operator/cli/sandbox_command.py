@@ -1,7 +1,6 @@
 """`brokergroup sandbox`: the embedded Kubernetes API and the process kubelet, in one process."""
 
 import asyncio
-import ipaddress
 import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,15 +37,18 @@ def sandbox(
         our_images,
         served_routes,
     )
+    from brokergroup_operator.page.access import is_loopback_host
     from kube_sandbox.folder_lock import FolderInUseError
     from kube_sandbox.real_api_server import ApiServerProgramsError
     from kube_sandbox.sandbox import run_sandbox
+    from rocketmq_remoting.address import plain_host
 
-    if not _is_loopback(host):
+    if not is_loopback_host(host):
         raise typer.BadParameter(
             f"{host!r}: expected a loopback address: whoever reaches the API can run programs here", param_hint="--host"
         )
 
+    host = plain_host(host)
     _check_writable(data_dir, "--data-dir")
     if kubeconfig is not None:
         _check_writable(kubeconfig.parent, "--kubeconfig")
@@ -84,10 +86,3 @@ def _check_writable(folder: Path, option: str) -> None:
         raise typer.BadParameter(
             f"{str(folder)!r}: {error.strerror}; expected a folder to write in", param_hint=option
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

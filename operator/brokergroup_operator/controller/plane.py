@@ -52,6 +52,7 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.store import RecordStoreError
+from rocketmq_remoting.address import WILDCARDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from rocketmq_remoting.nameserver_bodies import TopicConfig
 
 STOP_GRACE_SECONDS = 1.0
-_WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - refused as an address to tell brokers
 
 log = structlog.get_logger(__name__)
 
@@ -165,11 +165,11 @@ class ControllerPlane:
     @property
     def address(self) -> str:
         """Where it listens; the port is the real one where 0 was asked for."""
-        return f"{self._server.host}:{self._server.port}"
+        return self._server.address
 
     async def start(self) -> None:
         """Learn the groups, read their records, listen. OSError when the address cannot be bound."""
-        if not self._settings.advertise_address and self._settings.listen_host in _WILDCARDS:
+        if not self._settings.advertise_address and self._settings.listen_host in WILDCARDS:
             raise ValueError(
                 f"advertise_address is empty and listen_host is {self._settings.listen_host!r}: expected the host:port "
                 "by which brokers reach this controller, since they are told it as the leader's address (1005)"

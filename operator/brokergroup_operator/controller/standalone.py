@@ -19,6 +19,7 @@ from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.records.stores import namespace_of, open_record_store
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.address import join_address
 from rocketmq_remoting.codec import FrameLimits
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
         store = open_store(settings.store)
         stack.push_async_callback(store.close)
         plane_settings = settings.plane
-        listens_at = f"{plane_settings.listen_host}:{plane_settings.listen_port}"
+        listens_at = join_address(plane_settings.listen_host, plane_settings.listen_port)
         metrics = Metrics(controller_address=plane_settings.advertise_address or listens_at)
         observers: list[Observer] = [metrics.observer]
         if settings.incident_log is not None:

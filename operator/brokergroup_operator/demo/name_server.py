@@ -9,6 +9,7 @@ import yaml
 from brokergroup_operator.demo.processes import DemoProcessError, DemoProcesses
 from brokergroup_operator.kube import JsonObject, KubernetesApi
 from brokergroup_operator.kube.resources import PODS
+from rocketmq_remoting.address import join_address
 
 _PORT = 9876
 _READY_SECONDS = 60.0
@@ -36,7 +37,7 @@ async def start_name_server(api: KubernetesApi, manifest: Path, processes: DemoP
         raise DemoProcessError(
             f"pod {name} was not ready within {_READY_SECONDS:.0f} s: {seen.get('status')}"
         ) from None
-    return f"{seen['status']['podIP']}:{_PORT}"
+    return join_address(str(seen["status"]["podIP"]), _PORT)
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:

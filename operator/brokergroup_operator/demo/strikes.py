@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brokergroup_operator.demo.faults import hold
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import Resource
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -114,7 +115,7 @@ class Strikes:
         pid, address = self._master_pid(), self.scenario.group.master_address()
         if pid is None or address is None:
             return "the master has no process now"
-        host = address.rpartition(":")[0]
+        host = host_of(address)
         rules = (
             f"table ip {_TABLE} {{\n"
             f" chain out {{ type filter hook output priority 0; ip daddr {host} drop; ip saddr {host} drop;\n }}\n"

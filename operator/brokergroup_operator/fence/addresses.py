@@ -10,8 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_remoting.address import is_ip
+
 if TYPE_CHECKING:
-    from brokergroup_operator.fence.settings import Address
+    from rocketmq_remoting.address import Address
 
 _REFRESH_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 0.5
@@ -22,7 +24,7 @@ class AddressBook:
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._numbers: dict[str, tuple[str, ...]] = {}
-        self._names = sorted({address.host for address in addresses if not is_number(address.host)})
+        self._names = sorted({address.host for address in addresses if not is_ip(address.host)})
 
     def start(self) -> None:
         """Begin to ask, if there is a name at all."""
@@ -35,7 +37,7 @@ class AddressBook:
 
     def resolve_all(self, host: str) -> tuple[str, ...]:
         """All that a name stands for: the pods behind a headless Service."""
-        return (host,) if is_number(host) else self._numbers.get(host, ())
+        return (host,) if is_ip(host) else self._numbers.get(host, ())
 
     def _refresh_for_ever(self) -> None:
         while True:
@@ -49,14 +51,3 @@ class AddressBook:
             return False
         self._numbers[name] = tuple(dict.fromkeys(str(one[4][0]) for one in found))
         return True
-
-
-def is_number(host: str) -> bool:
-    """Whether a host is given by its IP address."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return True
-    return False

@@ -21,7 +21,7 @@ from brokergroup_operator.fence.log import tell
 from brokergroup_operator.fence.pauses import boot_seconds
 from brokergroup_operator.fence.peers import bound_socket, datagrams
 from brokergroup_operator.fence.processes import BrokerProcesses
-from brokergroup_operator.fence.settings import Address, FenceSettingsError, key_file, pod_uid
+from brokergroup_operator.fence.settings import FenceSettingsError, fence_of, key_file, own_address, pod_uid
 
 if TYPE_CHECKING:
     import socket
@@ -81,10 +81,9 @@ class DeletionFence:
 
 def _order_socket(environment: Mapping[str, str]) -> socket.socket | None:
     """Where orders come; None where the operator gives none, or the port is taken: the pod's deletion is left then."""
-    text = environment.get("FENCE_LOCAL_ADDRESS", "")
-    if key_file(environment) is None or not text:
+    if key_file(environment) is None or not environment.get("FENCE_LOCAL_ADDRESS"):
         return None
-    address = Address.parse("FENCE_LOCAL_ADDRESS", text).fence
+    address = fence_of(own_address(environment, "FENCE_LOCAL_ADDRESS"))
     try:
         return bound_socket(address)
     except OSError as error:

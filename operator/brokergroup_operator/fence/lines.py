@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brokergroup_operator.fence.addresses import AddressBook
-    from brokergroup_operator.fence.settings import Address
     from brokergroup_operator.fence.wire import Wire
+    from rocketmq_remoting.address import Address
     from rocketmq_remoting.command import RemotingCommand
 
 _LIMITS: Final = FrameLimits(max_frame_bytes=256 * 1024)

@@ -16,13 +16,14 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from brokergroup_operator.fence.addresses import is_number
-from brokergroup_operator.fence.settings import Address, FenceSettingsError
+from brokergroup_operator.fence.settings import fence_of
+from rocketmq_remoting.address import heard_address, is_ip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from brokergroup_operator.fence.decide import Member
+    from rocketmq_remoting.address import Address
 
 _QUESTION: Final = struct.Struct(">4s8si")
 _ANSWER: Final = struct.Struct(">4s8sI")
@@ -78,12 +79,9 @@ class Peers:
 
         Where `pods` is given, the replica is one of those whatever its address is: each is asked, and none but its own answers.
         """
-        try:
-            target = Address.parse("brokerAddress", member.address).fence
-        except FenceSettingsError:
-            return
-        hosts = [host for host in pods or (target.host,) if is_number(host)]
-        if not hosts:
+        broker = heard_address(member.address)
+        hosts = [host for host in pods or ((broker.host,) if broker is not None else ()) if is_ip(host)]
+        if broker is None or not hosts:
             return
         nonce = os.urandom(_NONCE_BYTES)
         while len(self._asked) >= _OUTSTANDING:
@@ -92,7 +90,7 @@ class Peers:
         question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
         for host in hosts:
             with suppress(OSError):  # a cut network may say so at once; silence is the answer
-                self.socket.sendto(question, (host, target.port))
+                self.socket.sendto(question, (host, fence_of(broker).port))
 
     def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
         """Answer what was asked of us; returns what others said."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.fence.decide import LocalRole, Member, Told
+from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
@@ -15,7 +16,7 @@ from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, encode_b
 from rocketmq_remoting.errors import BodyError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.fence.settings import Address
+    from rocketmq_remoting.address import Address
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.controller_bodies import ReplicasInfo
 
@@ -44,7 +45,7 @@ def told_by(answer: RemotingCommand, broker_name: str, own_address: Address) -> 
     if info is None:
         return None
     members = _members(info)
-    own = [member.broker_id for member in members if member.address == str(own_address)]
+    own = [member.broker_id for member in members if heard_address(member.address) == own_address]
     return Told(
         own_id=own[0] if len(own) == 1 else None,
         master_id=info.master_broker_id,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_remoting.address import EXPECTED, Address, heard_address, ip_of_family, join_address
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,30 +21,6 @@ ROLE_FILE: Final = "role"
 
 class FenceSettingsError(ValueError):
     """The environment is not what the operator renders: names the variable, its value and what was expected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host, by name or number, and a port."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, name: str, text: str) -> Address:
-        """``host:port``; ``name`` is who asks, for the message."""
-        host, colon, port = text.strip().rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise FenceSettingsError(f"{name} is {text!r}, expected host:port")
-        return cls(host.strip("[]"), int(port))
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def fence(self) -> Address:
-        """Where the fence beside the broker at this address listens."""
-        return Address(self.host, self.port + FENCE_PORT_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +59,15 @@ class FenceSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> FenceSettings:
         """Raises FenceSettingsError."""
-        broker = Address.parse("FENCE_BROKER_ADDRESS", _required(environment, "FENCE_BROKER_ADDRESS"))
-        local = environment.get("FENCE_LOCAL_ADDRESS")
-        texts = [text for text in _required(environment, "FENCE_CONTROLLERS").split(";") if text.strip()]
+        broker = own_address(environment, "FENCE_BROKER_ADDRESS")
+        texts = [text.strip() for text in _required(environment, "FENCE_CONTROLLERS").split(";") if text.strip()]
         run_dir = environment.get("RUN_DIR")
         return cls(
             pod_uid=pod_uid(environment),
             broker_name=_required(environment, "FENCE_BROKER_NAME"),
             broker_address=broker,
-            local_address=Address.parse("FENCE_LOCAL_ADDRESS", local) if local else broker,
-            controllers=tuple(Address.parse("FENCE_CONTROLLERS", text) for text in texts),
+            local_address=own_address(environment, "FENCE_LOCAL_ADDRESS", otherwise=broker),
+            controllers=tuple(_address("FENCE_CONTROLLERS", text) for text in texts),
             isolation_seconds=_milliseconds(environment, "FENCE_ISOLATION_MILLISECONDS") / 1000,
             fence_timeout_seconds=_milliseconds(environment, "FENCE_TIMEOUT_MILLISECONDS") / 1000,
             heartbeat_timeout_seconds=_milliseconds(environment, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS") / 1000,
@@ -104,6 +81,19 @@ class FenceSettings:
         )
 
 
+def own_address(environment: Mapping[str, str], name: str, *, otherwise: Address | None = None) -> Address:
+    """The address in this variable, whose host may be all of the pod's: then POD_IP_FAMILY says which. FenceSettingsError."""
+    if otherwise is not None and not environment.get(name):
+        return otherwise
+    hosts, _, port = _required(environment, name).rpartition(":")
+    return _address(name, join_address(ip_of_family(hosts, environment.get("POD_IP_FAMILY", "")), port))
+
+
+def fence_of(broker: Address) -> Address:
+    """Where the fence beside the broker at this address listens."""
+    return Address(broker.host, broker.port + FENCE_PORT_OFFSET)
+
+
 def pod_uid(environment: Mapping[str, str]) -> str:
     """The mark of this pod's processes. Raises FenceSettingsError."""
     return _required(environment, POD_VARIABLE)
@@ -113,6 +103,13 @@ def key_file(environment: Mapping[str, str]) -> Path | None:
     """Where the group's fence key is mounted; None where the operator gives no orders."""
     text = environment.get("FENCE_KEY_FILE")
     return Path(text) if text else None
+
+
+def _address(name: str, text: str) -> Address:
+    found = heard_address(text)
+    if found is None:
+        raise FenceSettingsError(f"{name} is {text!r}, expected {EXPECTED}")
+    return found
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

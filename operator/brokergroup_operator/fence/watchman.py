@@ -31,8 +31,9 @@ from brokergroup_operator.fence.questions import (
     told_by,
 )
 from brokergroup_operator.fence.role_file import RoleFile
-from brokergroup_operator.fence.settings import Address
+from brokergroup_operator.fence.settings import fence_of
 from brokergroup_operator.fence.wire import PlainWire, tls_wires
+from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ class Watchman:
         self._processes = BrokerProcesses(settings.pod_uid)
         self._selector = selectors.DefaultSelector()
         self._orders = KillOrders(settings.pod_uid, KeyFile(settings.key_file), self._kill_by_order)
-        self._peers = Peers(settings.local_address.fence, settings.broker_name, self._on_order)
+        self._peers = Peers(fence_of(settings.local_address), settings.broker_name, self._on_order)
         self._selector.register(self._peers.socket, selectors.EVENT_READ)
         pods = (Address(settings.pods, settings.local_address.port),) if settings.pods else ()
         self._book = book = AddressBook((*settings.controllers, *pods))

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from rocketmq_remoting.address import join_address
+
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The kubelet renews a pod's token at 80 % of its life; the official clients re-read the file every minute.
 TOKEN_REREAD_SECONDS = 60.0
@@ -64,8 +66,7 @@ def settings_in_cluster(folder: Path = SERVICE_ACCOUNT_FOLDER) -> ConnectionSett
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise KubeconfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: not inside a cluster")
-    address = f"[{host}]" if ":" in host else host
-    settings = settings_from_url(f"https://{address}:{port}", ca_file=folder / "ca.crt")
+    settings = settings_from_url(f"https://{join_address(host, port)}", ca_file=folder / "ca.crt")
     settings.token_file = folder / "token"
     return settings
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid
+from rocketmq_remoting.address import one_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +23,8 @@ LIST_DEADLINE_SECONDS = RE_READ_SECONDS + 3.0 + 12.0
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The addresses of a ``controllerAddr``."""
-    return tuple(part.strip() for part in text.split(";") if part.strip())
+    """The addresses of a ``controllerAddr``, each in its one spelling."""
+    return tuple(one_spelling(part.strip()) for part in text.split(";") if part.strip())
 
 
 def reachable(brokers: Mapping[int, BrokerSaid | str]) -> dict[int, BrokerSaid]:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketmq_remoting.address import one_spelling
 from rocketmq_remoting.bodies import (
     BrokerReplicasInfoBody,
     BrokerRuntimeInfoBody,
@@ -171,4 +172,4 @@ class JavaCalls:
 def parse_peers(text: str) -> tuple[str, ...]:
     """The members' addresses out of 1005: ``n0:host:port;`` of DLedger, ``host:port;`` of jRaft."""
     found = (_PEER.match(part.strip()) for part in text.split(";") if part.strip())
-    return tuple(match["address"] for match in found if match is not None)
+    return tuple(one_spelling(match["address"]) for match in found if match is not None)

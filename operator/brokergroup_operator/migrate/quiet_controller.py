@@ -64,7 +64,7 @@ class QuietController:
     @property
     def address(self) -> str:
         """Where it listens; the port is the real one where 0 was asked for."""
-        return f"{self._server.host}:{self._server.port}"
+        return self._server.address
 
     async def start(self, host: str, port: int) -> None:
         """Listen. OSError when the address cannot be bound."""

@@ -20,6 +20,7 @@ from brokergroup_operator.migrate.shadow import Shadow, heard_before
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from brokergroup_operator.records.stores import namespace_of, open_record_store
 from controller_core.model import LiveReplica
+from rocketmq_remoting.address import WILDCARDS, join_address
 from rocketmq_remoting.client import RemotingClient
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 SHADOW_READ_SECONDS = 0.2
 SHADOW_SUMMARY_SECONDS = 10.0
-_WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - refused as an address to tell brokers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Home:
 
     def __post_init__(self) -> None:
         """Refuse an address that no broker can dial before any broker is told of it."""
-        if not self.advertise and self.listen[0] in _WILDCARDS:
+        if not self.advertise and self.listen[0] in WILDCARDS:
             raise ValueError(
                 f"advertise is empty and listen is {self.listen[0]!r}: expected the host:port by which brokers reach ours"
             )
@@ -67,7 +67,7 @@ class Home:
     @property
     def address(self) -> str:
         """As brokers dial it."""
-        return self.advertise or f"{self.listen[0]}:{self.listen[1]}"
+        return self.advertise or join_address(*self.listen)
 
 
 @contextlib.asynccontextmanager

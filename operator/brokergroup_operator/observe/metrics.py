@@ -24,6 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 import metric_names
 from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.health import Health
+from brokergroup_operator.observe.listening import listen
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
@@ -242,8 +243,7 @@ class Metrics:
         application.router.add_get("/healthz", self._healthz)
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
+        await listen(self._runner, host, port)
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

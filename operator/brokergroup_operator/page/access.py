@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, Resource
+from rocketmq_remoting.address import is_ip, plain_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,10 +202,8 @@ def is_loopback_host(host: str) -> bool:
     """Whether a listen address, or the name in a Host header without its port, can only be this machine."""
     if host == "localhost":
         return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    plain = plain_host(host)
+    return is_ip(plain) and ipaddress.ip_address(plain).is_loopback
 
 
 def host_of(header: str) -> str:

@@ -18,11 +18,13 @@ from aiohttp import web
 
 from brokergroup_operator.kube.reflector import Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS
+from brokergroup_operator.observe.listening import listen
 from brokergroup_operator.page.access import AccessMode, KubernetesTokens, Sessions, TokenFile, is_loopback_host
 from brokergroup_operator.page.board import Board
 from brokergroup_operator.page.feed import MOST_CHANGES, Feed, SetChanges
 from brokergroup_operator.page.server import PageServer
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.address import join_address
 
 if TYPE_CHECKING:
     import ssl
@@ -96,7 +98,7 @@ class LivePage:
         async with asyncio.timeout(START_SECONDS):
             self.port = await listening
         self._feeding = asyncio.create_task(self._feed.run(), name="rmq:page-feed")
-        log.info("page", address=f"{self._settings.host}:{self.port}", access=self._settings.access.value)
+        log.info("page", address=join_address(self._settings.host, self.port), access=self._settings.access.value)
 
     async def stop(self) -> None:
         """End the streams and the thread."""
@@ -171,10 +173,7 @@ class LivePage:
             await runner.setup()
             tasks: list[asyncio.Task[None]] = []
             try:
-                site = web.TCPSite(
-                    runner, self._settings.host, self._settings.port, ssl_context=self._settings.tls, backlog=512
-                )
-                await site.start()
+                await listen(runner, self._settings.host, self._settings.port, tls=self._settings.tls, backlog=512)
                 with self._lock:
                     self._page_loop = asyncio.get_running_loop()
                 self._tell(listening, runner.addresses[0][1])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.reconcile.turns import key_of
+from rocketmq_remoting.address import heard_address, is_ip, join_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,6 +83,8 @@ def _claim_of(group: JsonObject) -> _Claim:
 
 def _seen_from(namespace: str, address: str) -> str:
     """A Service's name means another one in another namespace: `ns:9876` in `team` is `ns.team:9876`, with or without `.svc`."""
-    host, _, port = address.lower().rpartition(":")
-    host = host.rstrip(".").partition(".svc")[0]
-    return f"{host}:{port}" if "." in host else f"{host}.{namespace}:{port}"
+    found = heard_address(address)
+    if found is None:
+        return address
+    host = found.host.rstrip(".").partition(".svc")[0]
+    return join_address(host if is_ip(host) or "." in host else f"{host}.{namespace}", found.port)

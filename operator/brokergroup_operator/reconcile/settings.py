@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from brokergroup_operator.api import names
+from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.meaning.fence_keys import FenceKeys
@@ -106,8 +107,6 @@ class ReconcileSettings:
         if not self.controller_addresses:
             raise ValueError("controller_addresses is empty, expected at least one host:port that brokers can dial")
         for address in self.controller_addresses:
-            host, separator, port = address.rpartition(":")
-            if not separator or not host or not port.isdecimal():
-                raise ValueError(f"controller_addresses: {address!r}, expected host:port")
+            Address.parse(address, "controller_addresses")
         if self.max_groups_rolling < 0:
             raise ValueError(f"max_groups_rolling is {self.max_groups_rolling}, expected 0 (no limit) or more")

@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.fields.ip_families import IPFamiliesSpec
 
 LabelValue = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")]
 TopologyKey = Annotated[
@@ -78,7 +79,7 @@ class LocalReference(Struct, frozen=True, rename="camel", kw_only=True):
     name: Annotated[ObjectName, Meta(description="Its name.")]
 
 
-class NetworkSpec(Struct, frozen=True, rename="camel", kw_only=True):
+class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
     """How brokers are reached."""
 
     addressing: Annotated[

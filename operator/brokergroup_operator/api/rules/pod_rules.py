@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup import JvmSpec, SecuritySpec
+from brokergroup_operator.api.fields.ip_families import IPFamiliesSpec
 from brokergroup_operator.api.fields.pod_fields import NetworkSpec, TemplateSpec, Toleration
 from brokergroup_operator.api.names import OWN_CONTAINERS, OWN_VOLUMES
 from brokergroup_operator.api.rules.rule import Rule
@@ -24,6 +25,24 @@ def not_of_the_operator(field: str, own: tuple[str, ...]) -> Rule:
     )
 
 
+_IP_FAMILIES: Final = (
+    Rule(
+        "size(self.ipFamilies) < 2 || self.ipFamilies[0] != self.ipFamilies[1]",
+        "ipFamilies must not name one family twice",
+        field_path=".ipFamilies",
+    ),
+    Rule(
+        "size(self.ipFamilies) < 2 || !has(self.ipFamilyPolicy) || self.ipFamilyPolicy != 'SingleStack'",
+        "ipFamilyPolicy SingleStack has one family: name one in ipFamilies, or choose PreferDualStack or RequireDualStack",
+        field_path=".ipFamilyPolicy",
+    ),
+    Rule(
+        "size(oldSelf.ipFamilies) == 0 || (size(self.ipFamilies) > 0 && self.ipFamilies[0] == oldSelf.ipFamilies[0])",
+        "the first of ipFamilies is immutable: Kubernetes keeps the first family of a Service",
+        field_path=".ipFamilies",
+    ),
+)
+
 # On a whole object, by its type.
 OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     SecuritySpec: (
@@ -34,7 +53,9 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             reason="FieldValueRequired",
         ),
     ),
+    IPFamiliesSpec: _IP_FAMILIES,
     NetworkSpec: (
+        *_IP_FAMILIES,
         Rule(
             "!(self.haPort in [self.listenPort - 2, self.listenPort, self.listenPort + 2])",
             "haPort must not be listenPort, nor the fast port two below it, nor the fence's port two above it",

@@ -9,6 +9,7 @@ RESERVED_CONFIG_KEYS: Final = {
     "allAckInSyncStateSet": "use spec.durability",
     "asyncLearner": "use spec.replication.learners",
     "bindAddress": "the operator sets where a broker listens",
+    "listenAddress": "the operator sets where a broker listens",
     "brokerClusterName": "use spec.brokerClusterName",
     "brokerHeartbeatInterval": "use spec.failover.heartbeatIntervalMilliseconds",
     "brokerIP1": "use spec.network.addressing",

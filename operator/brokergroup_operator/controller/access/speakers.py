@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.controller.access.authorization import NotPermittedError
 from brokergroup_operator.controller.directory.places import advertises
 from controller_core.step import step
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.access.authorization import Caller
@@ -30,7 +31,7 @@ def refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> No
     address = wanted.broker_address
     if caller.peer is None or not address or not belongs_to_a_pod(group, wanted.broker_id):
         return
-    if address.rpartition(":")[0] != caller.host and not advertises(group.binding, caller.peer.pod_name, address):
+    if host_of(address) != caller.host and not advertises(group.binding, caller.peer.pod_name, address):
         raise NotPermittedError(f"{caller} is at {caller.host}, not at {address}")
 
 

@@ -29,6 +29,7 @@ from brokergroup_operator.controller.group.election_premises import could_have_b
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.dial import dial
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.detect.corroboration import Corroboration, HeardElsewhere
@@ -313,7 +314,7 @@ class MasterWatch:
 
     async def _answers_as_master(self, case: _Case) -> bool:
         """Whether a master that was never heard here does its work: it tells others, as after a change of our address."""
-        owner = self._directory.known_peer(case.address.rpartition(":")[0])
+        owner = self._directory.known_peer(host_of(case.address))
         own_pod = case.record.replicas[case.master].reserved_for or names.pod_name(case.group.key.name, case.master)
         if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
             return False  # the address changed hands (safety rule 8)

@@ -22,6 +22,15 @@ from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption, ControllerSettings
+from rocketmq_remoting.address import (
+    heard_address,
+    host_of,
+    ip_of_family,
+    is_ip,
+    join_address,
+    one_spelling,
+    plain_host,
+)
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import JsonObject
@@ -59,8 +68,10 @@ def binding_of(obj: JsonObject) -> GroupBinding:
 
 def _as_brokers_mean(address: str, namespace: str) -> str:
     """A name without a dot is a Service of the brokers' namespace; in the operator's pod it would be one of the operator's."""
-    host, _, port = address.rpartition(":")
-    return address if "." in host or host == "localhost" else f"{host}.{namespace}:{port}"
+    found = heard_address(address)
+    if found is None or is_ip(found.host) or "." in found.host or found.host == "localhost":
+        return one_spelling(address)
+    return join_address(f"{found.host}.{namespace}", found.port)
 
 
 def credentials_secret_of(obj: JsonObject) -> str | None:
@@ -110,16 +121,22 @@ def broker_id_of(pod: JsonObject) -> int | None:
 
 
 def pod_ip(pod: JsonObject) -> str:
-    """Its address, or the empty text."""
-    return str(pod.get("status", {}).get("podIP", ""))
+    """The address that its broker uses, or the empty text: of several the one of the family that the pod was given."""
+    return ip_of_family(",".join(pod_ips(pod)), _family_of(pod))
+
+
+def pod_ips(pod: JsonObject) -> tuple[str, ...]:
+    """All its addresses, in their one spelling; a pod of both families has two, and its connections come from either."""
+    return _ips(pod, "podIP")
 
 
 def place_of(pod: JsonObject) -> PodPlace | None:
     """Where it is, if its broker is known by another address than the pod's own."""
     text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADDRESS, ""))
     if text.startswith(":"):
-        text = f"{pod.get('status', {}).get('hostIP', '')}{text}"
-    return PodPlace(ip=pod_ip(pod), address=text) if text and not text.startswith(":") else None
+        node = ip_of_family(",".join(_ips(pod, "hostIP")), _family_of(pod))
+        text = join_address(node, text[1:]) if node else ""
+    return PodPlace(ip=pod_ip(pod), address=one_spelling(text)) if text else None
 
 
 def is_at(pod: JsonObject, address: str) -> bool:
@@ -127,7 +144,7 @@ def is_at(pod: JsonObject, address: str) -> bool:
 
     A pod that is made again is known by the same Service: only the pod's own tells the two processes apart.
     """
-    if not pod_ip(pod):
+    if not pod_ips(pod):
         return False  # it has not begun: whoever had the address was another
     place = place_of(pod)
     return (place is not None and place.address == address) or has_ip_of(pod, address)
@@ -135,7 +152,7 @@ def is_at(pod: JsonObject, address: str) -> bool:
 
 def has_ip_of(pod: JsonObject, address: str) -> bool:
     """Whether this is the pod's own address (host:port), and not one by which the pod after it is known too."""
-    return bool(pod_ip(pod)) and pod_ip(pod) == address.rpartition(":")[0]
+    return host_of(address) in pod_ips(pod)
 
 
 def node_of(pod: JsonObject) -> str:
@@ -172,6 +189,21 @@ def is_leaving(pod: JsonObject) -> bool:
     metadata = pod["metadata"]
     has_time = metadata.get("deletionGracePeriodSeconds") != 0
     return "deletionTimestamp" in metadata and has_time and termination(pod) is None
+
+
+def _ips(pod: JsonObject, field: str) -> tuple[str, ...]:
+    status = pod.get("status", {})
+    given = [status.get(field), *(one.get("ip") for one in status.get(f"{field}s") or [])]
+    return tuple(dict.fromkeys(plain_host(str(one)) for one in given if one))
+
+
+def _family_of(pod: JsonObject) -> str:
+    """The family that the pod's broker was told to use (spec.network.ipFamilies), or the empty text."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    entries = (
+        entry for one in containers if one.get("name") == names.CONTAINER_BROKER for entry in one.get("env") or []
+    )
+    return next((str(one.get("value") or "") for one in entries if one.get("name") == names.ENVIRONMENT_IP_FAMILY), "")
 
 
 def _labels(obj: JsonObject) -> dict[str, str]:

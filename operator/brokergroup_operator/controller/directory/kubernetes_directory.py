@@ -42,6 +42,7 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
     peer_of,
     place_of,
     pod_ip,
+    pod_ips,
     restarts,
     termination,
 )
@@ -166,23 +167,28 @@ class KubernetesDirectory:
         if self._index.is_known_address(host) or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
             return self._index.peer_at(host)
         try:
-            listed = await self._api.list(
-                PODS,
-                namespace=self._namespace,
-                label_selector=names.LABEL_BROKER_GROUP,
-                field_selector=f"status.podIP={host}",
-                timeout_seconds=LOOK_UP_DEADLINE_SECONDS,
-            )
+            found = await self._pods_at(host, f"status.podIP={host}")
+            if not found and self._index.has_both_families():
+                found = await self._pods_at(host, "")
         except ApiError as error:
             log.warning("peer not looked up", host=host, error=str(error))
             return None
-        found = {peer_of(pod) for pod in listed.items if not is_over(pod)}
         if found:
             return found.pop() if len(found) == 1 else None
         if len(self._unknown_until_seconds) >= UNKNOWN_PEERS_LIMIT:
             self._unknown_until_seconds.clear()
         self._unknown_until_seconds[host] = now_seconds + UNKNOWN_PEER_SECONDS
         return None
+
+    async def _pods_at(self, host: str, field_selector: str) -> set[Peer]:
+        listed = await self._api.list(
+            PODS,
+            namespace=self._namespace,
+            label_selector=names.LABEL_BROKER_GROUP,
+            field_selector=field_selector,
+            timeout_seconds=LOOK_UP_DEADLINE_SECONDS,
+        )
+        return {peer_of(pod) for pod in listed.items if host in pod_ips(pod) and not is_over(pod)}
 
     def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002 - see below
         """Whether the container at this address was reported terminated, or was so before its pod went.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from rocketmq_remoting.address import EXPECTED, heard_address, host_of, join_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,7 @@ def hosts_of_links(binding: GroupBinding, record: BrokerGroupRecord, broker_ids:
     hosts = {}
     for broker_id in broker_ids:
         address = record.address_of(broker_id) or ""
-        hosts[broker_id] = pod_ip_behind(binding, address) or address.rpartition(":")[0]
+        hosts[broker_id] = pod_ip_behind(binding, address) or host_of(address)
     return hosts
 
 
@@ -59,7 +60,7 @@ def process_address(binding: GroupBinding, address: str, channel_host: str | Non
     """
     if not binding.translated:
         return address
-    return f"{channel_host}:{address.rpartition(':')[2]}" if channel_host else None
+    return join_address(channel_host, address.rpartition(":")[2]) if channel_host else None
 
 
 def ha_address_of(binding: GroupBinding, address: str) -> str:
@@ -67,9 +68,8 @@ def ha_address_of(binding: GroupBinding, address: str) -> str:
 
     ``BrokerCallError`` for an address that is none: it came from a registration, and nobody can be linked to it.
     """
-    host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdecimal()):
-        raise BrokerCallError(f"address {address!r}: expected host:port")
-    if binding.log_at_pods:
-        host = pod_ip_behind(binding, address) or host
-    return f"{host}:{binding.ha_port or int(port) + 1}"
+    found = heard_address(address)
+    if found is None:
+        raise BrokerCallError(f"address {address!r}: expected {EXPECTED}")
+    host = (pod_ip_behind(binding, address) if binding.log_at_pods else None) or found.host
+    return join_address(host, binding.ha_port or found.port + 1)

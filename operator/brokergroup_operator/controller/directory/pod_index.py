@@ -16,6 +16,7 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
     peer_of,
     place_of,
     pod_ip,
+    pod_ips,
     termination,
 )
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
@@ -46,6 +47,10 @@ class PodIndex:
     def all(self) -> list[JsonObject]:
         """Every pod of every group."""
         return list(self._pods.values())
+
+    def has_both_families(self) -> bool:
+        """Whether a pod has a second address, which the API cannot be asked for (it selects by status.podIP alone)."""
+        return any(len(pod_ips(pod)) > 1 for pod in self._pods.values())
 
     def is_known_address(self, host: str) -> bool:
         """Whether any pod has this address."""
@@ -86,25 +91,26 @@ class PodIndex:
         return previous
 
     def _add(self, pod: JsonObject) -> None:
-        peer, address = peer_of(pod), pod_ip(pod)
+        peer, addresses = peer_of(pod), pod_ips(pod)
         self._pods[key_of(pod)] = pod
         if peer.group is not None:
             self._by_group.setdefault(peer.group, {})[peer.pod_name] = pod
-        if not address:
+        if not addresses:
             return
-        if not is_over(pod):
+        for address in addresses if not is_over(pod) else ():
             # A new pod may have the address of one that is just going; only pods of a node's network share one.
             shares = (pod.get("spec") or {}).get("hostNetwork")
             self._by_address[address] = (self._by_address.get(address, set()) if shares else set()) | {peer}
         self._forget_ends(pod)
 
     def _remove(self, pod: JsonObject) -> None:
-        peer, address = peer_of(pod), pod_ip(pod)
-        there = self._by_address.get(address)
-        if there is not None:
-            there.discard(peer)
-            if not there:
-                del self._by_address[address]
+        peer = peer_of(pod)
+        for address in pod_ips(pod):
+            there = self._by_address.get(address)
+            if there is not None:
+                there.discard(peer)
+                if not there:
+                    del self._by_address[address]
         if peer.group is not None:
             own = self._by_group.get(peer.group, {})
             own.pop(peer.pod_name, None)
@@ -128,5 +134,5 @@ def _known_by(pod: JsonObject) -> str:
 def _share_an_address(one: JsonObject, other: JsonObject) -> bool:
     places = place_of(one), place_of(other)
     if None in places:
-        return places == (None, None) and pod_ip(one) == pod_ip(other)
+        return places == (None, None) and not set(pod_ips(one)).isdisjoint(pod_ips(other))
     return places[0] is not None and places[1] is not None and places[0].address == places[1].address

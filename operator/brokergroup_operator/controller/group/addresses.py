@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.controller.directory.places import pod_ip_behind
 from brokergroup_operator.observe.group_view import AddressFact, AddressSource
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -59,7 +60,7 @@ class AddressNotes:
     def heard_from(self, broker_id: int, host: str, address: str, now_seconds: float) -> None:
         """A heartbeat, or another request of the member itself, came from this host."""
         self.channel_hosts[broker_id] = host
-        own = address if address.rpartition(":")[0] == host else host
+        own = address if host_of(address) == host else host
         self.note(broker_id, AddressSource.HEARTBEAT, own, now_seconds)
 
     def facts(self, broker_ids: Mapping[int, object], now_seconds: float) -> dict[int, tuple[AddressFact, ...]]:
@@ -88,7 +89,7 @@ class ReceiverCheck:
         if found is None:
             return None  # no member: nothing is known that could be wrong
         group, broker_id = found
-        host = address.rpartition(":")[0]
+        host = host_of(address)
         if (owner := self._other_pod(group, broker_id, address)) is not None:
             return f"{address} belongs to pod {owner} now, not to broker {broker_id} of {group.key}"
         entry = group.table.entry(group.identity(broker_id))
@@ -114,7 +115,7 @@ class ReceiverCheck:
         replica = group.record.replicas.get(broker_id) if group.record is not None else None
         if replica is None or not replica.reserved_for:
             return None
-        own, host = (group.key, replica.reserved_for), address.rpartition(":")[0]
+        own, host = (group.key, replica.reserved_for), host_of(address)
         known = self._directory.pods_known_by(address)
         if known:  # where both are known by it, they are asked
             return None if own in known else next(f"{key.namespace}/{pod}" for key, pod in sorted(known, key=str))

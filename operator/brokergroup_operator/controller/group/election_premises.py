@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controller_core.codes import ControllerCode
 from controller_core.recovery import epoch_seen_above
 from controller_core.step import step
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
@@ -50,7 +51,7 @@ def members_leaving(group: Group) -> frozenset[int]:
     return frozenset(
         one
         for one in record.replicas
-        if {address := record.address_of(one) or "", address.rpartition(":")[0]} & group.leaving_hosts
+        if {address := record.address_of(one) or "", host_of(address)} & group.leaving_hosts
     )
 
 

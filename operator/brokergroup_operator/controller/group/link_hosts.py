@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.address import host_of
+
 if TYPE_CHECKING:
     from rocketmq_remoting.bodies import HARuntimeInfoBody
 
@@ -13,7 +15,7 @@ def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
 
     Where several slaves share a host, the hosts prove nothing: then all of them count as missing while links are missing at all.
     """
-    linked = [link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info]
+    linked = [host_of(link.addr) for link in status.ha_connection_info]
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]
     return list(hosts) if len(linked) < len(hosts) else []
@@ -25,7 +27,7 @@ def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoB
     by_host = {hosts[broker_id]: broker_id for broker_id in (*hosts, *live)}
     level: set[int] = set()
     for link in status.ha_connection_info:
-        broker_id = by_host.get(link.addr.rpartition(":")[0].lstrip("/"))
+        broker_id = by_host.get(host_of(link.addr))
         if broker_id is None:
             return None
         level |= {broker_id} if link.diff == 0 else set()

@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from rocketmq_remoting.address import EXPECTED, heard_address
+
 
 async def dial(address: str, *, deadline_seconds: float) -> None:
     """Connect to `host:port`. Raises ``ConnectionRefusedError``, ``TimeoutError`` after the deadline, any other ``OSError`` where
-    there is no way to the host, and ``ValueError`` for an address without a port.
+    there is no way to the host, and ``ValueError`` for an address that is none.
     """
-    host, _, port = address.rpartition(":")
+    found = heard_address(address)
+    if found is None:
+        raise ValueError(f"address {address!r}, expected {EXPECTED}")
     async with asyncio.timeout(deadline_seconds):
-        _, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await asyncio.open_connection(found.host, found.port)
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()

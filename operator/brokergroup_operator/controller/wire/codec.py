@@ -30,6 +30,7 @@ from controller_core.requests import (
     RegisterBroker,
 )
 from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.address import one_spelling
 from rocketmq_remoting.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
         broker_id=header.broker_id,
-        broker_address=header.broker_address,
+        broker_address=header.broker_address and one_spelling(header.broker_address),
     )
 
 
@@ -106,6 +107,7 @@ def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> A
         applied_broker_id=header.applied_broker_id,
         register_check_code=header.register_check_code,
         requester=requester,
+        address=one_spelling((header.register_check_code or "").partition(";")[0]),
     )
 
 

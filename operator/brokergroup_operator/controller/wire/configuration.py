@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.properties import encode_properties
 from rocketmq_remoting.tls import ClientCertificates, TlsMode
 
@@ -66,8 +67,8 @@ def _timing(settings: PlaneSettings) -> dict[str, str]:
 
 
 def _port_of(address: str, otherwise: int) -> str:
-    port = address.rpartition(":")[2]
-    return port if port.isdecimal() else str(otherwise)
+    found = heard_address(address)
+    return str(found.port if found is not None else otherwise)
 
 
 def _milliseconds(seconds: float) -> str:

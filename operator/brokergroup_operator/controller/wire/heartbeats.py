@@ -10,6 +10,7 @@ from brokergroup_operator.controller.directory.places import advertises
 from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.liveness import Heartbeat
 from controller_core.membership import MAX_IDS_AHEAD
+from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,8 +55,8 @@ class Heartbeats:
         """A 904 from a caller that may speak for this broker of the group."""
         if not _may_exist(group, broker_id):
             return
-        address = header.broker_addr or ""
-        self._note(group, broker_id, header, connection)
+        address = one_spelling(header.broker_addr or "")
+        self._note(group, broker_id, address, header, connection)
         requester = peer.pod_name if peer is not None and peer.group == group.key else None
         if requester is not None:
             is_its_own = host_of(address) == connection.peer_host
@@ -64,7 +65,12 @@ class Heartbeats:
         self._adoption.heard(group, broker_id, address, requester)
 
     def _note(
-        self, group: Group, broker_id: int, header: BrokerHeartbeatRequestHeader, connection: RemotingConnection
+        self,
+        group: Group,
+        broker_id: int,
+        address: str,
+        header: BrokerHeartbeatRequestHeader,
+        connection: RemotingConnection,
     ) -> None:
         now_seconds = asyncio.get_running_loop().time()
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
@@ -73,7 +79,7 @@ class Heartbeats:
             wished_seconds, minimum_seconds = max(wished_seconds, self._settings.startup_timeout_seconds), None
         heartbeat = Heartbeat(
             identity=group.identity(broker_id),
-            address=header.broker_addr or "",
+            address=address,
             epoch=header.epoch,
             max_offset=header.max_offset,
             confirm_offset=header.confirm_offset,
@@ -82,7 +88,7 @@ class Heartbeats:
             election_priority=header.election_priority,
         )
         came_back = self.table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
-        group.addresses.heard_from(broker_id, connection.peer_host, header.broker_addr or "", now_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
 
@@ -118,8 +124,3 @@ def _may_exist(group: Group, broker_id: int) -> bool:
     if not group.loaded:
         return 0 <= broker_id <= _MOST_IDS_BEFORE_THE_RECORD
     return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + MAX_IDS_AHEAD
-
-
-def host_of(address: str) -> str:
-    """The host of a ``host:port``."""
-    return address.rpartition(":")[0]

@@ -54,7 +54,7 @@ class RouteServer:
     @property
     def address(self) -> str:
         """What goes into ``spec.nameServers``."""
-        return f"{self._server.host}:{self._server.port}"
+        return self._server.address
 
     async def start(self, host: str, port: int) -> None:
         """Listen. OSError when the address cannot be bound."""

@@ -67,10 +67,12 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
         "publishNotReadyAddresses": True,
         "selector": selector,
         "ports": [port],
+        **cluster.spec.network.on_services(),
     }
+    service = {"selector": selector, "ports": [port], **cluster.spec.network.on_services()}
     return [
         _object(cluster, "v1", "Service", layout.name_server_pods(name), labels, headless),
-        _object(cluster, "v1", "Service", layout.name_server(name), labels, {"selector": selector, "ports": [port]}),
+        _object(cluster, "v1", "Service", layout.name_server(name), labels, service),
         _object(cluster, "apps/v1", "StatefulSet", layout.name_server(name), labels, stateful_set),
         _budget(cluster, layout.name_server(name), component),
     ]
@@ -114,6 +116,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     service: JsonObject = {
         "selector": selector,
         "ports": [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in ports.items()],
+        **cluster.spec.network.on_services(),
     }
     config_map = _object(cluster, "v1", "ConfigMap", layout.proxy(name), labels, None)
     return [
@@ -166,6 +169,9 @@ def _broker_group(
     is_java = cluster.spec.broker_groups.template.implementation is Implementation.ROCKETMQ
     if is_java and cluster.spec.version is not None and "version" not in spec and "image" not in spec:
         spec["version"] = cluster.spec.version
+    network = raw.get("network") or {}
+    if families := {key: value for key, value in cluster.spec.network.on_services().items() if not network.get(key)}:
+        spec["network"] = {**network, **families}
     # What is not asked for is left to `kubectl brokergroup pause` and `hibernate`, group by group.
     asked = {key: value for key, value in (raw.get("maintenance") or {}).items() if value}
     spec.pop("maintenance", None)

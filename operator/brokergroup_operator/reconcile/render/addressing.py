@@ -15,7 +15,6 @@ member's node ports are chosen here and not by the API server. A pod that must k
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -40,6 +39,7 @@ from brokergroup_operator.reconcile.render.former_ports import (
 from brokergroup_operator.reconcile.render.place import Place
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.drift import apply_if_drifted
+from rocketmq_remoting.address import is_ip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
             return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
         return Place(port=_node_port(group, slot))
     host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
-    if host and not _is_ip(host) and group.spec.implementation is Implementation.REPLICA:
+    if host and not is_ip(host) and group.spec.implementation is Implementation.REPLICA:
         # A message id holds an IP address, and a Java broker looks its own up.
         return Place(
             port=port, missing=f"Service {member.pod} was given the name {host}; a Python replica needs an IP address"
@@ -109,7 +109,7 @@ def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
         host, _ = address_of(seen.pods.get(member.pod)) or ("", 0)
     else:
         return action
-    if not isinstance(action, ApplyObject) or not _is_ip(host):
+    if not isinstance(action, ApplyObject) or not is_ip(host):
         return action
     there = action.object | {"spec": action.object["spec"] | {"clusterIP": host}}
     return dataclasses.replace(action, object=there, otherwise=action.object)
@@ -152,6 +152,7 @@ def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> Js
         "selector": identity.selector_labels(group) | {names.LABEL_BROKER_ID: str(member.broker_id)},
         "publishNotReadyAddresses": True,
         "ports": [_port(group, *entry, slot=slot) for entry in _ports(group)],
+        **group.spec.network.on_services(),
     }
     if addressing is Addressing.NODE_PORT:
         # The pod is known by its own node: another one must not take the long way.
@@ -237,11 +238,3 @@ def _node_port(group: BrokerGroup, slot: int) -> int:
 
 def _ingress(service: JsonObject) -> str:
     return next(iter(ingresses(service)), "")
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -112,6 +112,8 @@ def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
     if addressing.has_member_services and spec.implementation is Implementation.REPLICA:
         # A Java broker listens everywhere; a Python replica where it is told to, and that is not its Service's address.
         properties["bindAddress"] = "${POD_IP}"
+    if spec.network.broker_family and spec.implementation is Implementation.REPLICA:
+        properties["listenAddress"] = "${LISTEN_IP}"
     return properties
 
 

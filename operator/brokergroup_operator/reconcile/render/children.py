@@ -87,4 +87,5 @@ def _service_spec(group: BrokerGroup, selector: dict[str, str]) -> JsonObject:
             {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
             for name, port in ((names.PORT_BROKER, network.listen_port), (names.PORT_HA, network.ha_port))
         ],
+        **network.on_services(),
     }

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.fields.ip_families import IPFamily
 from brokergroup_operator.api.meaning import in_pod_fence
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.render import certificate, fence_container
 from brokergroup_operator.reconcile.render.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
-from brokergroup_operator.reconcile.render.place import environment
+from brokergroup_operator.reconcile.render.place import environment, own_hosts, pod_addresses
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -34,6 +35,9 @@ JAVA_RENDER_CREDENTIALS: Final = (
     f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
     f' "${names.ENVIRONMENT_ACCESS_KEY}" "${names.ENVIRONMENT_SECRET_KEY}" >> "$RUN_DIR/broker.conf"'
 )
+# As Java's own brokerIP1 is written: without brackets only what cuts at the last colon finds the port of an IPv6 address.
+JAVA_BRACKETS: Final = r"-e 's|^\(brokerIP[12]\)=\(.*:.*\)$|\1=[\2]|'"
+JAVA_CHOICE: Final = 'for ip in $(echo "${all}" | tr , " "); do case "$ip" in *{mark}*) {name}=$ip; break;; esac; done'
 JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
 
 
@@ -54,7 +58,7 @@ def broker_container(
         "imagePullPolicy": spec.image_pull_policy.value,
         "command": command(spec, learner=learner),
         "env": [
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            *pod_addresses(spec),
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "STORE_DIR", "value": names.STORE_DIR},
             {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
@@ -140,12 +144,24 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
     )
     further = [*_commit_log_environment(spec), *environment(spec, None)]
     filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
-    render = JAVA_RENDER.format(" ".join(rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in))
+    fillings = [rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in]
+    if (
+        spec.network.broker_family == IPFamily.IPV6
+    ):  # another command of other groups would restart their pods by an upgrade
+        fillings.append(JAVA_BRACKETS)
+    render = " && ".join((*_choices(spec, filled_in), JAVA_RENDER.format(" ".join(fillings))))
     if learner:
         render = f"{render} && {JAVA_RENDER_LEARNER}"
     if spec.security.credentials_secret_name is not None:
         render = f"(umask 077 && {render} && {JAVA_RENDER_CREDENTIALS})"
     return ["sh", "-c", f"{render} && {start}"]
+
+
+def _choices(spec: BrokerGroupSpec, variables: list[str]) -> list[str]:
+    """The shell's choice of an address of the group's family; the first address stays where there is none of it."""
+    mark = ":" if spec.network.broker_family == IPFamily.IPV6 else "."
+    all_of = {name: own_hosts(spec, name) for name in variables}
+    return [JAVA_CHOICE.format(all=every, mark=mark, name=name) for name, every in all_of.items() if every != name]
 
 
 def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from brokergroup_operator.api.meaning.in_pod_fence import shortest_heartbeat_tim
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import certificate, fence_key
 from brokergroup_operator.reconcile.render.broker_config import broker_name, hand_over_seconds
-from brokergroup_operator.reconcile.render.place import environment, known_host
+from brokergroup_operator.reconcile.render.place import environment, known_host, own_hosts, pod_addresses
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -63,8 +63,8 @@ def _for_replica(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObje
     if settings.fence_keys is None:
         return own
     own["env"] += [
-        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {"name": "FENCE_LOCAL_ADDRESS", "value": f"$(POD_IP):{spec.network.listen_port}"},
+        *pod_addresses(spec),
+        {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{spec.network.listen_port}"},
         *fence_key.environment(settings),
     ]
     return own | {"ports": [_port(spec)], "volumeMounts": fence_key.mounts(settings)}
@@ -86,13 +86,13 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
         "command": list(COMMAND),
         "env": [
             {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            *pod_addresses(spec),
             {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_FENCE},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
             {"name": "FENCE_BROKER_NAME", "value": broker_name(str(group.metadata["name"]), spec)},
             *environment(spec, place),
-            {"name": "FENCE_BROKER_ADDRESS", "value": f"$({known_host(spec)}):{port}"},
-            {"name": "FENCE_LOCAL_ADDRESS", "value": f"$(POD_IP):{port}"},
+            {"name": "FENCE_BROKER_ADDRESS", "value": f"$({own_hosts(spec, known_host(spec))}):{port}"},
+            {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
             {"name": FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.fields.pod_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.reconcile.see import observed
+from rocketmq_remoting.address import plain_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ def address_of(pod: JsonObject | None) -> tuple[str, int] | None:
     """
     host, colon, port = observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "").rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= MOST_DIGITS
-    return (host, int(port)) if colon and is_number else None
+    return (plain_host(host), int(port)) if colon and is_number else None
 
 
 def node_ports(service: JsonObject) -> set[int]:
@@ -91,13 +92,13 @@ def node_ports(service: JsonObject) -> set[int]:
 def cluster_ip(service: JsonObject) -> str:
     """The Service's own address, or the empty text."""
     address = str(service["spec"].get("clusterIP") or "")
-    return "" if address == "None" else address
+    return "" if address == "None" else plain_host(address)
 
 
 def ingresses(service: JsonObject) -> list[str]:
     """Addresses and names that a load balancer was given."""
     given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
-    return [str(one.get("ip") or one.get("hostname") or "") for one in given]
+    return [plain_host(str(one.get("ip") or one.get("hostname") or "")) for one in given]
 
 
 def _type_of(wanted: str, known: Addressing) -> str:
