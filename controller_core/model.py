@@ -108,6 +108,11 @@ class BrokerGroupRecord:
         return any(replica.claimed for replica in self.replicas.values())
 
     @property
+    def has_registered(self) -> bool:
+        """Whether a broker has come of the ids that were given: there may be messages."""
+        return self.granted_master_id is not None or any(one.registered for one in self.replicas.values())
+
+    @property
     def granted_master_id(self) -> int | None:
         """The master whose present process holds the present epoch, or None (safety rule 6)."""
         return None if self.master_process_lost else self.master_broker_id

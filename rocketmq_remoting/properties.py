@@ -67,7 +67,9 @@ def _unescape(text: str) -> str:
         escape = match[1]
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _NAMED_ESCAPES.get(escape, escape)
 
-    return _ESCAPE.sub(character, text)
+    read = _ESCAPE.sub(character, text)
+    # Java writes a character beyond 16 bits as two escapes.
+    return read if read.isascii() else read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _escape_key(key: str) -> str:

@@ -13,6 +13,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.client import RemotingClient
@@ -197,10 +198,11 @@ async def test_who_hears_asks_the_others_and_not_itself() -> None:
         client = RemotingClient()
         corroboration = Corroboration(client, PlaneSettings(peer_addresses=(one, two), advertise_address=one))
         async with asyncio.timeout(5):
-            testimony = await corroboration.who_hears(NAME, 2)
+            testimony = await corroboration.who_hears(KEY, NAME, 2)
             assert testimony == HeardElsewhere(hearing=(two,), planes=2)
-            assert (await corroboration.who_hears(NAME, 4)).hearing == ()
-            assert (await corroboration.who_hears("another group", 2)).hearing == ()
+            assert (await corroboration.who_hears(KEY, NAME, 4)).hearing == ()
+            another = GroupKey(KEY.namespace, "another group")
+            assert (await corroboration.who_hears(another, another.name, 2)).hearing == ()
         assert (first.asked, second.asked) == (0, 3)
         await client.close()
 

@@ -46,6 +46,38 @@ async def life_of_a_pod(peer: Peer) -> None:
     await peer.call("GET", f"{CORE}/pods")
 
 
+async def names_in_a_pod(peer: Peer) -> None:
+    """Labels, taints, domains, other objects, resources and ports, each wrong by itself."""
+    plain = {"name": "c", "image": "registry.example/x:1"}
+    wrong: list[dict[str, Any]] = [
+        {"nodeSelector": {"-pool": "a"}},
+        {"nodeSelector": {"pool": "-a"}},
+        {"hostname": "a.b"},
+        {"serviceAccountName": "a..b"},
+        {"tolerations": [{"key": "a b", "operator": "Exists"}]},
+        {"tolerations": [{"operator": "Equal"}]},
+        {"tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 5}]},
+        {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+        {"topologySpreadConstraints": [
+            {"topologyKey": "", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ]},
+        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "-a", "labelSelector": {"matchLabels": {"a": "b"}}}
+        ]}}},
+        {"initContainers": [plain], "containers": [plain]},
+        {"containers": [plain | {"ports": [{"name": "Broker", "containerPort": 80}]}]},
+        {"containers": [plain | {"ports": [{"name": "a" * 16, "containerPort": 80}]}]},
+        {"containers": [plain | {"resources": {"requests": {"ram": "1Gi"}}}]},
+        {"containers": [plain | {"resources": {"requests": {"a b": "1Gi"}}}]},
+        {"containers": [plain | {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]},
+    ]  # fmt: skip
+    for spec in wrong:
+        await peer.call("POST", f"{CORE}/pods", pod("q", **({"volumes": []} if "containers" in spec else {}), **spec))
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "1st"}, "spec": {"ports": [{"port": 80}]}}
+    await peer.call("POST", f"{CORE}/services", service)
+    await peer.call("POST", f"{CORE}/services", {**service, "metadata": {"name": "a" * 64}})
+
+
 async def other_core_kinds(peer: Peer) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
     await peer.call("POST", f"{CORE}/services", service)

@@ -52,6 +52,7 @@ CONVERSATIONS: list[Conversation] = [
     custom_objects.finalizers,
     custom_objects.server_side_apply,
     core_kinds.life_of_a_pod,
+    core_kinds.names_in_a_pod,
     core_kinds.other_core_kinds,
     core_kinds.node_ports,
     core_kinds.leases_budgets_policies_and_events,

@@ -1,4 +1,4 @@
-"""Two groups with one broker name at one NameServer: the older keeps it, the younger gets no members, and both are told apart."""
+"""Groups that want one broker name, in the reconcile plane: the first keeps it, a later one waits; one that lives says so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brokergroup_operator.api import names as fixed
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.evaluate import evaluate
@@ -16,92 +17,142 @@ from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
 TAKEN = "spec.brokerName is 'orders', and group team-a/orders has that name at NameServer ns.infra:9876"
+ONE, OTHER = GroupKey("team-a", "orders"), GroupKey("team-b", "orders")
 
 
-def group(namespace: str, name: str, created: int, **spec: Any) -> dict[str, Any]:
-    metadata = {"namespace": namespace, "name": name, "creationTimestamp": f"2026-11-25T10:00:{created:02}Z"}
+def group(key: GroupKey, created: int, *, uid: str = "", **spec: Any) -> dict[str, Any]:
+    metadata = {
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": uid or f"uid-of-{key}",
+        "creationTimestamp": f"2026-11-25T10:00:{created:02}Z",
+    }
     return {"metadata": metadata, "spec": {"nameServers": ["ns.infra:9876"]} | spec}
 
 
-@pytest.mark.parametrize(
-    ("older", "younger", "is_taken"),
-    [
-        pytest.param(group("team-a", "orders", 1), group("team-b", "orders", 2), True, id="one name in two namespaces"),
-        pytest.param(
-            group("team-a", "first", 1, brokerName="orders"),
-            group("team-a", "orders", 2),
-            True,
-            id="by spec.brokerName",
-        ),
-        pytest.param(
-            group("team-a", "orders", 1),
-            group("team-b", "orders", 2, brokerClusterName="Other"),
-            True,
-            id="a NameServer keeps one list whatever the cluster",
-        ),
-        pytest.param(
-            group("team-a", "orders", 1, nameServers=["10.0.0.1:9876", "NS.infra.svc.cluster.local:9876"]),
-            group("infra", "orders", 2, nameServers=["ns:9876"]),
-            True,
-            id="one NameServer by two names",
-        ),
-        pytest.param(
-            group("team-a", "orders", 1, nameServers=["ns:9876"]),
-            group("team-b", "orders", 2, nameServers=["ns:9876"]),
-            False,
-            id="a NameServer in each namespace",
-        ),
-        pytest.param(
-            group("team-a", "orders", 1, nameServers=[]),
-            group("team-b", "orders", 2, nameServers=[]),
-            False,
-            id="no NameServer",
-        ),
-        pytest.param(
-            group("team-a", "orders", 1), group("team-b", "orders", 2, brokerName="team-b"), False, id="another name"
-        ),
-        pytest.param(group("team-a", "orders", 1), group("team-b", "orders", 1), True, id="of one second, by name"),
-    ],
-)
-def test_the_older_keeps_the_name(older: dict[str, Any], younger: dict[str, Any], *, is_taken: bool) -> None:
-    names = BrokerNames()
-    names.keep_only([younger, older])
-    one, other = (GroupKey(each["metadata"]["namespace"], each["metadata"]["name"]) for each in (older, younger))
-    assert names.taken(one) == ""
-    assert bool(names.taken(other)) is is_taken
-    names.forget(one)
-    assert names.taken(other) == ""
+class Woken(list[GroupKey]):
+    """The groups that the table woke."""
 
 
-def test_what_is_said_names_field_value_and_what_was_expected() -> None:
-    names = BrokerNames()
-    names.keep_only([group("team-a", "orders", 1)])
-    names.note(group("team-b", "orders", 2))
-    assert names.taken(GroupKey("team-b", "orders")).startswith(TAKEN)
-    assert "Expected another spec.brokerName" in names.taken(GroupKey("team-b", "orders"))
-    names.note(group("team-b", "orders", 2, brokerName="theirs"))
-    assert names.taken(GroupKey("team-b", "orders")) == ""
+@pytest.fixture
+def woken() -> Woken:
+    return Woken()
 
 
-def stalled(seen: Observed) -> tuple[list[plans.Action], str, str]:
-    """What is done beside the status, and what condition Stalled says."""
+@pytest.fixture
+def names(woken: Woken) -> BrokerNames:
+    return BrokerNames(woken.append)
+
+
+def test_the_older_keeps_the_name_until_it_is_gone(names: BrokerNames, woken: Woken) -> None:
+    names.keep_only([group(OTHER, 2), group(ONE, 1)], ())
+    assert names.taken(ONE) == ""
+    assert names.taken(OTHER).startswith(TAKEN)
+    assert woken == []
+    names.forget(ONE)
+    assert woken == [OTHER]
+    assert names.taken(OTHER) == ""
+
+
+def test_a_resync_that_finds_it_gone_wakes_the_next(names: BrokerNames, woken: Woken) -> None:
+    names.keep_only([group(ONE, 1), group(OTHER, 2)], ())
+    assert names.taken(OTHER)
+    names.keep_only([group(OTHER, 2)], ())
+    assert woken == [OTHER]
+
+
+def test_another_name_server_sets_the_name_free(names: BrokerNames, woken: Woken) -> None:
+    names.keep_only([group(ONE, 1), group(OTHER, 2)], ())
+    assert names.taken(OTHER)
+    names.note(group(ONE, 1, nameServers=["ns.elsewhere:9876"]), None)
+    assert woken == [OTHER]
+    assert names.taken(OTHER) == ""
+
+
+def test_what_says_the_same_again_wakes_nobody(names: BrokerNames, woken: Woken) -> None:
+    names.keep_only([group(ONE, 1), group(OTHER, 2)], ())
+    assert names.taken(OTHER)
+    assert names.taken(ONE) == ""
+    woken.clear()
+    names.note(group(ONE, 1, replicas=5), None)
+    assert woken == []
+
+
+def test_of_one_second_the_one_that_was_let_begin_keeps_it(names: BrokerNames) -> None:
+    """Its finalizer may not have been read back when the other comes, whose uid is the lower one."""
+    names.note(group(ONE, 1, uid="z"), None)
+    assert names.taken(ONE) == ""
+    names.note(group(OTHER, 1, uid="a"), None)
+    names.note(group(ONE, 1, uid="z"), None)
+    assert names.taken(OTHER).startswith(TAKEN)
+    assert names.taken(ONE) == ""
+
+
+def test_a_group_made_anew_on_its_kept_record_comes_behind_the_one_that_runs(names: BrokerNames) -> None:
+    running = group(OTHER, 5)
+    running["metadata"]["finalizers"] = [fixed.FINALIZER_BROKER_GROUP]
+    names.keep_only([running, group(ONE, 9)], {ONE, OTHER})
+    assert names.taken(OTHER) == ""
+    assert "team-b/orders" in names.taken(ONE)
+
+
+def test_a_kept_record_comes_before_age(names: BrokerNames) -> None:
+    """The whole of a cluster was restored: nothing runs, all objects are new."""
+    names.keep_only([group(ONE, 1), group(OTHER, 2)], {OTHER})
+    assert names.taken(OTHER) == ""
+    assert "team-b/orders" in names.taken(ONE)
+
+
+def test_a_group_made_anew_under_the_name_of_the_holder_is_another_one(names: BrokerNames) -> None:
+    names.note(group(ONE, 1, uid="first"), None)
+    names.note(group(OTHER, 2), None)
+    assert names.taken(ONE) == ""
+    assert names.taken(OTHER)
+    names.note(group(ONE, 9, uid="second"), None)
+    assert names.taken(OTHER) == ""
+    assert names.taken(ONE)
+
+
+def judged(seen: Observed) -> tuple[list[plans.Action], dict[str, tuple[str, str, str]]]:
+    """What is done beside the status, and each condition's status, reason and message."""
     plan = evaluate(dataclasses.replace(seen, broker_name_taken=TAKEN), b.SETTINGS, now=b.NOW)
     [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
-    [condition] = [one for one in written.status["conditions"] if one["type"] == "Stalled"]
-    assert condition["status"] == "True"
-    return [one for one in plan.actions if one is not written], condition["reason"], condition["message"]
+    conditions = {one["type"]: (one["status"], one["reason"], one["message"]) for one in written.status["conditions"]}
+    return [one for one in plan.actions if one is not written], conditions
 
 
-def test_a_group_without_members_gets_none() -> None:
-    done, reason, message = stalled(Observed(group=b.group(), group_object=b.group_object(), record=b.reserved(1)))
+WAITING = {
+    "a new group": Observed(group=b.group(), group_object=b.group_object()),
+    "ids are reserved": Observed(group=b.group(), group_object=b.group_object(), record=b.reserved(1)),
+    # What an older operator made of it: nothing of its brokers was ever registered, for it was not found by name.
+    "its pods run unheard": b.changed(c.settled(), record=b.reserved(1, 2, 3), snapshot=None),
+    "made anew, its record kept": Observed(
+        group=b.group(),
+        group_object={"metadata": b.group_object()["metadata"] | {"finalizers": []}, "spec": b.group_object()["spec"]},
+        record=b.record(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(WAITING))
+def test_a_group_that_waits_gets_nothing_and_loses_nothing(case: str) -> None:
+    done, conditions = judged(WAITING[case])
     assert done == []
-    assert (reason, message) == ("InvalidSpec", TAKEN)
+    for kind, status in (("Stalled", "True"), ("Ready", "False"), ("Available", "False"), ("Reconciling", "False")):
+        assert conditions[kind] == (status, "BrokerNameTaken", TAKEN), kind
 
 
 def test_a_group_that_lives_goes_on_and_says_so() -> None:
     seen = c.settled()
     lost = dict(seen.pods)
-    lost.pop(sorted(lost)[0])
-    done, reason, message = stalled(dataclasses.replace(seen, pods=lost))
+    lost.pop(sorted(lost)[-1])
+    done, conditions = judged(dataclasses.replace(seen, pods=lost))
     assert any(isinstance(one, plans.ApplyObject) and one.resource.kind == "Pod" for one in done)
-    assert (reason, message) == ("NameTaken", TAKEN)
+    assert conditions["Stalled"] == ("True", "BrokerNameTaken", TAKEN)
+    assert conditions["Available"][:2] == ("True", "MasterServesWrites"), "what was measured"
+
+
+def test_a_whole_group_that_lives_is_not_ready_beside_being_stalled() -> None:
+    done, conditions = judged(c.settled())
+    assert done == []
+    assert conditions["Ready"] == ("False", "BrokerNameTaken", TAKEN)

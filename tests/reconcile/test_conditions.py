@@ -213,18 +213,39 @@ def test_what_is_missing_is_named_and_not_endlessly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("durability", "alive", "expected"),
+    ("durability", "in_set", "expected"),
     [
-        ("Strict", (), "In sync and alive: nobody; no write is acknowledged until another is in sync"),
         ("Strict", (1,), "In sync and alive: 1; no write is acknowledged until another is in sync"),
-        ("Available", (), "In sync and alive: nobody; no write is acknowledged until another is in sync"),
         ("Available", (1,), "In sync and alive: 1; what is acknowledged now is on that disk alone"),
     ],
 )
 def test_degraded_durability_says_what_becomes_of_writes(
-    durability: str, alive: tuple[int, ...], expected: str
+    durability: str, in_set: tuple[int, ...], expected: str
 ) -> None:
-    assert message(c.live(c.settled(durability=durability), *alive), "DegradedDurability") == expected
+    seen = c.seen_with(c.settled(durability=durability), b.record(in_sync=in_set))
+    assert message(seen, "DegradedDurability") == expected
+
+
+@pytest.mark.parametrize("durability", ["Strict", "Available"])
+@pytest.mark.parametrize("alive", [(), (2,), (2, 3)])
+def test_of_a_master_that_is_not_heard_no_durability_is_told(durability: str, alive: tuple[int, ...]) -> None:
+    """It may acknowledge every write: seen with a group whose heartbeats were taken for another group's."""
+    seen = c.live(c.settled(durability=durability), *alive, writable=False)
+    assert shown(seen, "DegradedDurability") is None
+    assert shown(seen, "Available") == ("False", "MasterNotReady")
+
+
+@pytest.mark.parametrize(
+    ("durability", "consequence"),
+    [
+        ("Strict", "no write is acknowledged until another is in sync"),
+        ("Available", "what is acknowledged now is on that disk alone"),
+    ],
+)
+def test_members_that_are_only_not_heard_may_still_acknowledge(durability: str, consequence: str) -> None:
+    told = message(c.live(c.settled(durability=durability), 1), "DegradedDurability")
+    doubt = "not heard here: 2, 3; unless they still answer the master, "
+    assert told == f"In sync and alive: 1; {doubt}{consequence}"
 
 
 def test_an_update_that_stopped_says_who_was_spared() -> None:

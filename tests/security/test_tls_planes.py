@@ -16,6 +16,7 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from tests.controller.conftest import KEY
 from tests.controller.fake_broker import CLUSTER, NAME
 from tests.security.certificates import Authority, make_authority
 
@@ -61,8 +62,8 @@ async def test_planes_hear_each_others_testimony_over_tls(
         for code, fields in ((1013, {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}), (904, beat)):
             assert await code_of(broker, addresses[1], code, **fields) == ResponseCode.SUCCESS
         asking = Corroboration(client, settings)
-        assert (await asking.who_hears(NAME, 1)).hearing == addresses[1:]
-        assert (await asking.who_hears(NAME, 2)).hearing == ()
+        assert (await asking.who_hears(KEY, NAME, 1)).hearing == addresses[1:]
+        assert (await asking.who_hears(KEY, NAME, 2)).hearing == ()
     finally:
         await client.close()
         await broker.close()

@@ -129,7 +129,7 @@ _CORE = (
 
 
 def _counted(kind: str) -> BuiltinBehaviour:
-    return BuiltinBehaviour(f"V1{kind}", counts_generation=True)
+    return BuiltinBehaviour(f"V1{kind}", rules=rules.workload_errors, counts_generation=True)
 
 
 def _role(kind: str, *, namespaced: bool) -> ResourceType:

@@ -18,8 +18,9 @@ from kube_sandbox.api_server.errors import (
     unsupported,
 )
 from kube_sandbox.api_server.json_values import clone, field_at
+from kube_sandbox.api_server.kinds.pod_rules import pod_spec_errors
 from kube_sandbox.api_server.kinds.quantities import is_quantity
-from kube_sandbox.api_server.store.metadata import LABEL_RULE
+from kube_sandbox.api_server.store.metadata import label_errors, name_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,9 +51,7 @@ def _port_errors(path: str, port: Any) -> list[FieldError]:
 def _label_errors(path: str, name: Any) -> list[FieldError]:
     if not name:
         return [required(path)]
-    if not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", str(name)) or len(name) > 63:
-        return [invalid(path, name, LABEL_RULE)]
-    return []
+    return name_errors(path, str(name), "label")
 
 
 def _unique_names(items: list[JsonObject], path: str) -> list[FieldError]:
@@ -84,7 +83,14 @@ def pod_errors(pod: JsonObject, old: JsonObject | None) -> list[FieldError]:
             errors += _container_errors(container, f"spec.{key}[{index}]", names)
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
         errors.append(unsupported("spec.restartPolicy", spec.get("restartPolicy"), ("Always", "OnFailure", "Never")))
-    return errors
+    return errors + pod_spec_errors(spec, "spec")
+
+
+def workload_errors(workload: JsonObject, _old: JsonObject | None) -> list[FieldError]:
+    """StatefulSets and Deployments: the pods that are to be made of them."""
+    template = (workload.get("spec") or {}).get("template") or {}
+    errors = label_errors("spec.template.labels", (template.get("metadata") or {}).get("labels") or {})
+    return errors + pod_spec_errors(template.get("spec") or {}, "spec.template.spec")
 
 
 def _container_errors(container: JsonObject, path: str, volumes: set[Any]) -> list[FieldError]:
@@ -178,6 +184,8 @@ def claim_errors(claim: JsonObject, old: JsonObject | None) -> list[FieldError]:
     errors: list[FieldError] = []
     if not spec.get("accessModes"):
         errors.append(required("spec.accessModes", "at least 1 access mode is required"))
+    if spec.get("storageClassName"):
+        errors += name_errors("spec.storageClassName", spec["storageClassName"])
     size = field_at(spec, "resources.requests.storage")
     if size is None:
         errors.append(required("spec.resources[storage]"))

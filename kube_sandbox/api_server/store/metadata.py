@@ -43,7 +43,7 @@ _SUBDOMAIN_RULE = (
     " with an alphanumeric character (e.g. 'example.com', regex used for validation is"
     " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-LABEL_RULE = (
+_LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an"
     " alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
@@ -139,7 +139,7 @@ def validate(metadata: JsonObject, old: JsonObject | None, *, name_rule: str = "
     errors: list[FieldError] = []
     if old is None:
         errors += _name_errors(metadata.get("name", ""), name_rule)
-    errors += _label_errors(metadata.get("labels") or {})
+    errors += label_errors("metadata.labels", metadata.get("labels") or {})
     errors += [
         invalid("metadata.annotations", key, _KEY_RULE)
         for key in metadata.get("annotations") or {}
@@ -153,15 +153,29 @@ def validate(metadata: JsonObject, old: JsonObject | None, *, name_rule: str = "
 def _name_errors(name: str, rule: str) -> list[FieldError]:
     if not name:
         return [required("metadata.name", "name or generateName is required")]
+    return name_errors("metadata.name", name, rule)
+
+
+def name_errors(field: str, name: str, rule: str = "subdomain") -> list[FieldError]:
+    """A name in a field, its own or another object's: `subdomain`, `label`, `dns1035` or `path`."""
     pattern, longest, text = {
         "subdomain": (_SUBDOMAIN, 253, _SUBDOMAIN_RULE),
-        "label": (_LABEL, 63, LABEL_RULE),
+        "label": (_LABEL, 63, _LABEL_RULE),
         "dns1035": ("[a-z]([-a-z0-9]*[a-z0-9])?", 63, _DNS_1035_RULE),
         "path": (r"[^/%]+", 253, "may not contain '/' or '%'"),
     }[rule]
     if len(name) > longest:
-        return [invalid("metadata.name", name, f"must be no more than {longest} bytes")]
-    return [] if re.fullmatch(pattern, name) else [invalid("metadata.name", name, text)]
+        unit = "characters" if rule == "dns1035" else "bytes"
+        return [invalid(field, name, f"must be no more than {longest} {unit}")]
+    if re.fullmatch(pattern, name):
+        return []
+    has_dots = rule == "label" and re.fullmatch(_SUBDOMAIN, name) is not None
+    return [invalid(field, name, "must not contain dots" if has_dots else text)]
+
+
+def key_errors(field: str, key: str) -> list[FieldError]:
+    """The key of a label, also where it stands in a field of its own."""
+    return [] if _is_qualified_name(key) else [invalid(field, key, _KEY_RULE)]
 
 
 def _is_qualified_name(key: str) -> bool:
@@ -171,14 +185,19 @@ def _is_qualified_name(key: str) -> bool:
     return len(name) <= 63 and re.fullmatch(_QUALIFIED_NAME, name) is not None
 
 
-def _label_errors(labels: JsonObject) -> list[FieldError]:
-    errors = [invalid("metadata.labels", key, _KEY_RULE) for key in labels if not _is_qualified_name(key)]
+def label_errors(field: str, labels: JsonObject) -> list[FieldError]:
+    """Labels, also where they are wanted of others."""
+    errors = [error for key in labels for error in key_errors(field, key)]
     for value in labels.values():
-        if len(value) > 63:
-            errors.append(invalid("metadata.labels", value, "must be no more than 63 bytes"))
-        elif value and not re.fullmatch(_QUALIFIED_NAME, value):
-            errors.append(invalid("metadata.labels", value, _VALUE_RULE))
+        errors += label_value_errors(field, value)
     return errors
+
+
+def label_value_errors(field: str, value: str) -> list[FieldError]:
+    """The value of a label."""
+    if len(value) > 63:
+        return [invalid(field, value, "must be no more than 63 bytes")]
+    return [invalid(field, value, _VALUE_RULE)] if value and not re.fullmatch(_QUALIFIED_NAME, value) else []
 
 
 def _owner_errors(owners: list[JsonObject]) -> list[FieldError]:

@@ -22,11 +22,37 @@ JAVA_LONG_EXACT_MAX = 2**53 - 1
 BrokerNameText = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[A-Za-z0-9_-]{1,63}$")]
 AddressText = Annotated[str, Meta(max_length=259)]
 NameText = Annotated[str, Meta(max_length=253)]
-OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-SecretNameText = Annotated[str, Meta(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
+# Kubernetes' own rules of names (apimachinery/pkg/util/validation). A dot stands in brackets: the same text is used in CEL.
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_SUBDOMAIN = f"{_DNS_LABEL}([.]{_DNS_LABEL})*"
+DNS_LABEL_PATTERN = f"^{_DNS_LABEL}$"
+OBJECT_NAME_PATTERN = f"^{_DNS_SUBDOMAIN}$"
+# Of a Service (RFC 1035), and so of what Services are named after.
+SERVICE_NAME_PATTERN = DNS_LABEL_PATTERN.replace("[a-z0-9]", "[a-z]", 1)
+# The key of a label, an annotation, a taint or a resource; the whole within what its prefix alone may have.
+LABEL_KEY_PATTERN = f"^({_DNS_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?$"
+LONGEST_LABEL_KEY = 253
+LONGEST_OBJECT_NAME = 253
+
+
+def judged_by_the_api(pattern: str, longest: int, shortest: int = 0) -> Meta:
+    """What the API server alone holds a new text to: a stored one may be older than the rule, and its group is served on."""
+    shape: JsonObject = {"minLength": shortest} if shortest else {}
+    return Meta(extra_json_schema=shape | {"maxLength": longest, "pattern": pattern})
+
+
+ObjectName = Annotated[str, judged_by_the_api(OBJECT_NAME_PATTERN, LONGEST_OBJECT_NAME, 1)]
+LabelKey = Annotated[str, judged_by_the_api(LABEL_KEY_PATTERN, LONGEST_LABEL_KEY, 1)]
+# The empty text is Kubernetes' own: no class.
+ClassName = Annotated[str, judged_by_the_api(f"^({_DNS_SUBDOMAIN})?$", LONGEST_OBJECT_NAME)]
+LabelValue = Annotated[str, judged_by_the_api("^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$", 63)]
+# The longest names made of a group's are those of its Services, `<group>-<brokerId>` of ten digits among them; they have 63.
+LONGEST_GROUP_NAME = 52
+GroupNameText = Annotated[str, judged_by_the_api(SERVICE_NAME_PATTERN, LONGEST_GROUP_NAME, 1)]
 ZoneText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
-ImageText = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[^\s]+$")]
-VersionText = Annotated[str, Meta(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.-]*$")]
+ImageText = Annotated[str, judged_by_the_api(r"^[A-Za-z0-9\[]([A-Za-z0-9._/:@\[\]-]*[A-Za-z0-9_-])?$", 512, 1)]
+# A version is a label's value and an image's tag.
+VersionText = Annotated[str, judged_by_the_api(r"^[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?$", 32)]
 WordText = Annotated[str, Meta(max_length=64)]
 TimeText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 QuantityText = Annotated[

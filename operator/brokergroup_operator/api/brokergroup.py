@@ -192,7 +192,7 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = Signature.ACCEPTED
     credentials_secret_name: Annotated[
-        bounds.SecretNameText | None,
+        bounds.ObjectName | None,
         Meta(
             description="Absent: requests are not signed."
             " Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
@@ -204,7 +204,7 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = None
     certificate_secret_name: Annotated[
-        bounds.SecretNameText | None,
+        bounds.ObjectName | None,
         Meta(
             description="Absent: brokers and fences show no certificate."
             " Secret in the same namespace with the keys tls.crt and tls.key (PEM; the key PKCS#8 without a password), for the name"
@@ -313,7 +313,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.BrokerNameText | None,
         Meta(
             description="RocketMQ's brokerName; metadata.name when absent. Immutable: it is written on the disks. Two groups"
-            " with one broker name at one NameServer are one broker to clients: the younger of them gets no members."
+            " with one broker name would be taken for one broker at a NameServer that both name, and in one cluster of one"
+            " namespace: the first keeps it, the other gets no members until it is free (condition Stalled, BrokerNameTaken)."
         ),
     ] = None
     replicas: Annotated[

@@ -59,7 +59,7 @@ class OperationConditionType(StrEnum):
 class BrokerGroupReference(Struct, frozen=True, rename="camel", kw_only=True):
     """The group, in the same namespace."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=52, description="metadata.name of the BrokerGroup.")]
+    name: Annotated[bounds.GroupNameText, Meta(description="metadata.name of the BrokerGroup.")]
 
 
 class SwitchoverRequest(Struct, frozen=True, rename="camel", kw_only=True):
@@ -107,7 +107,7 @@ class ElectRequest(Struct, frozen=True, rename="camel", kw_only=True):
     acknowledge_data_loss: Annotated[
         str,
         Meta(
-            max_length=52,
+            max_length=bounds.LONGEST_GROUP_NAME,
             description="The name of the group, typed by a person who accepts that acknowledged messages may be lost.",
         ),
     ]

@@ -104,7 +104,8 @@ class Reason(StrEnum):
     # Stalled
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"
-    NAME_TAKEN = "NameTaken"  # an object with a name that the group needs has another owner, or an older group has its broker name
+    NAME_TAKEN = "NameTaken"  # an object with a name that the group needs has another owner
+    BROKER_NAME_TAKEN = "BrokerNameTaken"  # another group has the broker name, where both would be taken for one broker
     NODE_PORT_TAKEN = "NodePortTaken"  # another Service has one of the numbers from spec.network.firstNodePort on
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it

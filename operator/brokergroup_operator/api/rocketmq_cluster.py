@@ -60,7 +60,7 @@ class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(max_length=bounds.MAX_CONFIG_ENTRIES, description="Over template.config, key by key."),
     ] = {}
     labels: Annotated[
-        dict[str, Annotated[str, Meta(max_length=63)]],
+        dict[str, bounds.LabelValue],
         Meta(max_length=16, description="Further labels of the BrokerGroup, for example its tenant."),
     ] = {}
 

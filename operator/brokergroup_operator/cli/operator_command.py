@@ -116,7 +116,7 @@ def operator(  # noqa: PLR0913 - one argument a flag
     log_format: LogFormatOption = "text",
 ) -> None:
     """Run the controller plane and the reconcile plane until SIGTERM."""
-    from brokergroup_operator.api.bounds import OBJECT_NAME_PATTERN
+    from brokergroup_operator.api.bounds import LONGEST_OBJECT_NAME, OBJECT_NAME_PATTERN
     from brokergroup_operator.cli.operator_process import OperatorSettings, run_operator
     from brokergroup_operator.cli.signals import run_until_signalled
     from brokergroup_operator.kube.errors import ApiError
@@ -126,7 +126,7 @@ def operator(  # noqa: PLR0913 - one argument a flag
     if fence_key_secret is not None and leader_election_namespace is None:
         expected = "expected --leader-election-namespace beside it: the Secret is kept there"
         raise typer.BadParameter(f"{fence_key_secret!r}, {expected}", param_hint="--fence-key-secret")
-    if not re.fullmatch(OBJECT_NAME_PATTERN, lease_name):
+    if len(lease_name) > LONGEST_OBJECT_NAME or not re.fullmatch(OBJECT_NAME_PATTERN, lease_name):
         raise typer.BadParameter(
             f"{lease_name!r}, expected an object's name, like {names.DEFAULT_LEASE}", param_hint="--lease-name"
         )

@@ -1,90 +1,78 @@
-"""Which BrokerGroup has which broker name at which NameServer: two that share one are one broker to every client.
-
-A NameServer keeps one address list by broker name, whatever cluster a broker says it is of: of two groups with one name the brokers
-overwrite each other's routes, and clients send to and read from both as if they were one. The older group keeps the name. A younger
-one that has no members yet gets none; one that has lives on, for its messages are there, and says so (condition `Stalled`).
+"""Which groups have which broker name, as this reconcile plane knows it (`api/meaning/broker_names.py` has the rule).
 
 The table is that of one reconcile plane: a list of all groups from time to time and each pass keep it. A plane that serves one
-namespace sees the groups of that alone.
+namespace sees the groups of that alone. A group that was let begin keeps the name from that moment, before its finalizer is read
+back; one that has to wait is woken when the group before it goes, or says something else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api.meaning.broker_names import NameClaim, claim_of, complaint, holder_before
 from brokergroup_operator.reconcile.turns import key_of
-from rocketmq_remoting.address import heard_address, is_ip, join_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.records.store import GroupKey
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """What a group's spec says. The claim with the lowest `age` is the oldest: by creation, of one second by name."""
-
-    group: GroupKey
-    age: tuple[str, str]
-    broker_name: str
-    name_servers: frozenset[str]
+    from controller_core.model import BrokerGroupRecord
 
 
 class BrokerNames:
-    """The broker names of all groups that this plane knows."""
+    """The broker names of all groups that this plane knows. `wake` is called with a group that may have its name now."""
 
-    def __init__(self) -> None:
-        self._claims: dict[GroupKey, _Claim] = {}
+    def __init__(self, wake: Callable[[GroupKey], None] = lambda _key: None) -> None:
+        self._wake = wake
+        self._claims: dict[GroupKey, NameClaim] = {}
+        # The groups that wait, each with the one that has its name.
+        self._waiting: dict[GroupKey, str] = {}
 
-    def keep_only(self, groups: Iterable[JsonObject]) -> None:
-        """These are all the groups there are."""
-        self._claims = {key_of(group): _claim_of(group) for group in groups}
+    def keep_only(self, groups: Iterable[JsonObject], registered: Collection[GroupKey]) -> None:
+        """These are all the groups there are, and those whose brokers have registered."""
+        there = {key_of(group): group for group in groups}
+        for key in self._claims.keys() - there.keys():
+            self.forget(key)
+        for key, group in there.items():
+            self._take(key, claim_of(group, has_registered=key in registered))
 
-    def note(self, group: JsonObject) -> None:
+    def note(self, group: JsonObject, record: BrokerGroupRecord | None) -> None:
         """As a pass has just read it."""
-        self._claims[key_of(group)] = _claim_of(group)
+        self._take(key_of(group), claim_of(group, has_registered=record is not None and record.has_registered))
 
     def forget(self, key: GroupKey) -> None:
         """The group is gone."""
-        self._claims.pop(key, None)
+        self._waiting.pop(key, None)
+        if (gone := self._claims.pop(key, None)) is not None:
+            self._wake_behind(gone)
 
     def taken(self, key: GroupKey) -> str:
-        """Which older group has this one's broker name at one of its NameServers, for a person to read; empty where none has."""
+        """Which other group has this one's broker name, for a person to read; empty where this one has it, and keeps it."""
         own = self._claims.get(key)
         if own is None:
             return ""
-        rivals = (
-            other for other in self._claims.values() if other.broker_name == own.broker_name and other.age < own.age
-        )
-        sharing = [other for other in rivals if other.name_servers & own.name_servers]
-        if not sharing:
+        holder = holder_before(own, self._claims.values())
+        if holder is None:
+            self._claims[key] = replace(own, has_begun=True)
+            self._waiting.pop(key, None)
             return ""
-        oldest = min(sharing, key=lambda other: other.age)
-        shared = ", ".join(sorted(oldest.name_servers & own.name_servers))
-        return (
-            f"spec.brokerName is {own.broker_name!r}, and group {oldest.group} has that name at NameServer {shared}:"
-            " clients take both for one broker. Expected another spec.brokerName, or other spec.nameServers"
-        )
+        self._waiting[key] = str(holder)
+        return complaint(own, holder)
 
+    def _take(self, key: GroupKey, claim: NameClaim) -> None:
+        before = self._claims.get(key)
+        if before is not None and before.uid == claim.uid:
+            claim = replace(
+                claim,
+                has_begun=claim.has_begun or before.has_begun,
+                has_registered=claim.has_registered or before.has_registered,
+            )
+        self._claims[key] = claim
+        if before is not None and before != claim:
+            self._wake_behind(before)
 
-def _claim_of(group: JsonObject) -> _Claim:
-    key, metadata, spec = key_of(group), group["metadata"], group.get("spec") or {}
-    addresses = (str(one) for one in spec.get("nameServers") or [])
-    return _Claim(
-        group=key,
-        age=(str(metadata.get("creationTimestamp", "")), str(key)),
-        broker_name=str(spec.get("brokerName") or key.name),
-        name_servers=frozenset(_seen_from(key.namespace, address) for address in addresses),
-    )
-
-
-def _seen_from(namespace: str, address: str) -> str:
-    """A Service's name means another one in another namespace: `ns:9876` in `team` is `ns.team:9876`, with or without `.svc`."""
-    found = heard_address(address)
-    if found is None:
-        return address
-    host = found.host.rstrip(".").partition(".svc")[0]
-    return join_address(host if is_ip(host) or "." in host else f"{host}.{namespace}", found.port)
+    def _wake_behind(self, holder: NameClaim) -> None:
+        for key in [key for key, name in self._waiting.items() if name == str(holder)]:
+            self._wake(key)

@@ -75,7 +75,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         if any(isinstance(action, SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
             return Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):
-        if seen.config_problem:
+        if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, members, course, settings)
         work += status_action(seen, members, course, settings, invalid=complaint)
         return Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)

@@ -15,6 +15,7 @@ from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile.act.refusals import Refusals
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.host_ports import HostPorts
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
@@ -73,6 +74,7 @@ class Reconciler:
         turns: RollingTurns,
         broker_names: BrokerNames,
         *,
+        host_ports: HostPorts | None = None,
         circumstances: CircumstanceSink | None = None,
         conditions: ConditionGauges | None = None,
     ) -> None:
@@ -81,6 +83,7 @@ class Reconciler:
         self._settings = settings
         self._turns = turns
         self._broker_names = broker_names
+        self._host_ports = host_ports or HostPorts()
         self._refusals = Refusals()
         # In how many passes in a row the controller plane did not know the group.
         self._unknown: Counter[GroupKey] = Counter()
@@ -105,6 +108,7 @@ class Reconciler:
             self._unknown.pop(key, None)
             self._conditions.forget(key)
             self._broker_names.forget(key)
+            self._host_ports.forget(key)
             return None
         self._note_conditions(key, seen)
         plan = self._decide(key, self._refusals.of(key, seen.group_object).shown_to(seen))
@@ -147,8 +151,11 @@ class Reconciler:
     def _decide(self, key: GroupKey, seen: Observed) -> Plan:
         """Without an await: whose turn it is, what follows, and what the other groups are told of it are one moment."""
         now = rfc3339(time.time())
-        self._broker_names.note(seen.group_object)
-        seen = replace(seen, broker_name_taken=self._broker_names.taken(key))
+        self._broker_names.note(seen.group_object, seen.record)
+        self._host_ports.note(seen.group_object)
+        seen = replace(
+            seen, broker_name_taken=self._broker_names.taken(key), host_ports_shared=self._host_ports.shared(key)
+        )
         since = outdated_since(seen.group_object, now=now)
         plan = evaluate(replace(seen, rolling_before=self._turns.before(key, since=since)), self._settings, now=now)
         self._turns.tell(key, plan.turn, since=since)

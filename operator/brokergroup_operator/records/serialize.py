@@ -53,6 +53,12 @@ _T = TypeVar("_T", int, str, bool, list[Any])
 _Word = TypeVar("_Word", bound="StrEnum")
 
 
+def has_registered(document: Mapping[str, Any]) -> bool:
+    """Whether a broker of this record has registered, of one that need not be readable otherwise."""
+    replicas = document.get("replicas") or ()
+    return "masterBrokerId" in document or any(isinstance(one, dict) and one.get("registered") for one in replicas)
+
+
 def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
     """Return the record as plain JSON values, replicas and set in ascending order of broker id."""
     document: dict[str, Any] = {

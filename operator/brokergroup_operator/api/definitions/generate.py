@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.bounds import LONGEST_GROUP_NAME
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.brokergroup_state import BrokerGroupState
 from brokergroup_operator.api.definitions.reference import reference
-from brokergroup_operator.api.definitions.schema import MAX_NAME_LENGTH, structural_schema
+from brokergroup_operator.api.definitions.schema import structural_schema
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Kind:
     columns: tuple[JsonObject, ...]
     categories: tuple[str, ...] = ("rocketmq",)
     subresources: JsonObject | None = None
-    max_name_length: int = MAX_NAME_LENGTH
+    max_name_length: int = LONGEST_GROUP_NAME
     named_services: bool = False
 
 
@@ -116,8 +117,8 @@ KINDS: Final = (
         plural="rocketmqclusters",
         short_names=("rmq",),
         named_services=True,
-        # The longest name that is made of it is that of a group, which has 52: "<cluster>-63".
-        max_name_length=MAX_NAME_LENGTH - len("-63"),
+        # A StatefulSet's name and a hash of ten digits are a label of its pods (controller-revision-hash): it has 52.
+        max_name_length=63 - len("-0123456789") - len("-nameserver"),
         subresources={"status": {}},
         columns=(
             _column("NameServers", ".status.nameServers.summary"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from brokergroup_operator.api.bounds import DNS_LABEL_PATTERN, LONGEST_GROUP_NAME, SERVICE_NAME_PATTERN
 from brokergroup_operator.api.rules.rules import FIELD_RULES, OBJECT_RULES
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.rules.rule import Rule
 
 REFERENCE_PREFIX = "#/$defs/"
-# Below the API server's own limit: it bounds the cost of rules that read a name, and leaves room for "-<brokerId>".
-MAX_NAME_LENGTH = 52
-NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 # msgspec's word -> the word a CRD uses; everything else that is not listed in KEPT is dropped.
 KEPT_KEYWORDS = (
     "type", "description", "enum", "format", "pattern", "minimum", "maximum", "minLength", "maxLength",
@@ -34,7 +32,7 @@ class SchemaError(Exception):
 
 
 def structural_schema(
-    kind: type[Struct], *, max_name_length: int = MAX_NAME_LENGTH, named_services: bool = False
+    kind: type[Struct], *, max_name_length: int = LONGEST_GROUP_NAME, named_services: bool = False
 ) -> JsonObject:
     """The openAPIV3Schema of one kind."""
     _, components = msgspec.json.schema_components([kind], ref_template=REFERENCE_PREFIX + "{name}")
@@ -53,7 +51,7 @@ def _metadata(max_name_length: int, *, named_services: bool) -> JsonObject:
     name: JsonObject = {
         "type": "string",
         "maxLength": max_name_length,
-        "pattern": NAME_PATTERN.replace("[a-z0-9]", "[a-z]", 1) if named_services else NAME_PATTERN,
+        "pattern": SERVICE_NAME_PATTERN if named_services else DNS_LABEL_PATTERN,
         "description": f"At most {max_name_length} lower-case letters, digits and dashes{begins}.",
     }
     return {"type": "object", "properties": {"name": name}}

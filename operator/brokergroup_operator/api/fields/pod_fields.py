@@ -8,11 +8,6 @@ from msgspec import Meta, Struct
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.fields.ip_families import IPFamiliesSpec
 
-LabelValue = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")]
-TopologyKey = Annotated[
-    str, Meta(min_length=1, max_length=317, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
-]
-ObjectName = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 # A member's ports with addressing NodePort: its fast port, its own and its fence's, and what lies between.
 NODE_PORTS_EACH = 5
 # What Kubernetes itself checks, when the pod is made: a complaint of it is shown by condition Stalled.
@@ -21,7 +16,13 @@ OPEN_OBJECT = {"x-kubernetes-preserve-unknown-fields": True}
 
 def named(what: str) -> bounds.JsonObject:
     """Items that are Kubernetes' own and known by their name alone to us."""
-    name = {"type": "string", "minLength": 1, "maxLength": 63, "description": f"Name of the {what}."}
+    name = {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "pattern": bounds.DNS_LABEL_PATTERN,
+        "description": f"Name of the {what}.",
+    }
     whole = f"One {what}, as in a PodSpec. Kubernetes checks it when the pod is made."
     return {"properties": {"name": name}, "required": ["name"], "description": whole, **OPEN_OBJECT}
 
@@ -76,7 +77,7 @@ class WhenUnsatisfiable(StrEnum):
 class LocalReference(Struct, frozen=True, rename="camel", kw_only=True):
     """An object in the same namespace."""
 
-    name: Annotated[ObjectName, Meta(description="Its name.")]
+    name: Annotated[bounds.ObjectName, Meta(description="Its name.")]
 
 
 class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
@@ -152,11 +153,13 @@ class MonitoringSpec(Struct, frozen=True, rename="camel", kw_only=True):
 class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
     """A taint that the pods bear, as in a PodSpec."""
 
-    key: Annotated[Annotated[str, Meta(max_length=317)] | None, Meta(description="The taint; absent: all.")] = None
+    key: Annotated[bounds.LabelKey | None, Meta(description="The taint; absent: all.")] = None
     operator: Annotated[TolerationOperator, Meta(description="Exists looks at the key alone.")] = (
         TolerationOperator.EQUAL
     )
-    value: Annotated[LabelValue | None, Meta(description="The taint's value, for Equal; absent: the empty one.")] = None
+    value: Annotated[
+        bounds.LabelValue | None, Meta(description="The taint's value, for Equal; absent: the empty one.")
+    ] = None
     effect: Annotated[TaintEffect | None, Meta(description="The taint's effect; absent: all.")] = None
     toleration_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
@@ -167,7 +170,7 @@ class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
 class TopologySpread(Struct, frozen=True, rename="camel", kw_only=True):
     """How evenly the group's pods are spread, as in a PodSpec; the selector is the group's own."""
 
-    topology_key: Annotated[TopologyKey, Meta(description="The node label whose values are the domains.")]
+    topology_key: Annotated[bounds.LabelKey, Meta(description="The node label whose values are the domains.")]
     max_skew: Annotated[
         int, Meta(ge=1, le=bounds.MAX_REPLICAS, description="How many pods more one domain may have than another.")
     ] = 1
@@ -187,10 +190,11 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = AntiAffinity.PREFERRED
     topology_key: Annotated[
-        TopologyKey, Meta(description="The node label by whose values antiAffinity keeps members apart.")
+        bounds.LabelKey, Meta(description="The node label by whose values antiAffinity keeps members apart.")
     ] = "kubernetes.io/hostname"
     node_selector: Annotated[
-        dict[str, LabelValue], Meta(max_length=32, description="Labels that a node must have, with their values.")
+        dict[str, bounds.LabelValue],
+        Meta(max_length=32, description="Labels that a node must have, with their values."),
     ] = {}
     tolerations: Annotated[
         list[Toleration],
@@ -212,7 +216,7 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = []
     priority_class_name: Annotated[
-        ObjectName | None, Meta(description="The PriorityClass of the pods; absent: the cluster's default.")
+        bounds.ObjectName | None, Meta(description="The PriorityClass of the pods; absent: the cluster's default.")
     ] = None
 
 
@@ -220,7 +224,7 @@ class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
     """Further labels and annotations, beside the operator's own."""
 
     labels: Annotated[
-        dict[str, LabelValue],
+        dict[str, bounds.LabelValue],
         Meta(max_length=32, description="Further labels. Not of brokergroup.dev/ and app.kubernetes.io/."),
     ] = {}
     annotations: Annotated[
@@ -270,13 +274,13 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.JsonObject, Meta(description="DNS settings, as in a PodSpec.", extra_json_schema=OPEN_OBJECT)
     ] = {}
     runtime_class_name: Annotated[
-        ObjectName | None, Meta(description="The RuntimeClass of the pods; absent: the node's default.")
+        bounds.ObjectName | None, Meta(description="The RuntimeClass of the pods; absent: the node's default.")
     ] = None
     scheduler_name: Annotated[
-        ObjectName | None, Meta(description="Who schedules the pods; the cluster's default when absent.")
+        bounds.ObjectName | None, Meta(description="Who schedules the pods; the cluster's default when absent.")
     ] = None
     service_account_name: Annotated[
-        ObjectName | None,
+        bounds.ObjectName | None,
         Meta(
             description="The pods' service account, for image pulls and policies: its token is never mounted. Absent: `default`."
         ),

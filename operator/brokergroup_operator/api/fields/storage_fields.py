@@ -10,7 +10,7 @@ from brokergroup_operator.api.fields.pod_fields import TemplateMetadata
 
 ClaimSize = Annotated[bounds.SizeText, Meta(description="Size of each claim, more than 0. It may grow, never shrink.")]
 StorageClassName = Annotated[
-    bounds.NameText | None,
+    bounds.ClassName | None,
     Meta(description="Storage class of the claims; the cluster's default when absent. Immutable."),
 ]
 

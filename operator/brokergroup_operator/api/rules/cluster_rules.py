@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.rocketmq_cluster import BrokerGroupsSpec, ClusterSpec, TopicSpec
+from brokergroup_operator.api.rules.group_rules import CONFIG_RULES, HAS_BROKER_IDS
 from brokergroup_operator.api.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -27,6 +28,20 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "!(has(self.version) && has(self.image))",
             "version and image exclude each other: the image says which version it is",
             field_path=".image",
+        ),
+        Rule(
+            "!has(self.version) || self.brokerGroups.template.implementation != 'rocketmq'"
+            " || has(self.brokerGroups.template.version) || has(self.brokerGroups.template.image)"
+            f" || {HAS_BROKER_IDS.replace('self.', 'self.version.')}",
+            "version must be 5.1.1 or later where the groups take it: earlier brokers have no persistent broker id",
+            field_path=".version",
+        ),
+        # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
+        Rule(
+            "self.topics.all(topic, topic.name != self.brokerGroups.template.brokerClusterName"
+            " && topic.name != self.brokerGroups.template.brokerClusterName + '_REPLY_TOPIC')",
+            "topics: brokers use brokerClusterName, and it with _REPLY_TOPIC, as topics of their own; choose another name",
+            field_path=".topics",
         ),
     ),
     BrokerGroupsSpec: (
@@ -58,6 +73,7 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
 
 # On a single field, by its object's type and its name on the wire.
 FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
+    ("GroupOverride", "config"): CONFIG_RULES,
     ("ProxySpec", "config"): tuple(
         Rule(f"!('{key}' in self)", f"proxy.config.{key} is set by the operator") for key in RESERVED_PROXY_KEYS
     ),

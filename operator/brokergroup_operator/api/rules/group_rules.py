@@ -148,6 +148,18 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     ),
 }
 
+# Of a version: 5.1.0 and before have no persistent broker ids, and a pod that came back would be another broker.
+HAS_BROKER_IDS: Final = "!self.matches('^0*([0-4][.]|5[.]0+[.]|5[.]0*1[.]0+([^0-9]|$))')"
+# Of spec.config, wherever it stands.
+CONFIG_RULES: Final = (
+    # A key is a Java property name; a line break in it would smuggle in another key.
+    Rule("self.all(key, key.matches('^[A-Za-z][A-Za-z0-9_.-]{0,127}$'))", "config keys must be Java property names"),
+    *(
+        Rule(f"!('{key}' in self)", f"config.{key} is set by the operator: {instead}", reason="FieldValueForbidden")
+        for key, instead in RESERVED_CONFIG_KEYS.items()
+    ),
+)
+
 # On a single field, by its object's type and its name on the wire.
 FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
     ("BrokerGroupSpec", "brokerClusterName"): (
@@ -157,20 +169,10 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
         immutable("implementation is immutable: a group's disks stay with the broker that wrote them"),
     ),
     ("BrokerGroupSpec", "version"): (
-        # 5.1.0 and before have no persistent broker ids: a pod that came back would be another broker.
         Rule(
-            "!self.matches('^0*([0-4][.]|5[.]0+[.]|5[.]0*1[.]0+([^0-9]|$))')",
+            HAS_BROKER_IDS,
             "version must be 5.1.1 or later: earlier brokers have no persistent broker id",
         ),
     ),
-    ("BrokerGroupSpec", "config"): (
-        # A key is a Java property name; a line break in it would smuggle in another key.
-        Rule(
-            "self.all(key, key.matches('^[A-Za-z][A-Za-z0-9_.-]{0,127}$'))", "config keys must be Java property names"
-        ),
-        *(
-            Rule(f"!('{key}' in self)", f"config.{key} is set by the operator: {instead}", reason="FieldValueForbidden")
-            for key, instead in RESERVED_CONFIG_KEYS.items()
-        ),
-    ),
+    ("BrokerGroupSpec", "config"): CONFIG_RULES,
 }

@@ -81,11 +81,21 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
             "a toleration with operator Exists looks at no value",
             field_path=".value",
         ),
+        Rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            "tolerationSeconds needs effect NoExecute: of the other effects none ends",
+            field_path=".effect",
+        ),
     ),
     TemplateSpec: (
         not_of_the_operator("containers", OWN_CONTAINERS),
         not_of_the_operator("initContainers", OWN_CONTAINERS),
         not_of_the_operator("volumes", OWN_VOLUMES),
+        Rule(
+            "self.initContainers.all(item, !self.containers.exists(other, other.name == item.name))",
+            "initContainers and containers may not have one name: a pod's containers are told apart by it",
+            field_path=".initContainers",
+        ),
     ),
     JvmSpec: (
         Rule(
@@ -96,28 +106,5 @@ OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {
     ),
 }
 
-KEY: Final = "key.matches('^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')"
-
-
-def further_keys(what: str, own: tuple[str, ...]) -> Rule:
-    """Keys of a map of labels or annotations that are none of the operator's; the first that is one is named."""
-    may = " && ".join([KEY, *(f"!key.startsWith('{prefix}')" for prefix in own)])
-    operators = f"those of {' and '.join(own)} are the operator's own"
-    return Rule(
-        f"self.all(key, {may})",
-        f"{what}s must be {what} names, and {operators}",
-        reason="FieldValueForbidden",
-        message_expression=f'self.filter(key, !({may}))[0] + ": must be the name of {_article(what)}, and {operators}"',
-    )
-
-
-def _article(what: str) -> str:
-    return f"an {what}" if what.startswith("a") else f"a {what}"
-
-
 # On a single field, by its object's type and its name on the wire.
-FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
-    ("TemplateMetadata", "labels"): (further_keys("label", ("brokergroup.dev/", "app.kubernetes.io/")),),
-    ("TemplateMetadata", "annotations"): (further_keys("annotation", ("brokergroup.dev/",)),),
-    ("SchedulingSpec", "nodeSelector"): (Rule(f"self.all(key, {KEY})", "nodeSelector keys must be label names"),),
-}
+FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {}

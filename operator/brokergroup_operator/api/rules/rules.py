@@ -12,6 +12,7 @@ from brokergroup_operator.api.rules import (
     cluster_rules,
     failover_rules,
     group_rules,
+    key_rules,
     operation_rules,
     pod_rules,
     record_rules,
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.rules.rule import Rule
 
-_PARTS: Final = (group_rules, failover_rules, pod_rules, storage_rules, operation_rules, record_rules, cluster_rules)
+_PARTS: Final = (
+    group_rules,
+    failover_rules,
+    pod_rules,
+    key_rules,
+    storage_rules,
+    operation_rules,
+    record_rules,
+    cluster_rules,
+)
 
 # Rules on a whole object, by its type.
 OBJECT_RULES: Final[dict[type[Struct], tuple[Rule, ...]]] = {

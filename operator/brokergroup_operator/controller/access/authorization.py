@@ -137,7 +137,8 @@ def _speak(caller: Caller, subject: Subject, settings: SecuritySettings) -> Verd
         return ALLOWED  # there is nothing to speak for: the answer says so
     peer_group = caller.peer.group if caller.peer is not None else None
     if peer_group is not None and peer_group != binding.key:
-        return Verdict(allowed=False, reason=f"{caller} does not speak for group {binding.key}")
+        holds = f", which has brokerName {binding.broker_name!r}"
+        return Verdict(allowed=False, reason=f"{caller} does not speak for group {binding.key}{holds}")
     if subject.pod:
         return _speak_for_pod(caller, subject, binding)
     if peer_group is not None or _has_identity_of(caller, binding) or binding.open or settings.brokers_without_pods:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.bodies import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -21,7 +21,12 @@ from rocketmq_remoting.errors import BodyError, RemotingError
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.records.store import GroupKey
     from rocketmq_remoting.client import RemotingClient
+
+# Beside the broker name in a plane's question: two groups of two namespaces may have one name, each at NameServers of its own.
+ASKED_NAMESPACE: Final = "brokergroupNamespace"
+ASKED_NAME: Final = "brokergroupName"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +52,19 @@ class Corroboration:
         # Which of the plane addresses is this one; known when it listens.
         self.own_address = settings.advertise_address
 
-    async def who_hears(self, broker_name: str, broker_id: int) -> HeardElsewhere:
+    async def who_hears(self, key: GroupKey, broker_name: str, broker_id: int) -> HeardElsewhere:
         """Ask all others at once; whoever has not answered by the deadline has not heard it."""
         others = [address for address in self._settings.peer_addresses if address != self.own_address]
-        answers = await asyncio.gather(*(self._hears(address, broker_name, broker_id) for address in others))
+        answers = await asyncio.gather(*(self._hears(address, key, broker_name, broker_id) for address in others))
         hearing = tuple(address for address, hears in zip(others, answers, strict=True) if hears)
         return HeardElsewhere(hearing=hearing, planes=len(others) + 1)
 
-    async def _hears(self, address: str, broker_name: str, broker_id: int) -> bool:
-        question = request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_broker_names([broker_name]))
+    async def _hears(self, address: str, key: GroupKey, broker_name: str, broker_id: int) -> bool:
+        question = request(
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+            ext_fields={ASKED_NAMESPACE: key.namespace, ASKED_NAME: key.name},
+            body=encode_broker_names([broker_name]),
+        )
         try:
             answer = await self._client.invoke(
                 address, question, timeout_seconds=self._settings.other_planes_deadline_seconds

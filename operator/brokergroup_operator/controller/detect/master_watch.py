@@ -220,7 +220,7 @@ class MasterWatch:
         left_seconds = case.deadline_seconds - asyncio.get_running_loop().time()
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
         if case.question is None and is_near:
-            asked = self._corroboration.who_hears(case.group.binding.broker_name, case.master)
+            asked = self._corroboration.who_hears(case.group.key, case.group.binding.broker_name, case.master)
             case.question = asyncio.create_task(asked, name=f"rmq:other planes {case.group.key}")
 
     async def _is_heard_elsewhere(self, case: _Case) -> bool:

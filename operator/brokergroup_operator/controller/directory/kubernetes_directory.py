@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning.broker_names import NameClaim, claim_of, holder_before
 from brokergroup_operator.api.meaning.credentials import (
     CredentialsError,
     credentials_in,
@@ -55,7 +56,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECR
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
 
@@ -105,6 +106,7 @@ class KubernetesDirectory:
         self._declared: dict[GroupKey, GroupBinding] = {}
         self._bindings: dict[GroupKey, GroupBinding] = {}
         self._by_name: dict[str, dict[GroupKey, GroupBinding]] = {}
+        self._claims: dict[GroupKey, NameClaim] = {}
         self._known_by: dict[str, set[tuple[GroupKey, str]]] = {}
         self.revision = 0
         self._secrets: dict[GroupKey, ObjectKey] = {}
@@ -145,14 +147,24 @@ class KubernetesDirectory:
         return self._bindings.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
-        """The one group of that name; where several share it, the one in the peer's namespace."""
+        """The one group of that name. Where several share it: the peer's own, if its brokers have registered; else the holder's."""
         named = self._by_name.get(broker_name)
         if named is None:
             return None
-        found = [binding for binding in named.values() if cluster_name in ("", binding.cluster_name)]
-        if len(found) > 1 and peer is not None:
-            found = [binding for binding in found if binding.key.namespace == peer.namespace]
-        return found[0] if len(found) == 1 else None
+        found = {key: one for key, one in named.items() if cluster_name in ("", one.cluster_name)}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        return self._of_several(found, peer)
+
+    def _of_several(self, found: Mapping[GroupKey, GroupBinding], peer: Peer | None) -> GroupBinding | None:
+        """Few groups share a name, so they are compared anew each time. A caller whose group has to wait is shown the holder's."""
+        claims = {key: self._claims[key] for key in found}
+        keeping = {key for key, own in claims.items() if own.lives or holder_before(own, claims.values()) is None}
+        if peer is not None and peer.group in keeping:
+            return found[peer.group]
+        first = {key for key in keeping if holder_before(claims[key], claims.values()) is None}
+        near = {key for key in first if peer is not None and key.namespace == peer.namespace} or first
+        return found[near.pop()] if len(near) == 1 else None
 
     def known_peer(self, host: str) -> Peer | None:
         """The pod with this IP in the local copy; None where several share it."""
@@ -218,7 +230,10 @@ class KubernetesDirectory:
         self._leaving_callbacks.append(callback)
 
     def registered(self, binding: GroupBinding) -> None:
-        """Nothing new: a BrokerGroup is a group from when it is declared."""
+        """Of two groups with one broker name, a broker's registration decides which of them keeps it."""
+        claim = self._claims.get(binding.key)
+        if claim is not None and not claim.has_registered:
+            self._claims[binding.key] = replace(claim, has_registered=True)
 
     def subscribe_given_way(self, callback: Callable[[GroupKey], None]) -> None:
         """Nothing to tell: no BrokerGroup gives way to another."""
@@ -230,6 +245,7 @@ class KubernetesDirectory:
             self._declared.pop(key, None)
             self._secrets.pop(key, None)
             self._bind(key, None)
+            self._claims.pop(key, None)
             return
         try:
             self._declared[key] = replace(binding_of(event.object), tenant=tenant_of(event.object))
@@ -237,6 +253,8 @@ class KubernetesDirectory:
             # The API server validates; this is a CRD newer than this operator. What we knew of the group stays in force.
             log.error("BrokerGroup not understood", group=str(key), error=str(error))  # noqa: TRY400
             return
+        before = self._claims.get(key)
+        self._claims[key] = claim_of(event.object, has_registered=before is not None and before.has_registered)
         self._secrets.pop(key, None)
         if secret := credentials_secret_of(event.object):
             self._secrets[key] = (namespace, secret)

@@ -74,8 +74,6 @@ class Group:
     telling_again: asyncio.Task[None] | None = None
     # Whether this process saw the record change to this master and epoch, rather than found it so.
     saw_master_begin: bool = False
-    # Whether the record was seen to have a registered broker: the directory was told.
-    has_registered: bool = False
     binding: GroupBinding
     # Its master was put to sleep with it, and no other was elected since.
     wakes: bool = False

@@ -95,8 +95,7 @@ class Groups:
             self._index(group, None)
 
     def _changed(self, group: Group) -> None:
-        if not group.has_registered and _has_registered(group.record):
-            group.has_registered = True
+        if group.record is not None and group.record.has_registered:
             self._directory.registered(group.binding)
         if self._groups.get(group.key) is group:  # and not one that is declared no more, whose last tasks still run
             self._index(group, group.record)
@@ -116,10 +115,3 @@ class Groups:
                 del self._members_at[replica.address]
         for replica in record.replicas.values() if record is not None else ():
             self._members_at.setdefault(replica.address, {})[group.key, replica.broker_id] = group
-
-
-def _has_registered(record: BrokerGroupRecord | None) -> bool:
-    """Whether a broker has come of the ids that were given."""
-    if record is None:
-        return False
-    return record.granted_master_id is not None or any(one.registered for one in record.replicas.values())

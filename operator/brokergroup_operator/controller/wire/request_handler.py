@@ -18,6 +18,7 @@ from brokergroup_operator.controller.access.callers import identify
 from brokergroup_operator.controller.access.new_names import NewNames
 from brokergroup_operator.controller.access.replay_guard import ReplayGuard
 from brokergroup_operator.controller.access.speakers import pod_of, refuse_elsewhere, refuse_to_forget_pods
+from brokergroup_operator.controller.detect.corroboration import ASKED_NAME, ASKED_NAMESPACE
 from brokergroup_operator.controller.detect.forgotten_commits import ForgottenCommits
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.upkeep.sets_apart import SetsApart
@@ -25,7 +26,7 @@ from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.configuration import configuration_text
 from brokergroup_operator.controller.wire.refusal_log import RefusalLog
 from brokergroup_operator.observe.group_view import GroupViewError
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.decision import Decision, ElectMasterAnswer, GetSyncStateDataAnswer
 from controller_core.requests import (
@@ -326,9 +327,12 @@ class RequestHandler:
         if not broker_names:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")
         peer = self._directory.known_peer(connection.peer_host)
+        fields = request.ext_fields or {}
+        asked = self._groups.get(GroupKey(fields.get(ASKED_NAMESPACE, ""), fields.get(ASKED_NAME, "")))
         answers: dict[str, GetSyncStateDataAnswer] = {}
         for broker_name in broker_names:
-            group = self._groups.find(broker_name, peer=peer)
+            is_asked = asked is not None and asked.binding.broker_name == broker_name
+            group = asked if is_asked else self._groups.find(broker_name, peer=peer)
             if group is None:
                 continue
             record = await group.load()

@@ -28,6 +28,8 @@ MEMBER_ADVICE = {
 STALLED_ADVICE = {
     "InvalidSpec": "correct the spec: kubectl edit brokergroup {group}",
     "NameTaken": "rename or remove that object, or give the group another name; nothing of it was touched",
+    "BrokerNameTaken": "make it again with another spec.brokerName, or change spec.nameServers; it starts by itself once the"
+    " other group is gone",
     "NodePortTaken": "delete or change that Service, or choose another spec.network.firstNodePort; it goes on by itself then",
     "ImageUnavailable": "name an image that can be pulled (spec.version, spec.image, spec.imagePullSecrets)",
     "ReferenceMissing": "create what is missing, or take the reference out of the spec; the pod starts by itself then",

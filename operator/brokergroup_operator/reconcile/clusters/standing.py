@@ -113,18 +113,20 @@ def beyond_count(seen: Seen) -> list[str]:
 
 
 def is_settled(status: ClusterStatus) -> bool:
-    """Whether nothing is waited for."""
-    return any(
-        one.type == ClusterCondition.READY and one.status == ConditionStatus.TRUE for one in status.conditions or ()
-    )
+    """Whether nothing is waited for but, where every part is ready, a person."""
+    told = {one.type: one for one in status.conditions or ()}
+    ready, stalled = told[ClusterCondition.READY], told[ClusterCondition.STALLED]
+    return ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason
 
 
 def _conditions(
     seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary], *, now: str
 ) -> list[Condition]:
-    ready = _ready(seen, servers, proxies, groups)
     stalled = _stalled(seen)
-    reconciling = replace(ready, status=not ready.status and not stalled.status)
+    parts = _ready(seen, servers, proxies, groups)
+    reconciling = replace(parts, status=not parts.status and not stalled.status)
+    # Of two that are True kstatus takes one, and `kubectl wait` the other.
+    ready = replace(stalled, status=False) if stalled.status and parts.status else parts
     judged = {
         ClusterCondition.READY: ready,
         ClusterCondition.AVAILABLE: _available(seen, servers, proxies, groups),

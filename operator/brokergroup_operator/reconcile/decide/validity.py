@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.broker_config import broker_name
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.verdict import no
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.verdict import Verdict
 
 
-def invalid_spec(seen: Observed) -> str:
-    """The complaint, naming field, value and what was expected; or the empty text."""
-    if seen.config_problem:
-        return seen.config_problem
+def invalid_spec(seen: Observed) -> Verdict | None:
+    """Why the group can't be as its spec says, naming field, value and what was expected; None where it can."""
+    if seen.broker_name_taken and not _lives(seen):
+        # Nothing is made of it, and nothing that an older operator made is taken away.
+        return no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
+    if complaint := seen.config_problem or _not_as_recorded(seen):
+        return no(Reason.INVALID_SPEC, complaint)
+    return None
+
+
+def _lives(seen: Observed) -> bool:
+    """Whether its brokers have registered: messages are on its disks, and it runs on (`api/meaning/broker_names.py`)."""
+    has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
+    return has_begun and seen.record is not None and seen.record.has_registered
+
+
+def _not_as_recorded(seen: Observed) -> str:
     record = seen.record
-    if seen.broker_name_taken and (record is None or not record.is_known):
-        return seen.broker_name_taken
     if record is None:
         return ""
     for field, value, kept in (

@@ -7,6 +7,7 @@ for a Java broker the start command writes their line. The broker id is -1 and t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
@@ -15,11 +16,14 @@ from brokergroup_operator.api.fields.pod_fields import Addressing
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.place import known_host
+from rocketmq_remoting.properties import decode_properties
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
+# All that is not printable ASCII.
+_ESCAPED: Final = re.compile(r"[^ -\[\]-~]")
 HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten. Use spec.config for further keys.\n"
 
 # With what a broker signs its requests: JSON of two texts.
@@ -146,15 +150,26 @@ def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
 
 
 def render(properties: dict[str, str]) -> str:
-    """Java properties, sorted, so that equal settings give equal text. A backslash would begin an escape in them."""
-    lines = (f"{key}={value}\n".replace("\\", "\\\\") for key, value in sorted(properties.items()))
-    return HEADER + "".join(lines)
+    """Java properties, sorted, so that equal settings give equal text."""
+    return HEADER + "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(properties.items()))
+
+
+def _escaped(value: str) -> str:
+    """A backslash begins an escape, a blank before the value is none of it, and Java reads a byte as a character (ISO 8859-1)."""
+    text = _ESCAPED.sub(_escape, value)
+    return f"\\{text}" if text.startswith(" ") else text
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0] == "\\":
+        return "\\\\"
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def parse(text: str) -> dict[str, str]:
     """The properties of a text that `render` made."""
-    lines = (line.replace("\\\\", "\\") for line in text.splitlines() if line and not line.startswith("#"))
-    return {key: value for key, _, value in (line.partition("=") for line in lines)}
+    return decode_properties(text.encode())
 
 
 def broker_conf(group: BrokerGroup, settings: ReconcileSettings) -> str:

@@ -6,6 +6,7 @@ twice. What must be written beside the store (Java's logs and temporary files, t
 
 from __future__ import annotations
 
+import shlex
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -167,7 +168,8 @@ def _choices(spec: BrokerGroupSpec, variables: list[str]) -> list[str]:
 def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
     """Heap and direct memory. Of a small limit less than the spec's shares, so that the JVM's own part is left beside them."""
     limit = spec.resources.limits.get("memory")
-    if not limit:
+    # Kubernetes takes a limit of nought for none.
+    if not limit or not quantities.parse(limit):
         return DEFAULT_JAVA_MEBIBYTES, DEFAULT_JAVA_MEBIBYTES
     mebibytes = quantities.parse(limit) / 2**20
     heap, direct = mebibytes * spec.jvm.heap_percent / 100, mebibytes * spec.jvm.direct_memory_percent / 100
@@ -187,5 +189,6 @@ def java_arguments(spec: BrokerGroupSpec) -> list[str]:
         "-XX:+UseG1GC",
         "-XX:-UseLargePages",
         "-XX:-UsePerfData",
-        *spec.jvm.extra_arguments,
+        # They stand in a line of a shell, which would take `;`, `*` and others for its own.
+        *map(shlex.quote, spec.jvm.extra_arguments),
     ]

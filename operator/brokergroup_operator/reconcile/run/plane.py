@@ -23,7 +23,13 @@ from brokergroup_operator.reconcile.act.server_side_apply import ServerSideAppli
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
 from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
-from brokergroup_operator.reconcile.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, ROCKETMQ_CLUSTERS
+from brokergroup_operator.reconcile.host_ports import HostPorts
+from brokergroup_operator.reconcile.kinds import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    ROCKETMQ_CLUSTERS,
+)
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.node_watch import NodeWatch
@@ -32,6 +38,7 @@ from brokergroup_operator.reconcile.run.watch import Watcher
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.reconcile.turns import RollingTurns, key_of
+from brokergroup_operator.records.serialize import has_registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
 WAIT_FOR_KINDS_SECONDS = 0.5
@@ -147,7 +155,7 @@ class ReconcilePlane:
 
     async def _serve(self) -> None:
         """Until it is cancelled, or the kind RocketMQCluster is there, which was not when it began."""
-        groups = await self._wait_for_kinds()
+        groups, registered = await self._wait_for_kinds()
         with_clusters = await self._may_serve_clusters()
         operations = OperationRunner(
             self._api,
@@ -158,9 +166,13 @@ class ReconcilePlane:
         )
         turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
         turns.restore(groups)
-        broker_names = BrokerNames()
-        broker_names.keep_only(groups)
-        queue = ReconcileQueue(GroupPass(self._reconciler(turns, broker_names), operations).run, self._settings)
+        broker_names = BrokerNames(wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
+        broker_names.keep_only(groups, registered)
+        host_ports = HostPorts()
+        host_ports.keep_only(groups)
+        queue = ReconcileQueue(
+            GroupPass(self._reconciler(turns, broker_names, host_ports), operations).run, self._settings
+        )
         clusters = ReconcileQueue(self._cluster_pass().run, self._settings)
         watcher = Watcher(
             self._access,
@@ -191,7 +203,7 @@ class ReconcilePlane:
             self._conditions.clear()
             await watcher.stop()
 
-    def _reconciler(self, turns: RollingTurns, broker_names: BrokerNames) -> Reconciler:
+    def _reconciler(self, turns: RollingTurns, broker_names: BrokerNames, host_ports: HostPorts) -> Reconciler:
         timeout_seconds = self._settings.api_timeout_seconds
         events = self._event_poster()
         fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds)
@@ -209,6 +221,7 @@ class ReconcilePlane:
             self._settings,
             turns,
             broker_names,
+            host_ports=host_ports,
             circumstances=self._circumstances,
             conditions=self._conditions,
         )
@@ -221,16 +234,16 @@ class ReconcilePlane:
             self._api, instance=self._settings.instance, timeout_seconds=self._settings.api_timeout_seconds
         )
 
-    async def _wait_for_kinds(self) -> list[JsonObject]:
-        """Kopf serves only the kinds that exist when it starts. Hands back the groups there are."""
+    async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
+        """Kopf serves only the kinds that exist when it starts. Hands back the groups there are, and which have registered."""
         while True:
             try:
-                groups = await self._list(BROKER_GROUPS)
+                found = await self._list(BROKER_GROUPS), await self._registered()
                 await self._list(BROKER_GROUP_OPERATIONS)
             except ApiError as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
             else:
-                return groups
+                return found
             await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
 
     async def _may_serve_clusters(self) -> bool:
@@ -266,7 +279,7 @@ class ReconcilePlane:
             try:
                 groups = await self._list(BROKER_GROUPS)
                 turns.keep_only(groups)
-                broker_names.keep_only(groups)
+                broker_names.keep_only(groups, await self._registered())
                 for group in groups:
                     queue.add(key_of(group))
                 if await self._look_at_clusters(clusters):
@@ -290,6 +303,11 @@ class ReconcilePlane:
         for cluster in found:
             clusters.add(key_of(cluster))
         return False
+
+    async def _registered(self) -> set[GroupKey]:
+        """The groups of whose record a broker has registered."""
+        states = await self._list(BROKER_GROUP_STATES)
+        return {key_of(state) for state in states if has_registered(state.get("record") or {})}
 
     async def _list(self, resource: Resource) -> list[JsonObject]:
         listed = await self._api.list(

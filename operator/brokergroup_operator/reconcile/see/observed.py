@@ -58,8 +58,10 @@ class Observed:
     refusal: str = ""
     # Whether that was because another Service has a node port.
     node_port_taken: bool = False
-    # Which older group has this one's broker name at one of its NameServers.
+    # Which other group has this one's broker name, where both would be taken for one broker.
     broker_name_taken: str = ""
+    # Which other groups have a port of this one at their nodes' own addresses.
+    host_ports_shared: str = ""
     # Which object of a name of ours is somebody else's, as the last pass found it.
     name_taken: str = ""
     # Why a ConfigMap that the spec names can't be used; empty if all can.

@@ -131,17 +131,16 @@ def _failing_over(seen: Observed) -> bool:
     return running is not None and running.kind is Kind.FAILOVER
 
 
-def all_conditions(seen: Observed, members: Membership, course: Course, *, invalid: str) -> list[Condition]:
+def all_conditions(seen: Observed, members: Membership, course: Course, *, invalid: Verdict | None) -> list[Condition]:
     """Those that are always there, and of the others those that are true."""
-    wrong = no(Reason.INVALID_SPEC, invalid)
-    stalled = yes(Reason.INVALID_SPEC, invalid) if invalid else progress.stalled(seen, course)
+    stalled = yes(invalid.reason, invalid.message) if invalid else progress.stalled(seen, course)
     verdicts: dict[ConditionType, Verdict | None] = {
-        ConditionType.READY: wrong if invalid else ready(seen, members),
-        ConditionType.AVAILABLE: available(seen, members),
+        ConditionType.READY: invalid or _not_while(stalled, ready(seen, members)),
+        ConditionType.AVAILABLE: _because(invalid, available(seen, members)),
         ConditionType.FAILOVER_SAFE: course.safe,
         ConditionType.REPLICATION_HEALTHY: replication_healthy(seen, course),
-        ConditionType.UP_TO_DATE: wrong if invalid else up_to_date(seen, course),
-        ConditionType.RECONCILING: wrong if invalid else progress.reconciling(seen, members, course, stalled),
+        ConditionType.UP_TO_DATE: invalid or up_to_date(seen, course),
+        ConditionType.RECONCILING: invalid or progress.reconciling(seen, members, course, stalled),
         ConditionType.STALLED: stalled,
         **states.all_states(seen, course),
         **alarms.all_alarms(seen),
@@ -153,6 +152,19 @@ def all_conditions(seen: Observed, members: Membership, course: Course, *, inval
         for kind, verdict in verdicts.items()
         if verdict is not None
     ]
+
+
+def _not_while(stalled: Verdict, is_ready: Verdict) -> Verdict:
+    """Of a stalled group nothing is ready: of two that are True kstatus takes one, and `kubectl wait` the other."""
+    if stalled.status is ConditionStatus.TRUE and is_ready.status is ConditionStatus.TRUE:
+        return no(stalled.reason, stalled.message)
+    return is_ready
+
+
+def _because(invalid: Verdict | None, is_available: Verdict) -> Verdict:
+    """A group that waits for its name has no master for that reason; one that has a master is as available as it is."""
+    waits = invalid is not None and invalid.reason is Reason.BROKER_NAME_TAKEN
+    return invalid if waits and invalid and is_available.status is not ConditionStatus.TRUE else is_available
 
 
 def _condition(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred
 from brokergroup_operator.reconcile.decide.outdated import moment
+from brokergroup_operator.reconcile.host_ports import NO_FREE_PORTS
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims, why_not_stopped
@@ -75,8 +76,8 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     for name, pod in sorted(seen.pods.items()):
         # A bad image that was taken back is being repaired.
         if name not in replaced and (trouble := pod_trouble(pod, now=seen.now)) is not None:
-            held_up = _held_up(course, name)
-            return yes(trouble.reason, f"{trouble.message}{held_up}")
+            whose = f". {seen.host_ports_shared}" if seen.host_ports_shared and NO_FREE_PORTS in trouble.message else ""
+            return yes(trouble.reason, f"{trouble.message}{whose}{_held_up(course, name)}")
     if seen.group.spec.maintenance.hibernated and (held := pods_on_going_claims(seen)):
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
@@ -99,8 +100,9 @@ def _refused(seen: Observed) -> Verdict | None:
         return yes(Reason.INVALID_SPEC, f"{SAID_BY_THE_SERVER}{seen.refusal}")
     if seen.certificate_problem:
         return yes(Reason.INVALID_SPEC, seen.certificate_problem)
-    taken = seen.name_taken or seen.broker_name_taken
-    return yes(Reason.NAME_TAKEN, taken) if taken else None
+    if seen.name_taken:
+        return yes(Reason.NAME_TAKEN, seen.name_taken)
+    return yes(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken) if seen.broker_name_taken else None
 
 
 def _held_up(course: Course, pod: str) -> str:

@@ -59,20 +59,25 @@ def metadata_diverged(seen: Observed) -> Verdict | None:
 
 
 def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
-    """Fewer disks have every acknowledged message than two, where two are wanted."""
-    record = seen.record
+    """Fewer disks have every acknowledged message than two, where two are wanted; as far as the master is heard."""
+    record, snapshot = seen.record, seen.snapshot
     rule, voters = acknowledgement_rule(seen.group.spec), voting_replicas(seen.group.spec)
-    if record is None or record.granted_master_id is None or not rule.all_acknowledge or voters == 1:
+    if record is None or snapshot is None or not rule.all_acknowledge or voters == 1:
+        return None
+    if record.granted_master_id not in snapshot.live:
+        # What a master that is not heard acknowledges is not known here; Available says that it is not heard.
         return None
     live = [broker_id for broker_id, one in course.standings.items() if one.in_set and one.is_live]
-    if len(live) >= min(2, voters) or seen.snapshot is None:
+    if len(live) >= min(2, voters):
         return None
     if rule.minimum_in_sync > len(live):
         consequence = "no write is acknowledged until another is in sync"
     else:
         consequence = "what is acknowledged now is on that disk alone"
     holders = ", ".join(str(broker_id) for broker_id in live) or "nobody"
-    return yes(Reason.BELOW_DURABILITY, f"In sync and alive: {holders}; {consequence}")
+    silent = ", ".join(str(broker_id) for broker_id in sorted(record.sync_state_set.difference(live)))
+    doubt = f"not heard here: {silent}; unless they still answer the master, " if silent else ""
+    return yes(Reason.BELOW_DURABILITY, f"In sync and alive: {holders}; {doubt}{consequence}")
 
 
 def fenced(seen: Observed) -> Verdict | None:

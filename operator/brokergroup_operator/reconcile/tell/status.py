@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+    from brokergroup_operator.reconcile.verdict import Verdict
 
 # Lags alone are worth one write of the status in so long.
 LAGS_APART_SECONDS = 10.0
 
 
 def status_action(
-    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
 ) -> Iterator[Action]:
     """One write if the status would change, none otherwise."""
     status = build_status(seen, members, course, settings, invalid=invalid)
@@ -92,7 +93,7 @@ def _in_order(status: JsonObject) -> JsonObject:
 
 
 def build_status(
-    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: str = ""
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
 ) -> BrokerGroupStatus:
     record, conditions = seen.record, all_conditions(seen, members, course, invalid=invalid)
     going = outdated_and_going(seen, members.members, settings)

@@ -1,0 +1,143 @@
+"""Which of several BrokerGroups keeps a broker name that all of them want, for both planes alike. Pure.
+
+A controller finds a group by brokerName, and a NameServer keeps one address list by it, whatever cluster a broker says it is of:
+two groups that share either would take each other's requests or routes. One keeps the name, in this order (`NameClaim.rank`): the
+group whose brokers have registered, for it has messages; one that has been served (our finalizer is on it before its first child);
+one whose record is kept from an earlier group of its name; the older one; of one second, the lower uid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.names import FINALIZER_BROKER_GROUP
+from rocketmq_remoting.address import heard_address, is_ip, join_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.api.bounds import JsonObject
+
+_LABELS_OF_A_PODS_NAME = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameClaim:
+    """What a BrokerGroup says of its broker name. The claim with the lowest `rank` keeps it."""
+
+    namespace: str
+    name: str
+    cluster_name: str
+    broker_name: str
+    name_servers: frozenset[str] = frozenset()
+    # Services of whose pods a NameServer is one: who is told the Service reaches the pod as well.
+    services: frozenset[str] = frozenset()
+    has_begun: bool = False
+    has_registered: bool = False
+    created: str = ""
+    uid: str = ""
+
+    @property
+    def lives(self) -> bool:
+        """Whether brokers of this very object have registered: such a group is never held back."""
+        return self.has_begun and self.has_registered
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, str, str, str]:
+        return (
+            not self.lives,
+            not self.has_begun,
+            not self.has_registered,
+            self.created,
+            self.uid,
+            f"{self.namespace}/{self.name}",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def claim_of(group: JsonObject, *, has_registered: bool) -> NameClaim:
+    """The claim of a BrokerGroup object; `has_registered`: a broker of its record has."""
+    metadata, spec = group["metadata"], group.get("spec") or {}
+    namespace, name = str(metadata["namespace"]), str(metadata["name"])
+    addresses = [_seen_from(namespace, str(one)) for one in spec.get("nameServers") or []]
+    return NameClaim(
+        namespace=namespace,
+        name=name,
+        cluster_name=str(spec.get("brokerClusterName") or "DefaultCluster"),
+        broker_name=str(spec.get("brokerName") or name),
+        name_servers=frozenset(one for meanings in addresses for one in meanings),
+        services=frozenset(service for meanings in addresses for one in meanings if (service := _service_of(one))),
+        has_begun=FINALIZER_BROKER_GROUP in (metadata.get("finalizers") or ()),
+        has_registered=has_registered,
+        created=str(metadata.get("creationTimestamp") or ""),
+        uid=str(metadata.get("uid") or ""),
+    )
+
+
+def holder_before(own: NameClaim, others: Iterable[NameClaim]) -> NameClaim | None:
+    """The group that keeps the name that `own` wants; None where `own` may have it."""
+    before = [one for one in others if one.rank < own.rank and shared_by(own, one)]
+    return min(before, key=lambda one: one.rank, default=None)
+
+
+def shared_by(own: NameClaim, other: NameClaim) -> str:
+    """Where the two would be taken for one broker; empty: nowhere."""
+    if own.broker_name != other.broker_name or (own.namespace, own.name) == (other.namespace, other.name):
+        return ""
+    common = (own.name_servers & (other.name_servers | other.services)) | (own.services & other.name_servers)
+    if common:
+        return f"at NameServer {', '.join(sorted(_plainest(common)))}"
+    in_one_place = (own.namespace, own.cluster_name) == (other.namespace, other.cluster_name)
+    return f"in cluster {own.cluster_name} of namespace {own.namespace}" if in_one_place else ""
+
+
+def _plainest(addresses: frozenset[str]) -> list[str]:
+    """Without the second meaning of an address whose first is there too."""
+    hosts = {one: one.rpartition(":")[0] for one in addresses}
+    return [one for one in addresses if not any(hosts[one].startswith(f"{host}.") for host in hosts.values())]
+
+
+def complaint(own: NameClaim, holder: NameClaim) -> str:
+    """What a person reads."""
+    told = (
+        f"spec.brokerName is {own.broker_name!r}, and group {holder} has that name {shared_by(own, holder)}: clients and"
+        " the controller would take both for one broker."
+    )
+    if own.lives:
+        return (
+            f"{told} Both have messages, so both run on: move one of them to another NameServer, or drain and delete it"
+        )
+    return (
+        f"{told} Expected another spec.brokerName, or other spec.nameServers. It starts by itself once the name is free"
+    )
+
+
+def _seen_from(namespace: str, address: str) -> tuple[str, ...]:
+    """What a NameServer's address can mean to pods of this namespace, without the domain of the cluster.
+
+    `ns:9876` in `team` is `ns.team:9876`. `ns.team` is a Service of `team`, or pod `ns` of a headless Service `team` beside us.
+    """
+    found = heard_address(address.lower())
+    if found is None:
+        return (address,)
+    host, number = found.host, found.port
+    if is_ip(host):
+        return (join_address(host, number),)
+    labels = host.rstrip(".").split(".")
+    if "svc" in labels[1:]:
+        return (f"{'.'.join(labels[: labels.index('svc', 1)])}:{number}",)
+    if len(labels) == 1 and host != "localhost":
+        return (f"{host}.{namespace}:{number}",)
+    plain = f"{'.'.join(labels)}:{number}"
+    is_short_name = len(labels) == _LABELS_OF_A_PODS_NAME - 1
+    return (plain, f"{'.'.join(labels)}.{namespace}:{number}") if is_short_name else (plain,)
+
+
+def _service_of(address: str) -> str:
+    """Of a pod's name, `ns-0.ns.team:9876`, the Service that gives it: `ns.team:9876`. Of anything else nothing."""
+    pod, _, rest = address.partition(".")
+    host = rest.rpartition(":")[0]
+    return rest if not pod.isdigit() and len(host.split(".")) == _LABELS_OF_A_PODS_NAME - 1 else ""

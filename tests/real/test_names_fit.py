@@ -1,0 +1,60 @@
+"""What our kinds take of a text, a real kube-apiserver takes in what is made of it: tests/api/test_names_fit.py once more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import ApiError
+from brokergroup_operator.kube.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+    Resource,
+)
+from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
+from tests.api.test_names_fit import PLACES, objects_for, taken
+from tests.support.rendered import made_of
+
+if TYPE_CHECKING:
+    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.schema_strings import Place
+
+pytestmark = [pytest.mark.real("kube-apiserver"), pytest.mark.timeout(600)]
+
+FORBIDDEN = 403
+BUILTIN: dict[str, Resource] = {
+    one.kind: one
+    for one in (
+        CONFIG_MAPS, DEPLOYMENTS, PERSISTENT_VOLUME_CLAIMS, PODS, POD_DISRUPTION_BUDGETS, SERVICES, STATEFUL_SETS,
+    )
+}  # fmt: skip
+
+
+async def complaint(api: KubernetesApi, made: dict[str, Any]) -> str:
+    """What the API server says of it; empty where it would take it."""
+    try:
+        await api.apply(BUILTIN[made["kind"]], made, field_manager="test", dry_run=True)
+    except ApiError as error:
+        # Admission: the account, the PriorityClass or the RuntimeClass is not there.
+        return "" if error.status == FORBIDDEN else str(error)
+    return ""
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+async def test_whatever_is_taken_can_be_made(with_kinds: KubeApiserver, place: Place) -> None:
+    broken: list[str] = []
+    async with KubernetesApi.from_kubeconfig(with_kinds.kubeconfig) as api:
+        for text, obj in objects_for(place):
+            stored = await taken(api, obj)
+            for made in made_of(stored) if stored is not None else ():
+                if made["kind"] not in BUILTIN:
+                    broken += [] if await taken(api, made) else [f"{text!r}: {made['kind']} is refused"]
+                elif said := await complaint(api, made):
+                    broken.append(f"{text!r}: {made['kind']}: {said}")
+    assert broken == [], "\n".join(broken[:20])
