@@ -114,8 +114,8 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "inSyncReplicas": str(broker.policy.in_sync_replicas),
         "minInSyncReplicas": str(broker.policy.min_in_sync_replicas),
         "enableAutoInSyncReplicas": str(broker.policy.auto_in_sync_replicas).lower(),
-        "slaveTimeout": str(int(broker.live.slave_timeout_seconds * 1000)),
-        "haMaxTimeSlaveNotCatchup": str(int(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
+        "slaveTimeout": str(round(broker.live.slave_timeout_seconds * 1000)),
+        "haMaxTimeSlaveNotCatchup": str(round(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
         "brokerElectionPriority": str(broker.live.broker_election_priority),
         "fileReservedTime": str(broker.retention.reserved_hours),
         "authenticationEnabled": str(broker.live.operators_sign).lower(),
@@ -134,7 +134,7 @@ def _shown(value: object, key: str) -> str:
         case bool():
             text = str(value).lower()
         case float():
-            text = int(value * 1000)
+            text = round(value * 1000)
         case frozenset():
             text = ";".join(f"{each:02d}" for each in sorted(value))
         case tuple():

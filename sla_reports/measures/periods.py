@@ -36,7 +36,7 @@ def window_of(period: str, time_zone: str, *, end_ms: int | None = None, now_ms:
         return Window(end_ms - int(rolling[1]) * _DAY_MS, end_ms)
     try:
         first, after = _days(period)
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:  # the last day of the year 9999 has no next one
         raise PeriodError(f"period {period!r}: {error}; {_EXPECTED}") from error
     return Window(_midnight_ms(first, zone), _midnight_ms(after, zone))
 
@@ -122,5 +122,9 @@ def zone_of(name: str) -> ZoneInfo:
     """A time zone by its name. Raises PeriodError."""
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
+    except (
+        ZoneInfoNotFoundError,
+        OSError,
+        ValueError,
+    ) as error:  # OSError: a folder of zones (Europe), a name too long for a file
         raise PeriodError(f"time zone {name!r}: unknown; expected a name as Asia/Shanghai or UTC") from error

@@ -20,7 +20,7 @@ async def test_brokers_that_acknowledge_alone_leave_nobody_eligible(
     brokers = [await group.broker(minimum=minimum) for _ in range(2)]
     await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
     known = group_of(plane)
-    await eventually(lambda: known.minimums == {1: minimum, 2: minimum}, what="both to be asked")
+    await eventually(lambda: known.configuration.minimums == {1: minimum, 2: minimum}, what="both to be asked")
     await brokers[0].kill()
     await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
     assert record_of(plane).eligible == eligible

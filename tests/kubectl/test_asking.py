@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.kubectl import asking
 from brokergroup_operator.kubectl.errors import UsageError
 from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
-from brokergroup_operator.kubectl.verbs.switchover import moment
+from brokergroup_operator.kubectl.verbs.switchover import window
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
@@ -208,12 +208,60 @@ def test_maintenance_is_one_switch_of_the_spec(bench: Bench, verb: str, switch: 
     assert {**after, "maintenance": {}} == {**before, "maintenance": {}}
 
 
-@pytest.mark.parametrize(("text", "expected"), [("+30s", "2030-01-01T00:00:30Z"), ("+2h", "2030-01-01T02:00:00Z")])
-def test_relative_times(text: str, expected: str) -> None:
-    assert moment(text, dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) == expected
+EVE = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
 
-@pytest.mark.parametrize("text", ["tomorrow", "2030-01-02T03:04:05", "+5", "10:00"])
+@pytest.mark.parametrize(
+    ("at", "until", "expected"),
+    [
+        (None, None, {}),
+        ("+30s", None, {"notBefore": "2030-01-01T00:00:30Z"}),
+        ("+2h", "+3h", {"notBefore": "2030-01-01T02:00:00Z", "notAfter": "2030-01-01T03:00:00Z"}),
+        (None, "2030-01-02T00:00:00+01:00", {"notAfter": "2030-01-01T23:00:00Z"}),
+        ("+0s", None, {"notBefore": "2030-01-01T00:00:00Z"}),
+        ("9999-12-31T23:59:59Z", None, {"notBefore": "9999-12-31T23:59:59Z"}),
+    ],
+)
+def test_the_window_of_a_switchover(at: str | None, until: str | None, expected: dict[str, str]) -> None:
+    assert window(at, until, now=EVE) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["tomorrow", "2030-01-02T03:04:05", "+5", "10:00", "", "-5m", "+1d", "2030-01-02T24:00:00Z", "@1893456000"]
+)
 def test_times_that_could_mean_anything(text: str) -> None:
-    with pytest.raises(UsageError, match="expected RFC 3339 with an offset"):
-        moment(text, dt.datetime.now(dt.UTC))
+    for option, times in (("--at", (text, None)), ("--until", (None, text))):
+        with pytest.raises(UsageError, match="expected RFC 3339 with an offset") as caught:
+            window(*times, now=EVE)
+        assert str(caught.value).startswith(f"{option} {text!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("at", "until", "words"),
+    [
+        (
+            "2029-12-31T23:59:59Z",
+            None,
+            "--at '2029-12-31T23:59:59Z' is in the past: it is 2030-01-01T00:00:00Z; expected a",
+        ),
+        ("2030-01-01T00:30:00+01:00", None, "--at '2030-01-01T00:30:00+01:00' is in the past"),
+        (None, "2025-11-27T23:00:00Z", "--until '2025-11-27T23:00:00Z' is in the past"),
+        ("+2h", "+2h", "--until '+2h' is 2030-01-01T02:00:00Z: expected a time after --at, 2030-01-01T02:00:00Z"),
+        ("+2h", "+1h", "--until '+1h' is 2030-01-01T01:00:00Z: expected a time after --at"),
+        ("+99999999999h", None, "--at '+99999999999h': expected a time before the year 10000"),
+        ("+" + "9" * 5000 + "s", None, "expected a time before the year 10000"),
+        ("9999-12-31T23:59:59-23:59", None, "--at '9999-12-31T23:59:59-23:59': "),
+    ],
+)
+def test_a_window_that_can_not_be_meant_is_refused_with_words(at: str | None, until: str | None, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        window(at, until, now=EVE)
+    assert words in str(caught.value)
+
+
+def test_a_switchover_a_year_ago_asks_for_nothing(bench: Bench) -> None:
+    bench.create_group()
+    said = bench.run("switchover", "orders", "--at", "2025-11-27T23:00:00Z", "--wait")
+    assert said.code == UsageError.exit_code
+    assert "--at '2025-11-27T23:00:00Z' is in the past: it is 20" in said.err
+    assert not bench.items(BROKER_GROUP_OPERATIONS)

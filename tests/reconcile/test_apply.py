@@ -267,6 +267,41 @@ async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_th
     assert hot_config.changes(pod, {"a": "A", "b": "1"}) == {"a": "A"}
 
 
+@pytest.mark.parametrize(
+    ("said", "left", "told"),
+    [
+        (
+            {"minInSyncReplicas": "1", "allAckInSyncStateSet": "false"},
+            {"minInSyncReplicas": "2", "allAckInSyncStateSet": "true"},
+            (
+                "Broker 1 (pod orders-1) ran with allAckInSyncStateSet=false, put back to true,"
+                " minInSyncReplicas=1, put back to 2: acknowledgements rest on it"
+            ),
+        ),
+        ({"minInSyncReplicas": "2", "allAckInSyncStateSet": "TRUE"}, {}, None),
+        # A switchover holds it up by now.
+        (
+            {"minInSyncReplicas": "99", "allAckInSyncStateSet": "false"},
+            {"minInSyncReplicas": "99", "allAckInSyncStateSet": "true"},
+            "Broker 1 (pod orders-1) ran with allAckInSyncStateSet=false, put back to true: acknowledgements rest on it",
+        ),
+    ],
+)
+async def test_what_is_put_back_is_read_first_and_the_event_has_what_was_found(
+    applier: PlanApplier, api: KubernetesApi, said: dict[str, str], left: dict[str, str], told: str | None
+) -> None:
+    view = applier._view
+    assert isinstance(view, FakeGroupView)
+    view.configs[KEY, 1] = dict(said)
+    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+    values = {"minInSyncReplicas": "2", "allAckInSyncStateSet": "true"}
+    await carry_out(applier, plans.PutBackBrokerConfig(reason="test", broker_id=1, pod="orders-1", values=values))
+    assert view.configs[KEY, 1] == said | left
+    listed = (await api.list(EVENTS, namespace="shop")).items
+    assert [item["message"] for item in listed] == ([] if told is None else [told])
+    assert all((item["reason"], item["type"]) == ("ConfigurationPutBack", "Warning") for item in listed)
+
+
 async def test_transitions_are_told_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
     await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
     notes = (plans.Note(reason="Paused", message="x"), plans.Note(reason="Fenced", message="y", warning=True))

@@ -9,6 +9,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.meaning.broker_keys import HOT_KEYS
 from brokergroup_operator.reconcile.plan import SetBrokerConfig
 from brokergroup_operator.reconcile.render import hot_config
 from rocketmq_replica.controller.live_settings import _SETTERS
@@ -20,7 +21,7 @@ KEY: Final = "minInSyncReplicas"
 
 
 def test_the_python_replica_takes_every_key_that_we_call_hot() -> None:
-    assert hot_config.HOT_KEYS[Implementation.REPLICA] <= _SETTERS.keys()
+    assert HOT_KEYS[Implementation.REPLICA] <= _SETTERS.keys()
 
 
 @pytest.mark.parametrize("implementation", ["replica", "rocketmq"])

@@ -219,6 +219,6 @@ def test_one_name_at_one_name_server_is_found_however_its_address_is_written(
         }
         for age, (namespace, server) in enumerate((("first", one), ("second", other)))
     ]
-    names.keep_only(groups)
+    names.keep_only(groups, ())
     assert bool(names.taken(key_of(groups[1]))) is shared
     assert names.taken(key_of(groups[0])) == ""

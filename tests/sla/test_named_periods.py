@@ -42,3 +42,17 @@ def test_a_period_that_nobody_knows_is_told_with_what_is_known() -> None:
         window_of("previous-fortnight", "UTC")
     with pytest.raises(PeriodError, match="'Mars/Olympus'"):
         named("previous-month", "Mars/Olympus", now_ms=0)
+
+
+@pytest.mark.parametrize(
+    "period", ["9999-12-31", "9999-W52", "9999-12", "9999", "0000-01", "2026-W54", "2026-02-30", "0d"]
+)
+def test_a_period_without_an_end_is_refused_with_words(period: str) -> None:
+    with pytest.raises(PeriodError, match=rf"period '{period}': .*expected 2026-10"):
+        window_of(period, "UTC")
+
+
+@pytest.mark.parametrize("zone", ["Europe", "A" * 300, "../etc/passwd", "+08:00", ""])
+def test_a_time_zone_that_is_none_is_refused_with_words(zone: str) -> None:
+    with pytest.raises(PeriodError, match=r"time zone '.*': unknown; expected a name as Asia/Shanghai or UTC"):
+        window_of("2026-10", zone)

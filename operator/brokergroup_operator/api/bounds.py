@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from brokergroup_operator.api.moments import MOMENT_PATTERN
+
 JsonObject = dict[str, Any]
 
 MAX_REPLICAS = 16
@@ -55,6 +57,9 @@ ImageText = Annotated[str, judged_by_the_api(r"^[A-Za-z0-9\[]([A-Za-z0-9._/:@\[\
 VersionText = Annotated[str, judged_by_the_api(r"^[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?$", 32)]
 WordText = Annotated[str, Meta(max_length=64)]
 TimeText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
+# A time that a person writes. Only the schema has the pattern: an object that was stored before it is still read, and refused with
+# words (moments.py).
+MomentText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time", "pattern": MOMENT_PATTERN})]
 QuantityText = Annotated[
     str, Meta(min_length=1, max_length=20, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
 ]

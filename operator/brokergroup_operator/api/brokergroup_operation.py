@@ -77,7 +77,15 @@ class SwitchoverRequest(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = 60
     not_before: Annotated[
-        bounds.TimeText | None, Meta(description="It is not begun before this time (RFC 3339). Absent: at once.")
+        bounds.MomentText | None,
+        Meta(description="It is not begun before this time (RFC 3339 with an offset). Absent: at once."),
+    ] = None
+    not_after: Annotated[
+        bounds.MomentText | None,
+        Meta(
+            description="It is not begun after this time, and Rejected: the operator was away, or the group was not FailoverSafe"
+            " until then. Absent: deadlineSeconds after notBefore; without notBefore there is no such end."
+        ),
     ] = None
 
 

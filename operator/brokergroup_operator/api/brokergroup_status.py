@@ -35,6 +35,7 @@ class ConditionType(StrEnum):
     FENCED = "Fenced"
     METADATA_DIVERGED = "MetadataDiverged"
     DEGRADED_DURABILITY = "DegradedDurability"
+    CONFIGURATION_DRIFTED = "ConfigurationDrifted"
     VOLUME_RESIZING = "VolumeResizing"
     CLAIM_TERMINATING = "ClaimTerminating"
     UNFENCED = "Unfenced"
@@ -92,6 +93,7 @@ class Reason(StrEnum):
     NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"
     NOBODY_MAY_FOLLOW = "NobodyMayFollow"  # every member but the master has election priority 0
     METADATA_DIVERGED = "MetadataDiverged"
+    CONFIGURATION_DRIFTED = "ConfigurationDrifted"  # a broker runs with other values than it was given; also UpToDate
     # ReplicationHealthy
     ALL_LINKED = "AllLinked"
     MEMBERS_NOT_LINKED = "MembersNotLinked"

@@ -149,7 +149,13 @@ class ControllerPlane:
         self._links = Links(calls=calls, executor=self._executor, settings=self._settings, observer=self._observer)
         self._canary = Canary(calls, self._settings, self._observer)
         self._recovery_watch = RecoveryWatch(calls, self._canary, self._settings)
-        self._keeper = Keeper(calls=calls, executor=self._executor, links=self._links, settings=self._settings)
+        self._keeper = Keeper(
+            calls=calls,
+            executor=self._executor,
+            links=self._links,
+            settings=self._settings,
+            observer=self._observer,
+        )
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
@@ -323,6 +329,7 @@ class ControllerPlane:
             member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),
             spared_on_testimony=group.spared_on_testimony,
             member_facts=group.binding.member_facts,
+            member_configuration=dict(group.configuration.said),
             heartbeat_age_seconds={
                 broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
             },

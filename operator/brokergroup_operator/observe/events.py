@@ -183,6 +183,14 @@ class EventObserver(Observer):
         message = f"the group's epoch was raised to {epoch} to bring broker {broker_id} back to the master"
         self._post(key, "MemberRelinked", message, warning=True)
 
+    def acknowledges_again(self, key: GroupKey, broker_id: int, minimum: int) -> None:
+        """What a switchover that nobody carries on, or a person, had set."""
+        message = (
+            f"broker {broker_id} had minInSyncReplicas=99, with which it acknowledges nothing, put back to {minimum}:"
+            " no change of master holds it"
+        )
+        self._post(key, "ConfigurationPutBack", message, warning=True)
+
     def canary_refused(self, key: GroupKey, why: str) -> None:
         """It measures nothing until a person gives it the right."""
         if why:

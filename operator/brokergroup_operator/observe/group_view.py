@@ -140,6 +140,8 @@ class GroupSnapshot:
     member_addresses: Mapping[int, tuple[AddressFact, ...]] = field(default_factory=dict)
     # What is known of each member, by names of ``metric_names.MEMBER_FACTS``.
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    # What the living members' brokers said last that they run with (26), of the keys of ``api.meaning.broker_keys.watched_keys``.
+    member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 class ShownGroups(Protocol):

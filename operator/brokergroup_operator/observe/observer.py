@@ -77,6 +77,9 @@ class Observer:
     def canary_sent(self, key: GroupKey, acknowledged: bool, duration_seconds: float) -> None:
         """The canary sent a message, which was acknowledged or was not, and that took so long."""
 
+    def acknowledges_again(self, key: GroupKey, broker_id: int, minimum: int) -> None:
+        """A broker that no change of master keeps quiet any more (minInSyncReplicas 99) was given this minimum back."""
+
     def canary_refused(self, key: GroupKey, why: str) -> None:
         """A broker refuses the canary for a right that it lacks: who, whom and what right. Empty: not any more. On news."""
 
@@ -178,6 +181,11 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.canary_sent(key, acknowledged, duration_seconds)
+
+    def acknowledges_again(self, key: GroupKey, broker_id: int, minimum: int) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.acknowledges_again(key, broker_id, minimum)
 
     def canary_refused(self, key: GroupKey, why: str) -> None:
         """Tell all."""

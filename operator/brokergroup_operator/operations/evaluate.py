@@ -1,6 +1,7 @@
 """Which operation of a group runs, which waits, which is over and which is old enough to go: pure.
 
-One runs at a time, the oldest first. One that waits for its time lets younger ones pass. A dry run changes nothing, so it waits
+One runs at a time, the oldest first. One that waits for its time lets younger ones pass, and one whose time is over is rejected,
+whatever it waited for. A dry run changes nothing, so it waits
 for nobody. An operation that was made for an earlier group of the same name is left to the garbage collector.
 """
 
@@ -15,6 +16,7 @@ from brokergroup_operator.operations.procedures.premises import GROUP_UNKNOWN_GR
 from brokergroup_operator.operations.scene import being_deleted, created_seconds, is_of
 from brokergroup_operator.operations.status import next_status, note_of
 from brokergroup_operator.operations.verdicts import NOTHING_ASKED, Done, Fail, GoOn, Outcome, Reject, Start, Wait
+from brokergroup_operator.operations.window import too_early_seconds, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,8 +65,9 @@ class _Judge:
 
     def judged(self, item: Operation, *, first_of: Operation | None) -> Iterator[Step]:
         verdict = self._verdict(item, first_of)
-        if isinstance(verdict, Wait) and verdict.look_again_seconds is not None:
-            self.look_again.append(verdict.look_again_seconds)
+        if isinstance(verdict, Wait):
+            ends = (verdict.look_again_seconds, window_of(item).left_seconds(self._scene.now_seconds))
+            self.look_again += [end for end in ends if end is not None]
         self.something_runs |= isinstance(verdict, Start | GoOn)
         self.something_ended |= isinstance(verdict, Reject | Done | Fail)
         status = next_status(item, verdict, now_seconds=self._scene.now_seconds)
@@ -79,6 +82,8 @@ class _Judge:
             return _without_group(scene, item)
         if item.phase is OperationPhase.RUNNING:
             return procedure.judge(scene, item, self._outcomes.get(item.uid, NOTHING_ASKED))
+        if why := window_of(item).why_never(scene.now_seconds, waited_for=item.result.message):
+            return Reject(message=why)
         beginning = procedure.begin(scene, item)
         if item.asked.spec.dry_run is DryRun.ALL:
             return _dry(beginning)
@@ -96,7 +101,7 @@ def _next(scene: Scene, ours: list[Operation]) -> Operation | None:
 
 
 def _waits_for_its_time(scene: Scene, item: Operation) -> bool:
-    return item.phase is OperationPhase.PENDING and switchover.too_early_seconds(scene, item) > 0
+    return item.phase is OperationPhase.PENDING and too_early_seconds(item, scene.now_seconds) > 0
 
 
 def _without_group(scene: Scene, item: Operation) -> Verdict:

@@ -11,6 +11,7 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
 from brokergroup_operator.api.meaning.learners import beyond_voters, runs_as_learner
+from brokergroup_operator.api.moments import told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ def seconds_of(text: str) -> float:
 
 def rfc3339(unix_seconds: float) -> str:
     """To the second, as metav1.Time."""
-    return dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return told(dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC))
 
 
 def created_seconds(obj: JsonObject) -> float:

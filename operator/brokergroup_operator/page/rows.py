@@ -31,7 +31,14 @@ class Severity(IntEnum):
 
 # True means that a person has to act (docs/reference/brokergroup.md).
 _FOR_A_PERSON: Final = ("Unfenced", "EpochJump", "SeatLost", "Stalled", "CredentialsMissing")
-_UNDER_WAY: Final = ("Recovering", "MetadataDiverged", "Reconciling", "Paused", "DegradedDurability")
+_UNDER_WAY: Final = (
+    "Recovering",
+    "MetadataDiverged",
+    "Reconciling",
+    "Paused",
+    "DegradedDurability",
+    "ConfigurationDrifted",
+)
 # The lag that a row tells moves in powers of two from here on, so that a busy group is no news twice a second.
 _SMALLEST_LAG_BYTES: Final = 1 << 20
 

@@ -17,6 +17,7 @@ from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide import adoption
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
+from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.course import Course, set_course
 from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
 from brokergroup_operator.reconcile.decide.effects import actions_of, hot_config_actions
@@ -127,6 +128,7 @@ def _repairs(seen: Observed, members: Membership, course: Course, settings: Reco
             yield from _pod(seen, member, settings)
     yield from _roles(seen, members)
     yield from hot_config_actions(seen, course, settings)
+    yield from put_back_actions(course.drifts)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:

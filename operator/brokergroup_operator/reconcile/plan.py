@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api.meaning.broker_keys import shown
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.turns import Turn
 
@@ -210,6 +211,31 @@ class SetBrokerConfig(Action):
     def target(self) -> str:
         """The pod and the keys."""
         return f"{self.pod} {','.join(sorted(self.values))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PutBackBrokerConfig(Action):
+    """Give a running broker these values again (25) where it still runs with others; its note is of what was found then."""
+
+    broker_id: int
+    pod: str
+    values: Mapping[str, str]
+
+    @property
+    def target(self) -> str:
+        """The pod and the keys."""
+        return f"{self.pod} {','.join(sorted(self.values))}"
+
+
+def put_back_note(action: PutBackBrokerConfig, found: Mapping[str, str]) -> Note:
+    """Member, key, value found, value put back."""
+    texts = ", ".join(f"{key}={shown(found[key])}, put back to {action.values[key]}" for key in sorted(found))
+    return Note(
+        reason="ConfigurationPutBack",
+        message=f"Broker {action.broker_id} (pod {action.pod}) ran with {texts}: acknowledgements rest on it",
+        related=action.pod,
+        warning=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

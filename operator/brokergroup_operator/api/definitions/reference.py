@@ -94,6 +94,10 @@ CONDITIONS: Final = {
         "Fewer replicas have every message than `durability` promises: writes are refused, or the next loss may lose some.",
         "Bring the missing members back.",
     ),
+    ConditionType.CONFIGURATION_DRIFTED: (
+        "A broker runs with other values than it was given. What acknowledgements rest on is put back, other keys are named.",
+        "Write what you want into `spec.config`, or give the broker the expected value again.",
+    ),
     ConditionType.VOLUME_RESIZING: (
         "A claim has been told to grow and its volume has not yet.",
         "Wait; some drivers grow a file system only when the pod starts anew.",

@@ -163,22 +163,32 @@ class GroupVerbs:
             group.table.forget(group.identity(broker_id))
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
-        """26."""
+        """26. What it says is kept as the latest that is known of it."""
+        group = self.known(key)
+        asked = group.configuration.asking(broker_id)
         try:
-            return await self._calls.broker_config(self._address(self.known(key), broker_id))
+            values = await self._calls.broker_config(self._address(group, broker_id))
         except BrokerCallError as error:
             raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
+        if group.configuration.heard(broker_id, values, group.binding.watched_keys, asked=asked):
+            group.changed()
+        return values
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
         """25. Not during a change of master: it would lift what keeps the old one from acknowledging."""
         group = self.known(key)
+        try:
+            # Not by the copy of the record: another plane may have begun a change of master a moment ago.
+            await group.load_again()
+        except RecordStoreError as error:
+            raise GroupViewError(f"group {key}: configuration is left alone: {error}") from error
         _must_be_at_rest(group, "configuration is left alone")
         try:
             await self._calls.update_broker_config(self._address(group, broker_id), values)
         except BrokerCallError as error:
+            group.configuration.may_have_changed(broker_id)
             raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
-        # Its minInSyncReplicas is looked at again: what decisions go by may be what was just changed.
-        group.configuration_checked.discard(broker_id)
+        group.configuration.changed(broker_id)
         group.changed()
 
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:

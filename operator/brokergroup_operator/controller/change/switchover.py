@@ -234,7 +234,7 @@ class Switchover:
         timeline.reach(Step.DETECTED, time.monotonic())
         group.in_progress = timeline
         self._observer.master_lost(timeline)
-        group.configuration_checked.discard(old)
+        group.configuration.changed(old)
         try:
             change = await self._begin_quieting(group, record, run, address)
             lost = await self._carry_out(group, record, run, change, address)

@@ -95,6 +95,8 @@ class GroupBinding:
     ephemeral: bool = False
     # Whether a message a second is sent to it (``upkeep/canary.py``).
     canary: bool = False
+    # Which keys of broker.conf are read back from its brokers.
+    watched_keys: frozenset[str] = frozenset()
     # Whom it is for; and what is known of each member, by names of ``metric_names.MEMBER_FACTS``.
     tenant: str = ""
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
 from brokergroup_operator.api.fields.pod_fields import Addressing
 from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
+from brokergroup_operator.api.meaning.broker_keys import watched_keys
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule, masters_shrink_first
 from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace, SignaturePolicy
@@ -62,6 +63,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         translated=spec.network.addressing.has_member_services,
         ephemeral=spec.storage.ephemeral is not None,
         canary=spec.monitoring.canary.enabled,
+        watched_keys=watched_keys(spec),
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
     )
 

@@ -24,6 +24,7 @@ import structlog
 
 from brokergroup_operator.controller.group.addresses import AddressNotes
 from brokergroup_operator.controller.group.commit_notes import note_commit
+from brokergroup_operator.controller.group.configuration_notes import ConfigurationNotes
 from brokergroup_operator.controller.group.crash_loops import CrashLoops
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
 from brokergroup_operator.controller.group.member_notes import MemberNotes
@@ -99,10 +100,8 @@ class Group:
         self.met_seconds = asyncio.get_running_loop().time()
         # Which epoch each member has acknowledged by answering 1008, in this process's life.
         self.told: dict[int, int] = {}
-        # Members whose configuration was looked at for a leftover of an interrupted switchover.
-        self.configuration_checked: set[int] = set()
-        # What each member's broker last said is its minInSyncReplicas: the spec may have changed since it started.
-        self.minimums: dict[int, int] = {}
+        # What each member's broker said last that it runs with: another may have changed it since it started.
+        self.configuration = ConfigurationNotes()
         # Members whose container was reported terminated while their connection still stood.
         self.reported_dead: set[int] = set()
         # When a silent master was last asked whether it is still there.
@@ -131,7 +130,7 @@ class Group:
         self._rest_until_seconds = 0.0
         self._rests = False
         # Groups are looked at spread over time, not all in one turn of the loop.
-        self._stagger = zlib.crc32(str(binding.key).encode()) / 2**32
+        self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
         self._store = store
         self._settings = settings
         self._observer = observer
@@ -176,7 +175,8 @@ class Group:
         wanted = self.binding.settings
         if not wanted.shrink_floor:
             return wanted
-        known = [self.minimums[broker_id] for broker_id in self.live() if broker_id in self.minimums]
+        said = self.configuration.minimums
+        known = [said[broker_id] for broker_id in self.live() if broker_id in said]
         return replace(wanted, floor_kept=min(known, default=0) >= wanted.min_in_sync_replicas)
 
     @property
@@ -223,7 +223,7 @@ class Group:
         if entry is None or busy:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
-        rest_seconds = self._settings.rest_seconds * (0.5 + self._stagger)
+        rest_seconds = self._settings.rest_seconds * (0.5 + self.stagger)
         self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds)
         self._rests = True
 
@@ -318,7 +318,7 @@ class Group:
         """A member registered: nothing that its former process was told or had configured is known of this one."""
         self.members.new_process(broker_id)
         self.told.pop(broker_id, None)
-        self.configuration_checked.discard(broker_id)
+        self.configuration.changed(broker_id)
         self.reported_dead.discard(broker_id)
         self.acting = tuple(one for one in self.acting if one != broker_id)
         self.changed()

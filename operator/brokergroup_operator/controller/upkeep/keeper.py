@@ -8,7 +8,8 @@ The sequences tell each member once, in the right order. The keeper looks at wha
 * a broker that acknowledges nothing because a switchover died between two steps and left ``minInSyncReplicas=99`` behind.
 
 A settled group (everybody told, everybody in the SyncStateSet) costs next to nothing: now and then its master is asked for its
-links, and everybody for the configuration.
+links, and everybody for the configuration. That is read after every change of master, restart and change of ours, and every
+``configuration_check_seconds``; what it must be, and what is put back, the reconcile plane says (``configuration_drift.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import structlog
 from brokergroup_operator.controller.group.living import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import (
     FENCING_MIN_IN_SYNC_REPLICAS,
+    MIN_IN_SYNC_REPLICAS,
     BrokerCallError,
+    live_minimum,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.upkeep.links import Links
+    from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -51,6 +55,7 @@ class _Care:
     # Whose configuration was asked for in vain: it is told of once.
     unanswered: set[int] = field(default_factory=set)
     epoch: int = 0
+    configuration_of_epoch: int = 0
     look_at_configuration_seconds: float = 0.0
     unsettled_since_seconds: float = 0.0
 
@@ -58,8 +63,11 @@ class _Care:
 class Keeper:
     """Cares for all groups; woken by the plane's tick."""
 
-    def __init__(self, *, calls: BrokerCalls, executor: Executor, links: Links, settings: PlaneSettings) -> None:
+    def __init__(
+        self, *, calls: BrokerCalls, executor: Executor, links: Links, settings: PlaneSettings, observer: Observer
+    ) -> None:
         self._calls = calls
+        self._observer = observer
         self._links = links
         self._executor = executor
         self._settings = settings
@@ -77,13 +85,10 @@ class Keeper:
         if care.task is not None or now_seconds < care.next_look_seconds:
             return False
         members = live_members(group, record)
-        if self._is_settled(group, record, members):
+        settled = self._is_settled(group, record, members)
+        self._look_at_configuration_in_time(group, record, care)
+        if settled:
             care.unsettled_since_seconds = 0.0
-            if now_seconds >= care.look_at_configuration_seconds:
-                # Another plane may have died in the middle of a switchover, and left a master that acknowledges nothing.
-                pause_seconds = self._settings.configuration_check_seconds
-                care.look_at_configuration_seconds = now_seconds + pause_seconds
-                group.configuration_checked.clear()
             return not self._links.look_at(group, record)
         care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
         care.task.add_done_callback(lambda task: self._ended(group, care, task))
@@ -102,8 +107,19 @@ class Keeper:
         return (
             all(group.told.get(broker_id) == record.master_epoch for broker_id in members)
             and all(broker_id in record.sync_state_set for broker_id in expected)
-            and all(broker_id in group.configuration_checked for broker_id in members)
+            and all(broker_id in group.configuration.checked for broker_id in members)
         )
+
+    def _look_at_configuration_in_time(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
+        """Whoever may send request 25 changes it, and a plane that died in the middle of a switchover leaves 99 behind."""
+        now_seconds = asyncio.get_running_loop().time()
+        if now_seconds < care.look_at_configuration_seconds and care.configuration_of_epoch == record.master_epoch:
+            return
+        # Each group has a period of its own: those that were met together are not all asked together.
+        pause_seconds = self._settings.configuration_check_seconds * (0.75 + 0.5 * group.stagger)
+        care.look_at_configuration_seconds = now_seconds + pause_seconds
+        care.configuration_of_epoch = record.master_epoch
+        group.configuration.checked.clear()
 
     def _ended(self, group: Group, care: _Care, task: asyncio.Task[None]) -> None:
         care.task = None
@@ -126,12 +142,14 @@ class Keeper:
         members = live_members(group, record)
         due = self._due(group, record, members, care)
         asked = [one for one in members if one in due or group.told.get(one) == record.master_epoch]
-        await self._check_configuration(group, record, asked, care)
         if due and not is_outdated(group, record):
             await self._executor.agree(group, record, due)
             self._note_failures(group, record, due, care)
         if asked and not is_outdated(group, record):
             await self._links.check(group, record)
+        # Last: a broker that does not answer 26 must not hold up what it is told.
+        if not is_outdated(group, record):
+            await self._check_configuration(group, record, asked, care)
 
     # ---- who has not been told
 
@@ -159,32 +177,45 @@ class Keeper:
     async def _check_configuration(
         self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care
     ) -> None:
-        """26 once for each broker process; a leftover is repaired when it has stood for longer than any switchover lasts."""
+        """26 to each that is due; a leftover is repaired when it has stood for longer than any switchover lasts."""
         for broker_id in members:
             address = record.address_of(broker_id)
-            if broker_id in group.configuration_checked or address is None:
+            if broker_id in group.configuration.checked or address is None:
                 continue
             try:
-                value = await self._calls.min_in_sync_replicas(address)
-                if value == FENCING_MIN_IN_SYNC_REPLICAS:
-                    # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/hibernation.py).
-                    # Nor one that does not know yet that another is master.
-                    is_told = group.told.get(broker_id) == record.master_epoch
-                    if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):
-                        continue
-                    value = group.binding.settings.min_in_sync_replicas
-                    await self._calls.set_min_in_sync_replicas(address, value)
-                    log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
-                if value is not None:
-                    group.minimums[broker_id] = value
+                is_known = await self._read(group, record, broker_id, address, care)
             except BrokerCallError as error:
                 complain = log.debug if broker_id in care.unanswered else log.warning
                 complain("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
                 care.unanswered.add(broker_id)
                 continue
             care.unanswered.discard(broker_id)
-            care.leftover_since_seconds.pop(broker_id, None)
-            group.configuration_checked.add(broker_id)
+            if is_known:
+                care.leftover_since_seconds.pop(broker_id, None)
+                group.configuration.checked.add(broker_id)
+
+    async def _read(self, group: Group, record: BrokerGroupRecord, broker_id: int, address: str, care: _Care) -> bool:
+        """Note what it says; False while it keeps itself quiet on purpose, or may."""
+        notes = group.configuration
+        asked = notes.asking(broker_id)
+        values = await self._calls.broker_config(address)
+        minimum = live_minimum(values)
+        if minimum == FENCING_MIN_IN_SYNC_REPLICAS:
+            # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/hibernation.py).
+            # Nor one that does not know yet that another is master.
+            is_told = group.told.get(broker_id) == record.master_epoch
+            if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):
+                return False
+            minimum = group.binding.settings.min_in_sync_replicas
+            values = values | {MIN_IN_SYNC_REPLICAS: str(minimum)}
+            await self._calls.set_min_in_sync_replicas(address, minimum)
+            log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
+            self._observer.acknowledges_again(group.key, broker_id, minimum)
+        if minimum is not None:
+            notes.minimums[broker_id] = minimum
+        if notes.heard(broker_id, values, group.binding.watched_keys, asked=asked):
+            group.changed()
+        return True
 
     def _is_leftover(self, broker_id: int, care: _Care) -> bool:
         """Another controller plane may be in the middle of a switchover: only what stays is a leftover."""

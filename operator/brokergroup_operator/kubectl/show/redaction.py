@@ -9,13 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from brokergroup_operator.api.meaning.secret_names import SECRET_NAME, WORDS
+
 REDACTED = "(redacted)"
-WORDS = (
-    r"passw|passphrase|pwd|[_.-]pass(?![a-z])|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key"
-    r"|signature|checkCode"
-)
-# A field of one of these names is taken out whatever it holds.
-SECRET_NAME = re.compile(WORDS, re.IGNORECASE)
 # Fields whose names look so, and only name or choose something.
 HARMLESS = frozenset({"secretKeyRef", "secretRef", "secret", "imagePullSecrets", "automountServiceAccountToken",
                       "serviceAccountToken", "tokenExpirationSeconds"})  # fmt: skip

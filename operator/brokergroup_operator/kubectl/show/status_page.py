@@ -16,7 +16,8 @@ JsonObject = dict[str, Any]
 ABNORMAL = frozenset(
     {
         "Reconciling", "Stalled", "Paused", "Hibernated", "Fenced", "Unfenced", "EpochJump", "Recovering",
-        "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "ClaimTerminating", "VolumeResizing",
+        "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "ConfigurationDrifted", "ClaimTerminating",
+        "VolumeResizing",
     }
 )  # fmt: skip
 LIST_HEADER = ("NAME", "REPLICAS", "READY", "MASTER", "EPOCH", "IN-SYNC", "SAFE", "STATUS", "AGE")

@@ -22,7 +22,11 @@ _RULES = (
     (_NO_WRITES, ("Available",), "False"),
     (("!", "needs a person"), ("Unfenced", "EpochJump", "SeatLost", "Stalled", "CredentialsMissing"), "True"),
     (("▲", "not safe to lose a member"), ("FailoverSafe",), "False"),
-    (("◔", "under way"), ("Recovering", "MetadataDiverged", "Reconciling", "Paused", "DegradedDurability"), "True"),
+    (
+        ("◔", "under way"),
+        ("Recovering", "MetadataDiverged", "Reconciling", "Paused", "DegradedDurability", "ConfigurationDrifted"),
+        "True",
+    ),
 )
 _WELL = ("●", "well")
 _ORDER = (_NO_WRITES, _UNKNOWN, _RULES[2][0], _RULES[3][0], _RULES[4][0], _WELL, _RULES[0][0])

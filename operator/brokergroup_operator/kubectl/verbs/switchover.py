@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from brokergroup_operator.api.moments import MomentError, told
+from brokergroup_operator.api.moments import moment as written
 from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.durations import whole_seconds
 from brokergroup_operator.kubectl.errors import UsageError
 
-RELATIVE = re.compile(r"^\+(\d+)([smh])$")
+RELATIVE = re.compile(r"\+([0-9]+)([smh])")
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -21,6 +23,10 @@ def switchover(
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", help="Not before: RFC 3339 (2030-01-02T03:04:05Z) or +30s, +10m, +2h")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Not begun after: as --at. Default: as long after --at as --deadline says"),
     ] = None,
     deadline: Annotated[
         int,
@@ -44,26 +50,41 @@ def switchover(
     section: dict[str, object] = {"deadlineSeconds": deadline}
     if to is not None:
         section["toBrokerId"] = to
-    if at is not None:
-        section["notBefore"] = moment(at, dt.datetime.now(dt.UTC))
+    section |= window(at, until, now=dt.datetime.now(dt.UTC))
     asking = Asking(dry_run=dry_run, wait=wait, timeout_seconds=timeout, output=output)
     ask(Cluster(kubeconfig, context, namespace), group, "Switchover", section, asking)
 
 
-def moment(text: str, now: dt.datetime) -> str:
-    """A time as the API wants it; without an offset it would be anybody's guess, so it needs one."""
-    if relative := RELATIVE.match(text):
-        then = now + dt.timedelta(seconds=int(relative[1]) * UNIT_SECONDS[relative[2]])
-    else:
-        then = _absolute(text)
-    return then.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def window(at: str | None, until: str | None, *, now: dt.datetime) -> dict[str, str]:
+    """The fields notBefore and notAfter; a time that has passed, or an end that is not after the beginning, is a usage error."""
+    begins = None if at is None else moment("--at", at, now)
+    ends = None if until is None else moment("--until", until, now)
+    if begins is not None and ends is not None and ends <= begins:
+        raise UsageError(f"--until {until!r} is {told(ends)}: expected a time after --at, {told(begins)}")
+    fields = {"notBefore": begins, "notAfter": ends}
+    return {field: told(then) for field, then in fields.items() if then is not None}
 
 
-def _absolute(text: str) -> dt.datetime:
-    try:
-        then = dt.datetime.fromisoformat(text)
-    except ValueError:
-        then = dt.datetime.min
-    if then.tzinfo is None:
-        raise UsageError(f"--at {text!r}: expected RFC 3339 with an offset (2030-01-02T03:04:05Z) or +30s, +10m, +2h")
+def moment(option: str, text: str, now: dt.datetime) -> dt.datetime:
+    """A time to come; without an offset it would be anybody's guess, so it needs one."""
+    then = _relative(option, text, now)
+    if then is None:
+        try:
+            then = written(text)
+        except MomentError as error:
+            raise UsageError(f"{option} {error}, or +30s, +10m, +2h") from error
+    if then < now:
+        raise UsageError(
+            f"{option} {text!r} is in the past: it is {told(now)}; expected a time to come, or +30s, +10m, +2h"
+        )
     return then
+
+
+def _relative(option: str, text: str, now: dt.datetime) -> dt.datetime | None:
+    relative = RELATIVE.fullmatch(text)
+    if relative is None:
+        return None
+    try:
+        return now + dt.timedelta(seconds=int(relative[1]) * UNIT_SECONDS[relative[2]])
+    except (OverflowError, ValueError) as error:
+        raise UsageError(f"{option} {text[:40]!r}: expected a time before the year 10000") from error

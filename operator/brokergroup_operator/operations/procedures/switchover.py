@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.brokergroup_operation import DryRun
 from brokergroup_operator.operations.procedures.premises import (
     group_is_not_there,
     master_changes,
@@ -19,7 +18,6 @@ from brokergroup_operator.operations.procedures.premises import (
     unsafe,
 )
 from brokergroup_operator.operations.procedures.procedure import Procedure, at_start, first, seconds_running
-from brokergroup_operator.operations.scene import seconds_of
 from brokergroup_operator.operations.verdicts import (
     Done,
     Fail,
@@ -31,6 +29,7 @@ from brokergroup_operator.operations.verdicts import (
     Wait,
     figures_of,
 )
+from brokergroup_operator.operations.window import too_early_seconds
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import SwitchoverRequest
@@ -45,7 +44,7 @@ REFUSAL_PATIENCE_SECONDS = 2.0
 
 def begin(scene: Scene, operation: Operation) -> Beginning:
     request = _request(operation)
-    if (wait_seconds := too_early_seconds(scene, operation)) > 0:
+    if (wait_seconds := too_early_seconds(operation, scene.now_seconds)) > 0:
         return Wait(message=f"not before {request.not_before}", look_again_seconds=wait_seconds)
     if obstacle := _obstacle(scene, request.to_broker_id):
         return obstacle
@@ -77,14 +76,6 @@ def _obstacle(scene: Scene, target: int | None) -> Wait | Reject | Done | None:
         return not_now
     objection = cannot_take_over(scene, target)
     return Reject(message=objection) if objection else None
-
-
-def too_early_seconds(scene: Scene, operation: Operation) -> float:
-    """How long until it may begin. A dry run says at once what would be done."""
-    request = operation.asked.spec.switchover
-    if request is None or request.not_before is None or operation.asked.spec.dry_run is DryRun.ALL:
-        return 0.0
-    return seconds_of(request.not_before) - scene.now_seconds
 
 
 def cannot_take_over(scene: Scene, target: int | None) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning.broker_keys import MINIMUM, QUIET_MINIMUM, same_value
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import (
     AlreadyExistsError,
@@ -44,7 +45,12 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.tell.events import EventPoster
 
 log = structlog.get_logger(__name__)
-ASKED_OF_THE_CONTROLLER: Final = (plans.SwitchMaster, plans.RemoveMember, plans.SetBrokerConfig)
+ASKED_OF_THE_CONTROLLER: Final = (
+    plans.SwitchMaster,
+    plans.RemoveMember,
+    plans.SetBrokerConfig,
+    plans.PutBackBrokerConfig,
+)
 # Well below a pass's own time limit: a switchover that is cut off by it would be one whose end nobody told.
 SWITCHOVER_SECONDS: Final = 15.0
 
@@ -108,10 +114,7 @@ class PlanApplier:
         strangers: dict[tuple[str, str], foreign.NameTakenError] = {}
         for action in plan.actions:
             try:
-                if isinstance(action, plans.ApplyObject):
-                    await self._apply(key, action, seen, strangers)
-                else:
-                    await self._do(key, action)
+                done = await self._done(key, action, seen, strangers)
             except (ApiUnavailableError, OutcomeUnknownError):
                 raise
             except GroupViewError as error:
@@ -135,10 +138,29 @@ class PlanApplier:
                     raise
                 continue
             reserved += isinstance(action, plans.ReserveBrokerId)
-            await self._tell(key, action, seen)
+            if done is not None:
+                await self._tell(key, done, seen)
         if refused is not None:
             raise refused
         return Applied(ids_reserved=reserved)
+
+    async def _done(
+        self,
+        key: GroupKey,
+        action: plans.Action,
+        seen: Observed,
+        strangers: dict[tuple[str, str], foreign.NameTakenError],
+    ) -> plans.Action | None:
+        """Do it; returns what is told of it, or None where there was nothing to do."""
+        match action:
+            case plans.ApplyObject():
+                await self._apply(key, action, seen, strangers)
+            case plans.PutBackBrokerConfig():
+                note = await self._put_back(key, action)
+                return None if note is None else replace(action, note=note)
+            case _:
+                await self._do(key, action)
+        return action
 
     async def _apply(
         self,
@@ -194,6 +216,20 @@ class PlanApplier:
                 await self._note_config(key, action, action.noted)
             case _:
                 raise TypeError(f"{type(action).__name__} is no action this applier knows")
+
+    async def _put_back(self, key: GroupKey, action: plans.PutBackBrokerConfig) -> plans.Note | None:
+        """Read it once more first: it may have been put back, and a switchover may hold the minimum up by now."""
+        said = await self._view.broker_config(key, action.broker_id)
+        others = {name: value for name, value in action.values.items() if not same_value(said.get(name, ""), value)}
+        if said.get(MINIMUM) == QUIET_MINIMUM:
+            others.pop(MINIMUM, None)
+        if not others:
+            return None
+        note = plans.put_back_note(action, {name: said.get(name, "") for name in others})
+        await self._view.set_broker_config(key, action.broker_id, others)
+        with contextlib.suppress(GroupViewError):  # the controller plane reads it soon anyway
+            await self._view.broker_config(key, action.broker_id)
+        return note
 
     async def _ask_controller(
         self, key: GroupKey, action: plans.ReserveBrokerId | plans.SwitchMaster | plans.RemoveMember

@@ -14,6 +14,7 @@ import msgspec
 
 from brokergroup_operator.api.brokergroup import MasterUpdate
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.reconcile.decide.configuration_drift import Drift, drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe
 from brokergroup_operator.reconcile.decide.forgetting import forgetting_step
 from brokergroup_operator.reconcile.decide.hibernation import hibernation_steps
@@ -48,6 +49,7 @@ class Course:
 
     standings: Mapping[int, Standing]
     safe: Verdict
+    drifts: tuple[Drift, ...] = ()
     outdated: tuple[Outdated, ...] = ()
     leaver: Standing | None = None
     leaving: Step | None = None
@@ -65,8 +67,8 @@ class Course:
 
 
 def set_course(seen: Observed, members: Membership, settings: ReconcileSettings) -> Course:
-    known = standings(seen)
-    safe = failover_safe(seen)
+    known, drifts = standings(seen), drifted_keys(seen, settings)
+    safe = failover_safe(seen, drifts)
     if seen.group.spec.maintenance.hibernated:
         steps = tuple(hibernation_steps(seen, known))
         return Course(standings=known, safe=safe, steps=() if _paused(seen) else steps)
@@ -79,6 +81,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
     course = Course(
         standings=known,
         safe=safe,
+        drifts=drifts,
         outdated=tuple(outdated),
         leaver=leaver,
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.meaning.broker_keys import MINIMUM
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile.decide.claims import marked_as_leaving
 from brokergroup_operator.reconcile.decide.hibernation import QUIET, must_be_quiet
@@ -97,10 +98,8 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
             continue
         if standing is not quiet and (standing.member.pod in restarting or seen.group.spec.maintenance.hibernated):
             continue
-        minimum = hot_config.minimum_reached(
-            seen, pod, wanted[hot_config.MINIMUM], a_member_leaves=course.leaver is not None
-        )
-        values = wanted | (QUIET if standing is quiet else {hot_config.MINIMUM: minimum})
+        minimum = hot_config.minimum_reached(seen, pod, wanted[MINIMUM], a_member_leaves=course.leaver is not None)
+        values = wanted | (QUIET if standing is quiet else {MINIMUM: minimum})
         if changed := hot_config.changes(pod, values):
             yield SetBrokerConfig(
                 reason="it takes them while it runs",

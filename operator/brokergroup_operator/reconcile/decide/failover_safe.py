@@ -14,31 +14,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.api.meaning.learners import voting_replicas
 from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.learners import never_masters
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.verdict import no, yes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
     from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.reconcile.decide.configuration_drift import Drift
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.verdict import Verdict
     from controller_core.model import BrokerGroupRecord
 
 
-def failover_safe(seen: Observed) -> Verdict:
-    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner."""
+def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
+    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner.
+
+    Where a broker acknowledges otherwise than the durability says, no count of members says what an acknowledged message is on.
+    """
     away = never_masters(seen) | {
         member.broker_id for member in membership(seen).members if not observed.pod_is_ready(seen.pods.get(member.pod))
     }
-    return judge(seen.group.spec, seen.record, seen.snapshot, away=away)
+    verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away)
+    broken = [drift for drift in drifts if drift.breaks_durability]
+    if not broken or verdict.status is not ConditionStatus.TRUE:
+        return verdict
+    return no(Reason.CONFIGURATION_DRIFTED, f"Acknowledgements are not what spec.durability says: {told(broken)}")
 
 
 def judge(

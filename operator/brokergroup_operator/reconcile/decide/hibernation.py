@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.meaning.broker_keys import MINIMUM, QUIET_MINIMUM
 from brokergroup_operator.reconcile.render import hot_config
 from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims
 from brokergroup_operator.reconcile.steps import Step, Verb
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.standing import Standing
 
 # More than any group has, so that nothing is acknowledged: the same value as a switchover uses.
-QUIET: Final = {hot_config.MINIMUM: hot_config.QUIET_MINIMUM}
+QUIET: Final = {MINIMUM: QUIET_MINIMUM}
 
 
 def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:

@@ -9,18 +9,19 @@ restart.
 lowered after the member that leaves has left. Told at once, a group of one that grows to three refused every write until its first
 slave had copied the log.
 
-Java keys: those that RocketMQ 5.5.0 reads at each use, and its list of NameServers, which a task of its own reads again every
-``updateNameServerAddrPeriod``: a task that only a broker has that was started with NameServers. So whether there are any is part
-of the hash, and which ones is not (apache/rocketmq-operator issue 52). Python keys: ``rocketmq_replica.controller.live_settings``.
+A Java broker's list of NameServers is read again by a task of its own, every ``updateNameServerAddrPeriod``: a task that only a
+broker has that was started with NameServers. So whether there are any is part of the hash, and which ones is not
+(apache/rocketmq-operator issue 52). Which keys are hot: ``api/meaning/broker_keys.py``.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.meaning.broker_keys import ASSIGNED_KEYS, HOT_KEYS, MINIMUM, NAME_SERVERS, QUIET_MINIMUM
 from brokergroup_operator.reconcile.render.broker_config import broker_properties, parse, render
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.drift import content_hash
@@ -33,35 +34,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-NAME_SERVERS: Final = "namesrvAddr"
-MINIMUM: Final = "minInSyncReplicas"
-# No group has that many members: a broker with this minimum acknowledges nothing.
-QUIET_MINIMUM: Final = "99"
-_BOTH: Final = frozenset(
-    {
-        "allAckInSyncStateSet",
-        "fileReservedTime",
-        "haMaxTimeSlaveNotCatchup",
-        "inSyncReplicas",
-        MINIMUM,
-        NAME_SERVERS,
-    }
-)
-HOT_KEYS: Final = {
-    Implementation.REPLICA: _BOTH | {"authenticationEnabled"},
-    Implementation.ROCKETMQ: _BOTH
-    | {
-        "autoCreateSubscriptionGroup",
-        "brokerPermission",
-        "deleteWhen",
-        "diskMaxUsedSpaceRatio",
-        "haSendHeartbeatInterval",
-        "transactionCheckMax",
-        "transactionTimeOut",
-        "waitTimeMillsInSendQueue",
-    },
-}
-
 
 def wanted(seen: Observed, settings: ReconcileSettings) -> dict[str, str]:
     """The hot keys of the group, as every running broker should have them."""
@@ -71,6 +43,23 @@ def wanted(seen: Observed, settings: ReconcileSettings) -> dict[str, str]:
 def hot(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
     keys = HOT_KEYS[group.spec.implementation]
     return {key: value for key, value in _properties(group, settings).items() if key in keys}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartValues:
+    """What only a start reads, and its hash."""
+
+    cold: Mapping[str, str]
+    cold_hash: str
+
+
+def start_values(group: BrokerGroup, settings: ReconcileSettings) -> StartValues:
+    """Of the keys whose value neither a pod's environment nor the controller fills in."""
+    properties, hot_keys = _properties(group, settings), HOT_KEYS[group.spec.implementation]
+    cold = {
+        key: value for key, value in properties.items() if key not in hot_keys | ASSIGNED_KEYS and "${" not in value
+    }
+    return StartValues(cold=cold, cold_hash=_cold_hash(properties, hot_keys))
 
 
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:

@@ -13,6 +13,7 @@ from brokergroup_operator.api.brokergroup_status import Condition, ConditionStat
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.api.meaning.learners import runs_as_learner
 from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.learners import learning
@@ -107,6 +108,8 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
 def up_to_date(seen: Observed, course: Course) -> Verdict:
     """Every pod runs what the spec says."""
     if not course.outdated and course.turn is not Turn.HOLDS:
+        if course.drifts:
+            return no(Reason.CONFIGURATION_DRIFTED, f"Every pod was made from the spec, but {told(course.drifts)}")
         return yes(Reason.ALL_UP_TO_DATE, "Every pod runs what the spec says")
     if not course.outdated:
         coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)

@@ -11,6 +11,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.api.meaning.learners import voting_replicas
 from brokergroup_operator.reconcile.decide.claims import growing_claims
+from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.verdict import yes
 
@@ -30,6 +31,7 @@ def all_states(seen: Observed, course: Course) -> dict[ConditionType, Verdict | 
         ConditionType.HIBERNATED: hibernated(seen),
         ConditionType.METADATA_DIVERGED: metadata_diverged(seen),
         ConditionType.DEGRADED_DURABILITY: degraded_durability(seen, course),
+        ConditionType.CONFIGURATION_DRIFTED: configuration_drifted(seen, course),
         ConditionType.FENCED: fenced(seen),
         ConditionType.VOLUME_RESIZING: volume_resizing(seen),
     }
@@ -58,6 +60,22 @@ def metadata_diverged(seen: Observed) -> Verdict | None:
     return yes(Reason.METADATA_DIVERGED, f"Missing or older than on the master: {shown}{more}")
 
 
+def configuration_drifted(seen: Observed, course: Course) -> Verdict | None:
+    """Brokers run with other values than they were given, by their own word (26)."""
+    if not course.drifts:
+        return None
+    broken = [one for one in course.drifts if one.breaks_durability]
+    rest = [one for one in course.drifts if not one.breaks_durability]
+    what = "Not put back while the group is paused" if seen.group.spec.maintenance.paused else "Being put back"
+    texts = [f"{what}: {told(broken)}"] if broken else []
+    if rest:
+        texts.append(
+            f"Changed beside the operator, and left so: {told(rest)}. Write what you want into the spec, or give the broker"
+            " the expected value (mqadmin updateBrokerConfig), or restart the pod"
+        )
+    return yes(Reason.CONFIGURATION_DRIFTED, ". ".join(texts))
+
+
 def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     """Fewer disks have every acknowledged message than two, where two are wanted; as far as the master is heard."""
     record, snapshot = seen.record, seen.snapshot
@@ -68,6 +86,13 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
         # What a master that is not heard acknowledges is not known here; Available says that it is not heard.
         return None
     live = [broker_id for broker_id, one in course.standings.items() if one.in_set and one.is_live]
+    masters = [
+        one for one in course.drifts if one.breaks_durability and one.member.broker_id == record.granted_master_id
+    ]
+    if masters:
+        return yes(
+            Reason.CONFIGURATION_DRIFTED, f"The master acknowledges otherwise than the spec says: {told(masters)}"
+        )
     if len(live) >= min(2, voters):
         return None
     if rule.minimum_in_sync > len(live):

@@ -19,16 +19,18 @@ _BECOMES_TRUE = {
     ConditionType.HIBERNATED: ("Hibernated", False),
     ConditionType.METADATA_DIVERGED: ("MetadataDiverged", True),
     ConditionType.DEGRADED_DURABILITY: ("DegradedDurability", True),
+    ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationDrifted", True),
     ConditionType.FENCED: ("Fenced", True),
 }
 _ENDS = {
     ConditionType.PAUSED: ("Resumed", "The group is reconciled again"),
     ConditionType.HIBERNATED: ("Woken", "The group wakes: its pods are made again"),
+    ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationAsGiven", "Every broker runs with what it was given"),
     ConditionType.VOLUME_RESIZING: ("VolumeResized", "Every volume has the size of the spec"),
     ConditionType.UNFENCED: ("PromiseRestored", "Nothing is unfenced any more: the promise holds again"),
 }
 # Outdated, and nothing begun; while a person is waited for half of it may be done.
-_BEFORE_ROLLING = {Reason.WAITING_FOR_MEMBERS, Reason.WAITING_FOR_OTHER_GROUPS}
+_BEFORE_ROLLING = {Reason.WAITING_FOR_MEMBERS, Reason.WAITING_FOR_OTHER_GROUPS, Reason.CONFIGURATION_DRIFTED}
 
 
 def transition_notes(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Iterator[Note]:
@@ -63,7 +65,7 @@ def _rolling(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> 
     was, now = old.get(ConditionType.UP_TO_DATE), new.get(ConditionType.UP_TO_DATE)
     if was is None or now is None:
         return
-    if now["status"] == "True" and was["status"] != "True":
+    if now["status"] == "True" and was["status"] != "True" and was["reason"] != Reason.CONFIGURATION_DRIFTED:
         yield Note(reason="RollingUpdateCompleted", message=now["message"])
     elif now["reason"] == Reason.ROLLING_UPDATE and (was["status"] == "True" or was["reason"] in _BEFORE_ROLLING):
         yield Note(reason="RollingUpdateStarted", message=now["message"])

@@ -1,0 +1,120 @@
+"""Which keys of broker.conf mean what to the operator: those a running broker takes, those that carry a promise, those it watches.
+
+A broker takes request 25 from everybody who may send it (`mqadmin updateBrokerConfig`), so what was written once says nothing about
+what it runs with now. Java keys were looked up in RocketMQ 5.5.0, Python ones in ``rocketmq_replica.controller.live_settings``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.meaning.secret_names import SECRET_NAME
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+
+NAME_SERVERS: Final = "namesrvAddr"
+MINIMUM: Final = "minInSyncReplicas"
+ROLE: Final = "brokerRole"
+# What broker.conf has of these is a beginning: the controller gives each broker its own.
+ASSIGNED_KEYS: Final = frozenset({"brokerId", ROLE})
+# No group has that many members: a broker with this minimum acknowledges nothing.
+QUIET_MINIMUM: Final = "99"
+_BOTH: Final = frozenset(
+    {
+        "allAckInSyncStateSet",
+        "fileReservedTime",
+        "haMaxTimeSlaveNotCatchup",
+        "inSyncReplicas",
+        MINIMUM,
+        NAME_SERVERS,
+    }
+)
+# Keys that a running broker reads each time it uses them: they change by request 25, without a restart.
+HOT_KEYS: Final = {
+    Implementation.REPLICA: _BOTH | {"authenticationEnabled"},
+    Implementation.ROCKETMQ: _BOTH
+    | {
+        "autoCreateSubscriptionGroup",
+        "brokerPermission",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "haSendHeartbeatInterval",
+        "transactionCheckMax",
+        "transactionTimeOut",
+        "waitTimeMillsInSendQueue",
+    },
+}
+# What SEND_OK rests on: with another value of one of these a message is acknowledged by fewer disks than spec.durability says,
+# before it is on one (flushDiskType), or not at all. Without the controller's mode, or as ASYNC_MASTER, Java asks no slave.
+DURABILITY_KEYS: Final = frozenset(
+    {
+        "allAckInSyncStateSet",
+        "enableAutoInSyncReplicas",
+        "enableControllerMode",
+        "flushDiskType",
+        "inSyncReplicas",
+        MINIMUM,
+        ROLE,
+    }
+)
+# What a broker has by itself of those keys that are watched although nobody wrote them.
+DEFAULTS: Final = {
+    Implementation.REPLICA: {
+        "brokerElectionPriority": "2147483647",
+        "enableAutoInSyncReplicas": "false",
+        "slaveTimeout": "3000",
+    },
+    Implementation.ROCKETMQ: {
+        "brokerElectionPriority": "2147483647",
+        "brokerPermission": "6",
+        "enableAutoInSyncReplicas": "false",
+        "flushDiskType": "ASYNC_FLUSH",
+        "slaveTimeout": "3000",
+    },
+}
+# Written at the start; a Java broker takes them by request 25 as well. (Paths, ports and addresses have no effect then.)
+_WRITTEN_AT_THE_START: Final = frozenset(
+    {
+        "brokerClusterName",
+        "brokerHeartbeatInterval",
+        "brokerName",
+        "controllerAddr",
+        "controllerHeartBeatTimeoutMills",
+    }
+)
+
+
+# Holds a password, and its name does not say so.
+_SECRET_ALL_THE_SAME: Final = frozenset({"initAuthenticationUser"})
+
+
+def watched_keys(spec: BrokerGroupSpec) -> frozenset[str]:
+    """The keys that are read back from this group's brokers; never one whose value is a secret."""
+    keys = (
+        HOT_KEYS[spec.implementation] | DURABILITY_KEYS | DEFAULTS[spec.implementation].keys() | _WRITTEN_AT_THE_START
+    )
+    named = (keys | spec.config.keys()) - _SECRET_ALL_THE_SAME
+    return frozenset(key for key in named if SECRET_NAME.search(key) is None)
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether a broker means the same by both: 4 and 04, TRUE and true, a list in another order."""
+    return one == other or _meaning(one) == _meaning(other)
+
+
+def _meaning(text: str) -> list[str]:
+    return sorted(_plain(part.strip()) for part in text.split(";"))
+
+
+def _plain(part: str) -> str:
+    if part.isascii() and part.isdecimal():
+        return part.lstrip("0") or "0"
+    return part.lower() if part.lower() in {"true", "false"} else part
+
+
+def shown(value: str) -> str:
+    """A value for people; what a broker says is a stranger's text."""
+    plain = "".join(char if char.isprintable() else " " for char in value)
+    return plain if len(plain) <= 64 else f"{plain[:61]}..."

@@ -1,0 +1,115 @@
+"""What brokers run with beside what they were given: found by reading it back (26), put back where a promise rests on it. Pure.
+
+Whoever may send request 25 (`mqadmin updateBrokerConfig`) changes a running broker, and a broker that was started from an older
+ConfigMap runs old values. A key that acknowledgements rest on is put back at once: until then the group promises what it does not
+keep. Another one is named and left: it may be a person's measure in an emergency (`fileReservedTime` on a full disk).
+
+Nothing is judged while the master changes, for a switchover holds minInSyncReplicas up meanwhile. A minimum that it left behind is
+the controller plane's to put back (``controller/upkeep/keeper.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.meaning import broker_keys
+from brokergroup_operator.reconcile.plan import PutBackBrokerConfig
+from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.members import membership
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+# So many keys stand in a message.
+KEYS_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """One key of one member that is not what its process was given."""
+
+    member: Member
+    key: str
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        """For people."""
+        found, expected = broker_keys.shown(self.found), broker_keys.shown(self.expected)
+        return f"broker {self.member.broker_id} (pod {self.member.pod}): {self.key}={found}, expected {expected}"
+
+    @property
+    def breaks_durability(self) -> bool:
+        """Whether what SEND_OK promises rests on it."""
+        return self.key in broker_keys.DURABILITY_KEYS
+
+
+def drifted_keys(seen: Observed, settings: ReconcileSettings) -> tuple[Drift, ...]:
+    """By member and key. What was not read, or is about to be sent, or comes with the next start, is no drift."""
+    snapshot = seen.snapshot
+    if snapshot is None or snapshot.in_progress is not None or snapshot.is_changing:
+        return ()
+    if observed.being_deleted(seen.group_object) or seen.group.spec.maintenance.hibernated:
+        return ()
+    written = hot_config.start_values(seen.group, settings)
+    found: list[Drift] = []
+    for member in membership(seen).members:
+        pod, said = seen.pods.get(member.pod), snapshot.member_configuration.get(member.broker_id)
+        if pod is None or said is None or not observed.pod_is_ready(pod) or member.broker_id not in snapshot.live:
+            continue
+        expected = {**_at_the_start(seen, pod, written), **hot_config.given_to(pod), **_as_master(seen, member, said)}
+        found += _differences(member, said, expected)
+    return tuple(found)
+
+
+def _at_the_start(seen: Observed, pod: JsonObject, written: hot_config.StartValues) -> Mapping[str, str]:
+    """What the process read when it started; of a pod that was made from another configuration nothing is known."""
+    have = observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH)
+    if have != written.cold_hash:
+        return {}
+    return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **written.cold}
+
+
+def _as_master(seen: Observed, member: Member, said: Mapping[str, str]) -> Mapping[str, str]:
+    """A master by the record that was made ASYNC_MASTER asks no slave; any other word of its role is the controller's matter."""
+    leads = seen.record is not None and seen.record.granted_master_id == member.broker_id
+    return {broker_keys.ROLE: "SYNC_MASTER"} if leads and said.get(broker_keys.ROLE) == "ASYNC_MASTER" else {}
+
+
+def _differences(member: Member, said: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[Drift]:
+    for key, wanted in sorted(expected.items()):
+        found = said.get(key)
+        if found is None or broker_keys.same_value(found, wanted):
+            continue
+        if key == broker_keys.MINIMUM and broker_keys.QUIET_MINIMUM in (found, wanted):
+            continue  # kept quiet on purpose, or left so
+        yield Drift(member=member, key=key, found=found, expected=wanted)
+
+
+def put_back_actions(drifts: Sequence[Drift]) -> Iterator[PutBackBrokerConfig]:
+    """One for each member whose acknowledgements are other ones than spec.durability says."""
+    of_members: dict[Member, dict[str, str]] = {}
+    for drift in drifts:
+        if drift.breaks_durability:
+            of_members.setdefault(drift.member, {})[drift.key] = drift.expected
+    for member, values in of_members.items():
+        yield PutBackBrokerConfig(
+            reason="somebody else changed what acknowledgements rest on",
+            broker_id=member.broker_id,
+            pod=member.pod,
+            values=values,
+        )
+
+
+def told(drifts: Sequence[Drift]) -> str:
+    """Member by member, for a condition."""
+    shown, more = drifts[:KEYS_SHOWN], len(drifts) - KEYS_SHOWN
+    return "; ".join(map(str, shown)) + (f"; and {more} more" if more > 0 else "")

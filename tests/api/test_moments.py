@@ -1,0 +1,43 @@
+"""Times that a person writes into an operation, or behind `--at`."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from brokergroup_operator.api.moments import MomentError, moment
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2030-01-02T03:04:05Z", dt.datetime(2030, 1, 2, 3, 4, 5, tzinfo=dt.UTC)),
+        ("2030-01-02T03:04:05.25Z", dt.datetime(2030, 1, 2, 3, 4, 5, 250_000, tzinfo=dt.UTC)),
+        ("2030-01-02T03:04:05+05:45", dt.datetime(2030, 1, 1, 21, 19, 5, tzinfo=dt.UTC)),
+        # Berlin's hour that comes twice: the offset says which one is meant.
+        ("2026-10-25T02:30:00+02:00", dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC)),
+        ("2026-10-25T02:30:00+01:00", dt.datetime(2026, 10, 25, 1, 30, tzinfo=dt.UTC)),
+        ("2028-02-29T00:00:00Z", dt.datetime(2028, 2, 29, tzinfo=dt.UTC)),
+        ("9999-12-31T23:59:59Z", dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)),
+    ],
+)
+def test_a_time_with_an_offset(text: str, expected: dt.datetime) -> None:
+    assert moment(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "tonight", "2030-01-02", "2030-01-02T03:04:05", "2030-01-02 03:04:05Z", "2030-01-02T03:04Z",
+        "2030-01-02t03:04:05z", "2030-01-02T24:00:00Z", "2030-06-30T23:59:60Z", "2030-01-02T03:04:05+99:99",
+        "2030-01-02T03:04:05+24:00", "2030-01-02T03:04:05 CET", "2030-01-02T03:04:05[Europe/Berlin]", "2030-02-30T00:00:00Z",
+        "2027-02-29T00:00:00Z", "2030-W01-1T00:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59",
+        "0001-01-01T00:00:00+14:00", "12026-01-01T00:00:00Z", "-2026-01-01T00:00:00Z", "2030-01-02T03:04:05x5Z",
+        "2030-01-02T03:04:05Z\n", "٢٠٣٠-01-02T03:04:05Z", "1893553445",
+    ],
+)  # fmt: skip
+def test_what_is_no_time_is_named(text: str) -> None:
+    with pytest.raises(MomentError, match="expected RFC 3339 with an offset, as 2030-01-02T03:04:05Z") as caught:
+        moment(text)
+    assert repr(text) in str(caught.value)

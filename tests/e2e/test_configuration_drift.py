@@ -1,0 +1,113 @@
+"""`mqadmin updateBrokerConfig` beside the operator: what carries durability is put back, the rest is named."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from brokergroup_operator.kube.resources import EVENTS
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.properties import decode_properties, encode_properties
+from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+PROMISED = {"allAckInSyncStateSet": "true", "inSyncReplicas": "2", "minInSyncReplicas": "2"}
+# What was measured: ten sends acknowledged by one disk while both slaves stood still, and a status that said Strict.
+WEAKENED = {"allAckInSyncStateSet": "false", "inSyncReplicas": "1", "minInSyncReplicas": "1"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict(house: House) -> Any:
+    async with whole_group(house, "orders", replicas=3) as watched:
+        await house.start_operator()
+        await house.create_group("orders", replicas=3, config={"fileReservedTime": "48"})
+        await watched.until_settled()
+        yield watched
+
+
+async def ask(address: str, values: Mapping[str, str] | None = None) -> dict[str, str]:
+    """26; with values 25 before it."""
+    client = RemotingClient()
+    try:
+        if values is not None:
+            change = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
+            assert (await client.invoke(address, change, timeout_seconds=5.0)).code == ResponseCode.SUCCESS
+        answer = await client.invoke(address, request(RequestCode.GET_BROKER_CONFIG), timeout_seconds=5.0)
+        return decode_properties(answer.body)
+    finally:
+        await client.close()
+
+
+def condition(group: WholeGroup, kind: str) -> dict[str, Any]:
+    return next((item for item in group.seen.status.get("conditions", []) if item["type"] == kind), {})
+
+
+async def until_said(address: str, expected: Mapping[str, str]) -> None:
+    said: dict[str, str] = {}
+    for _ in range(600):
+        said = await ask(address)
+        if expected.items() <= said.items():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{address}: expected {expected}, it says { {key: said.get(key) for key in expected} }")
+
+
+async def until_told(group: WholeGroup, about: str) -> str:
+    """The Event of what was put back: it is posted after the broker has it."""
+    for _ in range(200):
+        listed = await group.house.api.list(EVENTS, namespace=NAMESPACE)
+        told = [str(item["message"]) for item in listed.items if item["reason"] == "ConfigurationPutBack"]
+        if found := [message for message in told if about in message]:
+            return found[-1]
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no Event ConfigurationPutBack about {about}")
+
+
+async def address_of(group: WholeGroup, *, master: bool) -> tuple[int, str]:
+    replicas = {one["brokerId"]: one["address"] for one in group.seen.record["replicas"]}
+    return next((one, address) for one, address in replicas.items() if (one == group.seen.master_id) is master)
+
+
+@pytest.mark.parametrize("master", [True, False], ids=["master", "slave"])
+async def test_what_carries_durability_is_put_back_with_an_event(strict: WholeGroup, *, master: bool) -> None:
+    broker_id, address = await address_of(strict, master=master)
+    await ask(address, WEAKENED)
+    await until_said(address, PROMISED)
+    told = await until_told(strict, f"Broker {broker_id} ")
+    for key, value in WEAKENED.items():
+        assert f"{key}={value}, put back to {PROMISED[key]}" in told
+    await strict.until(lambda: not condition(strict, "ConfigurationDrifted"), "the condition to go")
+    await strict.until(lambda: condition(strict, "FailoverSafe").get("status") == "True", "the group is safe again")
+
+
+async def test_it_is_put_back_under_load_and_after_a_change_of_master(strict: WholeGroup) -> None:
+    async with strict.under_load():
+        _, address = await address_of(strict, master=True)
+        await ask(address, {"minInSyncReplicas": "1"})
+        await until_said(address, PROMISED)
+        await strict.until_acknowledged()
+    await strict.verify()
+
+
+async def test_another_hot_key_is_named_and_left_alone_until_the_spec_says_otherwise(strict: WholeGroup) -> None:
+    broker_id, address = await address_of(strict, master=False)
+    await ask(address, {"fileReservedTime": "1"})
+    await strict.until(lambda: condition(strict, "ConfigurationDrifted").get("status") == "True", "the drift is named")
+    message = condition(strict, "ConfigurationDrifted")["message"]
+    assert f"broker {broker_id}" in message
+    assert "fileReservedTime=1, expected 48" in message
+    assert condition(strict, "UpToDate")["reason"] == "ConfigurationDrifted"
+    assert condition(strict, "FailoverSafe")["status"] == "True"
+    assert (await ask(address))["fileReservedTime"] == "1"
+    await strict.house.patch_group(strict.name, config={"fileReservedTime": "24"})
+    await until_said(address, {"fileReservedTime": "24"})
+    await strict.until(lambda: not condition(strict, "ConfigurationDrifted"), "the condition to go")
